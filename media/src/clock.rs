@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Where time comes from, and how one waits for it to pass.
+/// A source of time, and a way to wait for time to pass.
 pub trait Clock: Send + Sync {
     /// Monotonic nanoseconds since an arbitrary start.
     fn now_ns(&self) -> u64;
@@ -16,16 +16,17 @@ pub trait Clock: Send + Sync {
     fn thread_cpu_ns(&self) -> u64;
     /// Returns when at least `duration_ns` nanoseconds of this clock have passed.
     fn sleep_ns(&self, duration_ns: u64);
-    /// Returns when `word` is no longer `seen` and whoever changed it woke its futex, or after
-    /// `longest`, or earlier: the caller looks again. Here and not where it is called, so that a
-    /// virtual clock knows of all waits. A fault handler may call it: the machine's clock does one
-    /// system call.
+    /// Waits until `word` is no longer `seen` and its futex was woken, or until `longest` has
+    /// passed. It may return earlier, so the caller looks again. The clock does this wait, so that
+    /// a virtual clock knows of all waits. A fault handler may call it: the machine's clock makes
+    /// one system call.
     fn wait_change(&self, word: &AtomicU32, seen: u32, longest: Duration) {
         let timeout = futex::Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),
         };
-        // Every outcome (woken, timed out, interrupted, word already changed) means: look again.
+        // After every outcome (woken, timed out, interrupted, word already changed) the caller
+        // looks again.
         let _ = futex::wait(word, futex::Flags::PRIVATE, seen, Some(&timeout));
     }
 }
@@ -79,7 +80,7 @@ impl SimClock {
         });
     }
 
-    /// Lets time pass until `now_ns`; nothing happens if that is over already.
+    /// Lets time pass until `now_ns`; does nothing if that has passed.
     pub fn advance_to_ns(&self, now_ns: u64) {
         self.now_ns.fetch_max(now_ns, Ordering::AcqRel);
     }
@@ -100,7 +101,7 @@ impl Clock for SimClock {
         self.unix_base_ms.load(Ordering::Acquire).wrapping_add(self.now_ns() / NS_PER_MS)
     }
 
-    /// All of the time is the caller's.
+    /// Simulated time is charged to the caller as a whole.
     fn thread_cpu_ns(&self) -> u64 {
         self.now_ns()
     }

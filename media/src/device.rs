@@ -21,18 +21,19 @@ pub const BLOCK_BYTES: u64 = 4096;
 /// The deepest queue a device gives.
 pub const QUEUE_DEPTH_MAX: usize = 4096;
 
-/// What a device says when it cannot do as asked. Facts only; the caller knows which file it meant.
+/// Why a device cannot do as asked. Only facts; the caller knows which file it meant.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// The operating system refused.
     #[error("{op}{} failed: {source}", range(*offset_bytes, *len_bytes))]
     Io {
-        /// `read`, `write`, `flush`, `grow`, …
+        /// The operation: `read`, `write`, `flush`, `grow`, …
         op: &'static str,
-        /// Where, from the start of the device.
+        /// Offset from the start of the device.
         offset_bytes: u64,
-        /// How much; 0 where it was the device as a whole: `open`, `lock`, `flush`, …
+        /// Length of the range; 0 for an operation on the whole device, such as `open`, `lock` or
+        /// `flush`.
         len_bytes: u64,
         /// The system's error.
         #[source]
@@ -41,11 +42,11 @@ pub enum DeviceError {
     /// No space left for a write or for growing.
     #[error("no space left: {op} of {len_bytes} bytes at offset {offset_bytes}")]
     NoSpace {
-        /// The operation refused.
+        /// The operation: `write` or `grow`.
         op: &'static str,
-        /// Where.
+        /// Offset from the start of the device.
         offset_bytes: u64,
-        /// How much.
+        /// Length of the range.
         len_bytes: u64,
     },
     /// The access reaches beyond the end of the device.
@@ -53,9 +54,9 @@ pub enum DeviceError {
         "access of {len_bytes} bytes at offset {offset_bytes} is beyond the device's {capacity_bytes} bytes"
     )]
     OutOfRange {
-        /// Where.
+        /// Offset from the start of the device.
         offset_bytes: u64,
-        /// How much.
+        /// Length of the range.
         len_bytes: u64,
         /// The device's size.
         capacity_bytes: u64,
@@ -66,12 +67,12 @@ pub enum DeviceError {
         /// The first failure, as text.
         first: String,
     },
-    /// A simulated power cut: nothing happens any more.
+    /// The simulated power is cut; the device does nothing any more.
     #[error("power is off (simulated)")]
     PowerLost,
 }
 
-/// The range in a message, if it was about one.
+/// The range as text for a message; empty for an operation on the whole device.
 fn range(offset_bytes: u64, len_bytes: u64) -> String {
     match len_bytes {
         0 => String::new(),
@@ -84,7 +85,7 @@ fn range(offset_bytes: u64, len_bytes: u64) -> String {
 pub struct Completion {
     /// The token given at submission.
     pub token: u64,
-    /// How it ended.
+    /// The result of the write.
     pub result: Result<(), DeviceError>,
 }
 
@@ -109,7 +110,7 @@ pub trait Device: Send + Sync {
     /// A queue of at most `depth` outstanding writes, `1..=QUEUE_DEPTH_MAX`. It shares the device,
     /// and its latch, beyond the life of this handle.
     fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError>;
-    /// How it works, for banners: for example `io_uring + O_DIRECT`.
+    /// A text for banners, for example `io_uring + O_DIRECT`.
     fn describe(&self) -> String;
 }
 
@@ -171,7 +172,7 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
 }
 
-/// Asserts what the contract demands of every access.
+/// Asserts the contract's alignment of an access.
 pub(crate) fn assert_aligned(offset_bytes: u64, ptr: *const u8, len_bytes: usize) {
     assert!(
         offset_bytes.is_multiple_of(BLOCK_BYTES),
@@ -187,7 +188,7 @@ pub(crate) fn assert_aligned(offset_bytes: u64, ptr: *const u8, len_bytes: usize
     );
 }
 
-/// Asserts what a queue may be asked to take.
+/// Asserts the contract of a queued write.
 pub(crate) fn assert_submittable(
     offset_bytes: u64,
     ptr: *const u8,

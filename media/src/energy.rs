@@ -1,10 +1,10 @@
-//! How long the machine runs after a warning, as plain data.
+//! The time that the machine runs after a warning, as plain data.
 
 use std::time::Duration;
 
 use crate::units::{Joules, Watts};
 
-/// What carries the machine through an emergency flush.
+/// The source that powers the machine during an emergency flush.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Energy {
     /// A promised time: a spot notice, a SIGTERM grace period, a UPS contract.
@@ -13,34 +13,34 @@ pub enum Energy {
     Battery {
         /// Usable energy.
         joules: Joules,
-        /// Draw during the flush.
+        /// Power that the machine draws during the flush.
         watts: Watts,
     },
 }
 
-/// An energy source that cannot be one.
+/// Why an energy source is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum EnergyError {
-    /// Nothing there.
+    /// The value is zero.
     #[error("{quantity} is zero; expected more")]
     Zero {
-        /// `grace (s)`, `energy (J)`, `power (W)`.
+        /// The value's name: `grace (s)`, `energy (J)` or `power (W)`.
         quantity: &'static str,
     },
-    /// Less than nothing.
+    /// The value is negative.
     #[error("{quantity} is negative: {value}")]
     Negative {
-        /// Which value.
+        /// The value's name and unit.
         quantity: &'static str,
-        /// As given.
+        /// The value as given.
         value: f64,
     },
-    /// NaN or infinite.
+    /// The value is NaN or infinite.
     #[error("{quantity} is not a finite number: {value}")]
     NotFinite {
-        /// Which value.
+        /// The value's name and unit.
         quantity: &'static str,
-        /// As given.
+        /// The value as given.
         value: f64,
     },
 }

@@ -1,5 +1,5 @@
-//! Any device, with faults on order: for tests of the rooms above and for rehearsals on a real
-//! machine.
+//! A wrapper that gives any device scripted faults, for tests of the rooms above and for rehearsals
+//! on a real machine.
 //!
 //! - A scripted failure happens in front of the device: a refused write leaves its content as it
 //!   was.
@@ -23,8 +23,8 @@ use crate::latch::Latch;
 pub use plan::{FaultPlan, Slowdown};
 use queue::FaultyQueue;
 
-/// `inner` with the faults of a [`FaultPlan`]. Give a shared handle (`Arc<dyn Device>`, or a clone)
-/// to keep access to the sound device behind it.
+/// `inner` with the faults of a [`FaultPlan`]. With a shared handle (`Arc<dyn Device>`, or a clone)
+/// the caller keeps access to the device without faults.
 pub struct FaultyDevice<D> {
     inner: D,
     plan: Arc<FaultPlan>,
@@ -33,12 +33,12 @@ pub struct FaultyDevice<D> {
 }
 
 impl<D: Device> FaultyDevice<D> {
-    /// Wraps `inner`. The plan may be changed at any time, also while writes are in flight.
+    /// Wraps `inner`. The plan may be changed at any time, even while writes are in flight.
     pub fn new(inner: D, plan: Arc<FaultPlan>, clock: Arc<dyn Clock>) -> Self {
         Self { inner, plan, clock, latch: Arc::new(Latch::default()) }
     }
 
-    /// The sound device behind the faults.
+    /// The device without the faults.
     pub fn inner(&self) -> &D {
         &self.inner
     }
@@ -85,7 +85,7 @@ impl<D: Device> Device for FaultyDevice<D> {
         self.write_slowly(offset_bytes, buf, |inner| inner.write_at(offset_bytes, buf))
     }
 
-    /// A write and a flush, as the plan counts.
+    /// The plan counts this as one write and one flush.
     fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
         let write = |inner: &D| match self.plan.flush().apply("flush", 0, 0) {
             Ok(()) => inner.write_durable_at(offset_bytes, buf),

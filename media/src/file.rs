@@ -4,8 +4,8 @@
 //! - Clones share one open file description, one capacity and one latch; so do the queues.
 //! - Another process that was handed the descriptor ([`AsFd`], [`FileDevice::from_fd`]) shares the
 //!   description, its `flock` and its `O_DIRECT` flag, but not the latch: Linux reports a
-//!   write-back failure once per description. Whoever takes over therefore writes again what was
-//!   not durable.
+//!   write-back failure once per description. A process that takes over therefore writes everything
+//!   again that was not durable.
 //! - A failed write is returned and changes nothing else; a failed flush latches.
 //! - A growth that fails may leave reserved space behind. It is not truncated away: another holder
 //!   may have grown the file meanwhile.
@@ -111,7 +111,7 @@ impl FileDevice {
         sys_file::try_lock(self.as_fd(), shared).map_err(|errno| refusal("lock", errno))
     }
 
-    /// Whether reads and writes pass the page cache by.
+    /// Whether reads and writes bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         matches!(self.shared.buffering, Buffering::Direct)
@@ -124,7 +124,7 @@ impl FileDevice {
         engine: Engine,
         direct: Direct,
     ) -> Result<Self, DeviceError> {
-        // Space first, so that the trial read of `O_DIRECT` has something to read.
+        // Space is reserved first, so that the trial read of `O_DIRECT` has something to read.
         let dir = sys_file::sync_parent(path);
         dir.map_err(|errno| refusal("directory sync", errno))?;
         let buffered = Self::over(fd, Engine::Pwrite, Direct::Off)?;
@@ -250,8 +250,8 @@ fn choose_buffering(
     Ok(Buffering::Buffered { refused: Some(errno) })
 }
 
-/// Some file systems accept the flag and refuse the transfer (a sector larger than a block); a read
-/// tells.
+/// Tries `O_DIRECT` with a read: some file systems accept the flag and refuse the transfer (a
+/// sector larger than a block).
 fn try_direct(fd: BorrowedFd<'_>, capacity_bytes: u64) -> Result<(), Errno> {
     sys_file::set_direct(fd, true)?;
     if capacity_bytes == 0 {
@@ -261,7 +261,7 @@ fn try_direct(fd: BorrowedFd<'_>, capacity_bytes: u64) -> Result<(), Errno> {
     rustix::io::retry_on_intr(|| sys_file::read(fd, 0, &mut block)).map(drop)
 }
 
-/// 0 or the errno of a refusal that [`Engine::Auto`] tolerates.
+/// Whether `io_uring` works: 0, or the errno of a refusal that [`Engine::Auto`] tolerates.
 fn probe_uring(engine: Engine) -> Result<i32, DeviceError> {
     if engine == Engine::Pwrite {
         return Ok(0);

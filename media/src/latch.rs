@@ -10,7 +10,7 @@ pub(crate) struct Latch {
 }
 
 impl Latch {
-    /// Refuses once a flush has failed.
+    /// Returns the first failure as an error, if a flush has failed.
     pub(crate) fn check(&self) -> Result<(), DeviceError> {
         match self.first.get() {
             None => Ok(()),
@@ -18,7 +18,7 @@ impl Latch {
         }
     }
 
-    /// Remembers the first failure and passes `error` on; later ones change nothing.
+    /// Remembers the first failure and returns `error`; later failures change nothing.
     pub(crate) fn set(&self, error: DeviceError) -> DeviceError {
         self.first.get_or_init(|| error.to_string());
         error

@@ -1,5 +1,5 @@
-//! The physical world: bytes, joules, seconds. Devices, clocks and units; everything above takes
-//! them as parameters, so that the same code runs on real, simulated and faulty media.
+//! The physical world: devices, clocks, energy, and units of bytes, joules and seconds. The rooms
+//! above take them as parameters, so that the same code runs on real, simulated and faulty media.
 
 pub mod clock;
 pub mod device;

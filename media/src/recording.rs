@@ -1,15 +1,15 @@
-//! What a program asked of a medium, with the time it computed in between; and how long it would
-//! take on a model.
+//! A program's requests to a medium with the computing time between them, and the modelled time of
+//! a replay.
 //!
-//! A recording is a list of [`Step`]s: think so long, then ask for this. It says nothing of how
-//! fast the medium was that it was recorded on, so it can be replayed on any ([`replay`]).
+//! A recording is a list of [`Step`]s: a think time, then a request. It does not depend on the
+//! speed of the medium it was recorded on, so it can be replayed on any ([`replay`]).
 //!
-//! Invariants: a step in a file is whole or is seen not to be (its kind is written last). The
-//! writer never waits, never allocates once it is made, and stops at its bound, counting what it
-//! leaves out. The reader believes nothing: each field is checked, and what is wrong is a typed
-//! error that names the step.
+//! Invariants: a step in a file is complete, or is known not to be (its kind is written last). The
+//! writer never waits, does not allocate after its creation, and stops at its bound, where it
+//! counts the steps it leaves out. The reader trusts nothing: each field is checked, and a mistake
+//! is a typed error that names the step.
 //!
-//! A recording has no checksum: it is a measurement, not somebody's data, and is written by
+//! A recording has no checksum: it is a measurement, not a user's data, and it is written by
 //! programs that may be killed.
 
 mod format;
@@ -25,14 +25,14 @@ pub use format::{HEADER_BYTES, STEP_BYTES, STEPS_MAX, VERSION};
 pub use reader::Recording;
 pub use writer::Recorder;
 
-/// What is asked of a medium.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes are read.
+    /// A read.
     Read,
-    /// Bytes are written.
+    /// A write.
     Write,
-    /// All that was written is to be durable; the step has no bytes.
+    /// A flush: all earlier writes become durable. The step has no bytes.
     Flush,
 }
 
@@ -45,33 +45,34 @@ impl From<Access> for Kind {
     }
 }
 
-/// One request, and what came before it.
+/// One request, and the computing time before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// From the end of the request before (or the recording's start) to the beginning of this one.
+    /// Time from the end of the request before (or the recording's start) to the beginning of this
+    /// one.
     pub think_ps: u64,
-    /// What is asked.
+    /// Kind of the request.
     pub kind: Kind,
-    /// Where, from the medium's start; 0 for a flush.
+    /// Offset from the medium's start; 0 for a flush.
     pub offset_bytes: u64,
-    /// How much; 0 for a flush.
+    /// Length; 0 for a flush.
     pub len_bytes: u32,
 }
 
-/// What a replay took, modelled.
+/// Modelled results of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// From the first step's thinking to the last one's end.
+    /// Time from the start of the first step's think time to the end of the last request.
     pub elapsed_ps: u64,
-    /// Of that, waiting for the medium.
+    /// The part of the time in which the program waited for the medium.
     pub medium_ps: u64,
-    /// And thinking.
+    /// The part of the time in which the program computed.
     pub think_ps: u64,
-    /// Requests by kind.
+    /// Number of reads.
     pub reads: u64,
-    /// Requests by kind.
+    /// Number of writes.
     pub writes: u64,
-    /// Requests by kind.
+    /// Number of flushes.
     pub flushes: u64,
     /// Bytes of the reads.
     pub read_bytes: u64,
@@ -79,10 +80,10 @@ pub struct Replayed {
     pub write_bytes: u64,
 }
 
-/// Runs the steps on a model, one after the other: each begins when the program has thought about
-/// the end of the one before. A recording of several threads is replayed as if one had made its
-/// steps in their order (see [`Recording::threads_seen`]). The model must be as large as the
-/// recording reaches ([`Recording::medium_bytes`]).
+/// Runs the steps on a model, one after the other: each begins when its think time after the end of
+/// the one before has passed. A recording of several threads is replayed as if one thread had made
+/// its steps in their order (see [`Recording::threads_seen`]). The model must be at least as large
+/// as [`Recording::medium_bytes`].
 pub fn replay<'a>(steps: impl IntoIterator<Item = &'a Step>, model: &Model) -> Replayed {
     replay_by(steps, |now_ps, step| match step.kind {
         Kind::Read => model.book(now_ps, Access::Read, step.offset_bytes, step.len_bytes.into()),
@@ -91,7 +92,7 @@ pub fn replay<'a>(steps: impl IntoIterator<Item = &'a Step>, model: &Model) -> R
     })
 }
 
-/// `done` says when a request is done that begins at a time.
+/// Replays steps. `done` returns the instant at which a request is done that begins at an instant.
 fn replay_by<'a>(
     steps: impl IntoIterator<Item = &'a Step>,
     mut done: impl FnMut(u64, &Step) -> u64,
@@ -99,7 +100,7 @@ fn replay_by<'a>(
     let mut replayed = Replayed::default();
     for step in steps {
         let begun_ps = replayed.elapsed_ps.saturating_add(step.think_ps);
-        // A medium that is faster than no time at all is none.
+        // No request ends before it begins.
         let done_ps = done(begun_ps, step).max(begun_ps);
         replayed.think_ps = replayed.think_ps.saturating_add(step.think_ps);
         replayed.medium_ps = replayed.medium_ps.saturating_add(done_ps - begun_ps);
@@ -119,76 +120,76 @@ fn replay_by<'a>(
     replayed
 }
 
-/// What is wrong with a recording, or with making one.
+/// The mistakes in a recording, or why one cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// The system refused.
+    /// The system refused an operation.
     #[error("{}: cannot {op} it: {source}", path.display())]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// `create`, `map`, `read`, …
+        /// The operation: `create`, `map`, `read`, …
         op: &'static str,
         /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The bound asked for is none.
+    /// The number of steps is not allowed.
     #[error("a recording of {steps_max} steps: it may have 1 to {STEPS_MAX}")]
     Bound {
-        /// Steps asked for.
+        /// Steps that were asked for.
         steps_max: u64,
     },
-    /// Not a recording.
+    /// The file is not a recording.
     #[error("not a recording: it begins with {found:02x?}, not with PERDSTEP")]
     Magic {
-        /// What the file begins with.
+        /// First bytes of the file.
         found: [u8; 8],
     },
-    /// Of another version.
+    /// The recording has another version.
     #[error("a recording of version {found}; this build reads version {VERSION}")]
     Version {
-        /// What the header says.
+        /// Version in the header.
         found: u32,
     },
-    /// A field of the header that cannot be.
+    /// A field of the header has an impossible value.
     #[error("the recording's header: {field} is {found}")]
     Header {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
-        /// What it says.
+        /// Value of the field.
         found: u64,
     },
-    /// It ends too early.
+    /// The file is too short.
     #[error("the recording ends after {found_bytes} bytes; its header promises {expected_bytes}")]
     Short {
-        /// What is there.
+        /// Bytes of the file.
         found_bytes: u64,
-        /// What must be there.
+        /// Bytes that the header promises.
         expected_bytes: u64,
     },
-    /// A step of a kind that there is not. 0: it was never written, though the recording was
-    /// finished.
+    /// The kind of a step is unknown. Kind 0 means that the step was never written, though the
+    /// recording was finished.
     #[error("step {index} is of kind {found}: 1 is a read, 2 a write, 3 a flush")]
     UnknownKind {
-        /// Which step, from 0.
+        /// Number of the step, from 0.
         index: u64,
-        /// What it says.
+        /// Kind in the file.
         found: u64,
     },
-    /// A step that reaches beyond the recording's medium, or a flush with bytes.
+    /// A step ends beyond the recording's medium, or a flush has bytes.
     #[error(
         "step {index}: {len_bytes} bytes at offset {offset_bytes}, on a medium of {medium_bytes} bytes"
     )]
     Range {
-        /// Which step, from 0.
+        /// Number of the step, from 0.
         index: u64,
-        /// Where.
+        /// Offset of the step.
         offset_bytes: u64,
-        /// How much.
+        /// Length of the step.
         len_bytes: u32,
-        /// As far as the header says that steps reach.
+        /// End of the medium, as the header has it.
         medium_bytes: u64,
     },
 }
@@ -200,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// Steps of any kind on a medium of a mebibyte.
+    /// Random steps of any kind on a medium of a mebibyte.
     pub(super) fn drawn(seed: u64, count: usize) -> Vec<Step> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut step = |_| {
@@ -219,7 +220,7 @@ mod tests {
     fn a_replay_adds_up_as_one_does_by_hand() {
         let step = |think_ps, kind, len_bytes| Step { think_ps, kind, offset_bytes: 0, len_bytes };
         let steps = [step(5, Kind::Read, 10), step(0, Kind::Write, 20), step(100, Kind::Flush, 0)];
-        // A medium that is busy for a picosecond a byte, and flushes in 7.
+        // The medium is busy for a picosecond a byte, and flushes in 7.
         let replayed = replay_by(&steps, |now_ps, step| match step.kind {
             Kind::Flush => now_ps + 7,
             _ => now_ps + u64::from(step.len_bytes),
@@ -241,8 +242,8 @@ mod tests {
     fn a_replay_agrees_with_a_queue_simulated_event_by_event() {
         for seed in 1..=50 {
             let steps = drawn(seed, 300);
-            // The medium: one server that goes on for half a microsecond after each request. The
-            // oracle keeps a list of all events and looks each time through all of them.
+            // The medium is one server that is busy for half a microsecond after each request. The
+            // oracle keeps a list of all events, and looks through all of them each time.
             let mut busy_until_ps = 0;
             let replayed = replay_by(&steps, |now_ps, step| {
                 let done_ps = now_ps.max(busy_until_ps) + 1_000 + u64::from(step.len_bytes) * 10;

@@ -1,7 +1,8 @@
-//! A device whose power can be cut at every step: the world in which the rooms above are tested.
+//! A simulated device whose power can be cut at every step, for tests of the rooms above.
 //!
-//! - Content is durable only after a flush. Until then a write, completed or in flight, is *pending*:
-//!   reads see it, a power cut may lose it, keep it or tear it at [`SECTOR_BYTES`], in any order.
+//! - Content is durable only after a flush. Until then a write, completed or in flight, is
+//!   *pending*: reads see it, a power cut may lose it, keep it or tear it at [`SECTOR_BYTES`], in
+//!   any order.
 //! - Every completed write and every flush is one *durable operation*. [`SimDevice::cut_after`]
 //!   cuts at each of them in turn; so a test that counts the operations of a run can crash it
 //!   everywhere.
@@ -31,7 +32,7 @@ use state::State;
 use timing::Schedule;
 pub use timing::{Channel, Timing};
 
-/// The unit a power cut leaves whole, bytes.
+/// Bytes that a power cut leaves whole.
 pub const SECTOR_BYTES: usize = 512;
 
 /// A simulated device. Clones are handles to the same device.
@@ -54,9 +55,9 @@ impl SimDevice {
         self.state.lock().ops
     }
 
-    /// Lets `ops` durable operations (counted from the start) happen and cuts the power when the
-    /// next one is due: it and every later call fail with [`DeviceError::PowerLost`]. The write
-    /// that was due remains pending, so it may survive the cut.
+    /// Lets `ops` durable operations (counted from the start) happen, and cuts the power at the
+    /// next one: it and every later call fail with [`DeviceError::PowerLost`]. The write at which
+    /// the power is cut remains pending, so it may survive.
     pub fn cut_after(&self, ops: u64) {
         self.state.lock().cut_after = Some(ops);
     }
@@ -72,13 +73,13 @@ impl SimDevice {
         !self.state.lock().off
     }
 
-    /// Runs on a battery that lasts for so many written bytes, or on mains (`None`). The write that
+    /// Sets a battery that lasts for so many written bytes, or mains power (`None`). The write that
     /// exceeds it cuts the power, and may survive torn like every pending write.
     pub fn set_energy_bytes(&self, energy_bytes: Option<u64>) {
         self.state.lock().energy_bytes = energy_bytes;
     }
 
-    /// What the battery still lasts for; `None` on mains.
+    /// Bytes for which the battery still lasts; `None` on mains power.
     #[must_use]
     pub fn energy_bytes(&self) -> Option<u64> {
         self.state.lock().energy_bytes
@@ -98,8 +99,7 @@ impl SimDevice {
         Self::over(state.survivors(seed))
     }
 
-    /// Corrupts one bit (0 the lowest) of one byte, wherever it is at present: durable, pending or
-    /// both.
+    /// Flips one bit (0 the lowest) of one byte, in its durable copy, its pending copy or both.
     ///
     /// # Panics
     /// When the byte is beyond the capacity or the bit beyond 7.
@@ -109,7 +109,7 @@ impl SimDevice {
         state.flip_bit(offset_bytes, bit);
     }
 
-    /// Everything as reads would see it, also without power.
+    /// All bytes as reads would see them, even without power.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         let state = self.state.lock();
@@ -118,7 +118,7 @@ impl SimDevice {
         bytes
     }
 
-    /// Everything that is certain to survive a power cut.
+    /// All bytes that are certain to survive a power cut.
     #[must_use]
     pub fn snapshot_durable(&self) -> Vec<u8> {
         let state = self.state.lock();
@@ -139,14 +139,13 @@ impl SimDevice {
         self.state.lock().unflushed_bytes()
     }
 
-    /// Plants a flaw: flushes report success and make nothing durable. For tests that must notice
-    /// it.
+    /// Plants a bug: flushes report success and make nothing durable. Tests must notice it.
     pub fn ignore_flushes(&self, ignore: bool) {
         self.state.lock().ignore_flushes = ignore;
     }
 
     /// Models time: from now on operations advance `clock`, and queued writes complete in the order
-    /// of their modelled ends instead of a random one. May be called again to change the speed.
+    /// of their modelled ends instead of a random one. Another call changes the speed.
     pub fn set_timing(&self, clock: Arc<SimClock>, timing: Timing) {
         let mut state = self.state.lock();
         state.schedule = Some(Schedule::new(clock, timing, state.schedule.as_ref()));

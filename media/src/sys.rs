@@ -1,7 +1,7 @@
-//! The one unsafe seam of this crate: system calls, raw buffers, the submission ring.
+//! The only unsafe code of this crate: system calls, raw buffers, the submission ring.
 //!
-//! Everything here is a thin leaf that returns the system's errno; which device error that means is
-//! decided by the callers.
+//! Each function is a thin wrapper that returns the system's errno; its caller makes a device error
+//! of it.
 
 mod buffer;
 pub(crate) mod file;

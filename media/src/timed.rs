@@ -1,9 +1,9 @@
-//! A device in memory whose operations take the time of a [`Timing`] on some clock. Modelled, not
+//! A device in memory whose operations take the time of a [`Timing`] on a clock. Modelled, not
 //! measured.
 //!
-//! On the machine's clock who waits for it really waits; on a virtual one ([`crate::TurnClock`])
-//! other threads go on meanwhile, which a [`crate::SimDevice`] with timing cannot do: it advances
-//! its clock under whoever uses it. Nothing is lost here and nothing is torn.
+//! On the machine's clock a caller really waits. On a virtual one ([`crate::TurnClock`]) other
+//! threads go on meanwhile, which a [`crate::SimDevice`] with timing cannot do: it advances its
+//! clock under its caller. This device loses and tears no bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::device::{
 use crate::sim::{Channel, Timing};
 use crate::sys::Source;
 
-/// The device. Clones are handles to the same device.
+/// A device in memory. Clones are handles to the same device.
 #[derive(Clone)]
 pub struct TimedDevice {
     clock: Arc<dyn Clock>,
@@ -32,7 +32,7 @@ struct State {
 }
 
 impl TimedDevice {
-    /// Empty, on this clock.
+    /// An empty device on this clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, timing: Timing) -> Self {
         let state = State { bytes: Vec::new(), channel: Channel::new(timing), written_bytes: 0 };
@@ -52,7 +52,7 @@ impl TimedDevice {
         }
     }
 
-    /// Puts bytes in place; returns when that is done.
+    /// Puts bytes in place; returns the instant at which that is done.
     fn put(&self, offset_bytes: u64, bytes: &[u8]) -> Result<u64, DeviceError> {
         let now_ns = self.clock.now_ns();
         let mut state = self.state.lock();
@@ -73,7 +73,7 @@ impl Device for TimedDevice {
         let mut state = self.state.lock();
         let len = whole_blocks_up(capacity_bytes).max(state.bytes.len() as u64) as usize;
         if state.bytes.is_empty() {
-            // Memory only for what is written.
+            // Memory is taken only for bytes that are written.
             state.bytes = vec![0; len];
         }
         state.bytes.resize(len, 0);
@@ -126,7 +126,7 @@ impl Device for TimedDevice {
 struct TimedQueue {
     device: TimedDevice,
     depth: usize,
-    /// Token, and when it is done.
+    /// Token of each write, and the instant at which it is done.
     in_flight: VecDeque<(u64, u64)>,
 }
 

@@ -1,12 +1,12 @@
 //! A virtual clock for several threads, which take turns: one runs, the others wait.
 //!
-//! Time passes only when all wait, and then to the moment at which the first of them is to go on.
-//! So a region with its own thread runs as fast as it computes, the same way every time, and
-//! computing takes no time. Threads wait by [`Clock::sleep_ns`] and [`Clock::wait_change`]; a
-//! thread that blocks in any other way for another one stops the world.
+//! Time passes only when all wait, and then to the instant at which the first of them continues. So
+//! a region with its own thread runs as fast as it computes, the same way every time, and computing
+//! takes no time. Threads wait by [`Clock::sleep_ns`] and [`Clock::wait_change`]; a thread that
+//! waits for another in any other way stops all.
 //!
-//! Until [`TurnClock::begin`] and after [`TurnClock::end`] threads run as they like: sleeping
-//! advances the clock at once, and waits are real, and short.
+//! Before [`TurnClock::begin`] and after [`TurnClock::end`] threads run freely: sleeping advances
+//! the clock at once, and other waits are real, and short.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::thread::ThreadId;
@@ -17,10 +17,10 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::clock::{Clock, RealClock};
 use crate::sys::Watched;
 
-/// How long waits last while nobody takes turns.
+/// Longest wait while threads do not take turns.
 const FREE_WAIT: Duration = Duration::from_millis(1);
 
-/// The clock.
+/// The clock that threads share.
 #[derive(Debug, Default)]
 pub struct TurnClock {
     now_ns: AtomicU64,
@@ -31,7 +31,8 @@ pub struct TurnClock {
 
 #[derive(Debug, Default)]
 struct Turns {
-    /// In the order in which they first waited: at equal times the first goes first.
+    /// Waiting threads, in the order in which they first waited: at equal times the first continues
+    /// first.
     threads: Vec<Waiting>,
     running: Option<ThreadId>,
 }
@@ -50,8 +51,7 @@ impl Waiting {
 }
 
 impl TurnClock {
-    /// From now on threads take turns: this one, which runs, and `others`, which are waited for
-    /// until all of them wait.
+    /// Begins the turns. This thread runs; `others` are waited for until all of them wait.
     pub fn begin(&self, others: usize) {
         let mut turns = self.turns.lock();
         turns.threads.clear();
@@ -62,7 +62,7 @@ impl TurnClock {
         }
     }
 
-    /// From now on threads run as they like.
+    /// Ends the turns: threads run freely from now on.
     pub fn end(&self) {
         let mut turns = self.turns.lock();
         self.is_begun.store(false, SeqCst);
@@ -70,7 +70,7 @@ impl TurnClock {
         self.changed.notify_all();
     }
 
-    /// Returns at that time, if it is not over.
+    /// Waits until that instant, if it has not passed.
     pub fn sleep_until_ns(&self, until_ns: u64) {
         if !self.is_begun.load(SeqCst) {
             self.now_ns.fetch_max(until_ns, SeqCst);
@@ -95,7 +95,7 @@ impl TurnClock {
             self.changed.notify_all();
         }
         self.wait_for_turn(&mut turns, thread);
-        // What it watched may be gone from now on.
+        // The watched word may be gone from now on.
         if let Some(place) = turns.threads.iter_mut().find(|waiting| waiting.thread == thread) {
             (place.until_ns, place.word) = (u64::MAX, None);
         }
@@ -107,7 +107,7 @@ impl TurnClock {
         }
     }
 
-    /// Who goes on; all wait.
+    /// The thread that continues next; all threads wait.
     fn next(&self, turns: &Turns) -> ThreadId {
         loop {
             let now_ns = self.now_ns.load(SeqCst);
@@ -144,8 +144,8 @@ impl Clock for TurnClock {
         if word.load(SeqCst) == seen {
             let longest_ns = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
             let until_ns = self.now_ns().saturating_add(longest_ns);
-            // SAFETY: `wait` lets go of it before it returns, or after `end` nobody looks at it any
-            // more.
+            // SAFETY: `wait` drops the reference before it returns; after `end` no thread reads the
+            // word.
             self.wait(until_ns, Some(unsafe { Watched::new(word, seen) }));
         }
     }
@@ -161,7 +161,7 @@ mod tests {
         let seen = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Waits are real before the beginning, and so it comes by again and again.
+                // Waits are real before the beginning, so this thread returns again and again.
                 while !clock.is_begun.load(SeqCst) {
                     clock.wait_change(&word, 0, Duration::from_secs(1));
                 }

@@ -1,7 +1,7 @@
 //! Quantities with their unit in the type, and the text in which people write them.
 //!
 //! One grammar for all: a decimal number, optional blanks, a unit (in any case of letters except
-//! where case is the prefix: `mW` and `MW`). What is displayed can be parsed again.
+//! where case is the prefix: `mW` and `MW`). Displayed text can be parsed again.
 
 mod duration;
 mod number;
@@ -14,15 +14,15 @@ pub use picoseconds::Picoseconds;
 pub use quantities::{Joules, Percent, Watts};
 pub use size::{Bytes, BytesPerSecond};
 
-/// A text that is not the quantity it should be.
+/// Why a text is not the quantity that was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{value}\" is not {} {quantity}: expected {expected}", article(quantity))]
 pub struct ParseError {
-    /// What was to be read: `size`, `duration`, …
+    /// The expected quantity: `size`, `duration`, …
     pub quantity: &'static str,
     /// The text as given.
     pub value: String,
-    /// What would have been understood, with an example.
+    /// The accepted forms, with an example.
     pub expected: &'static str,
 }
 

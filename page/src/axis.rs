@@ -1,4 +1,4 @@
-//! The vertical axis of a chart: from where to where it goes, and where its ticks are.
+//! The vertical axis of a chart: its range and its ticks.
 
 /// The vertical axis of a chart.
 pub(crate) struct Axis {
@@ -9,7 +9,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// An axis on which all these values, and zero if it is linear, have their place.
+    /// An axis that has all these values, and zero if it is linear.
     pub fn over(values: impl Iterator<Item = f64> + Clone, is_log: bool) -> Self {
         let values = values.filter(|value| value.is_finite());
         let top = values.clone().fold(0.0, f64::max);
@@ -31,7 +31,7 @@ impl Axis {
         }
     }
 
-    /// How far up the axis a value is, 0 to 1; a value beyond the axis is beyond these.
+    /// Position of a value on the axis, 0 to 1; a value beyond the axis is outside that range.
     pub fn share(&self, value: f64) -> f64 {
         if self.is_log {
             let value = value.max(self.low).log10();
@@ -44,7 +44,7 @@ impl Axis {
     pub fn ticks(&self) -> Vec<f64> {
         let (mut ticks, mut at) = (Vec::new(), self.low);
         while at <= self.high * 1.000_001 && ticks.len() < 20 {
-            // Sums of steps miss zero by a little.
+            // Rounding leaves a tick at zero a little off.
             ticks.push(if at.abs() < self.step * 1e-6 && !self.is_log { 0.0 } else { at });
             at = if self.is_log { at * self.step } else { at + self.step };
         }
@@ -52,14 +52,14 @@ impl Axis {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, at least `value`.
+/// The smallest of 1, 2 or 5 times a power of ten that is at least `value`.
 fn nice(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let step = [1.0, 2.0, 5.0].into_iter().find(|step| step * power >= value * 0.999_999);
     step.unwrap_or(10.0) * power
 }
 
-/// Ticks of a linear axis, about.
+/// Approximate number of ticks of a linear axis.
 const TICKS: f64 = 5.0;
 
 #[cfg(test)]

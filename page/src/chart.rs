@@ -1,5 +1,5 @@
-//! Charts as SVG, of a few shapes. Colours are classes of the page's style, so that a page can be
-//! light or dark: a plotting library draws with fixed colours.
+//! Charts as SVG. Colours are classes of the page's style, so that a page can be light or dark; a
+//! plotting library would draw with fixed colours.
 
 use std::fmt::Write;
 
@@ -11,15 +11,15 @@ use crate::text::{escape, short};
 pub struct Chart {
     /// The line above the chart; programs that read pages aloud say it, too.
     pub title: String,
-    /// What the vertical axis measures, with its unit.
+    /// The quantity of the vertical axis, with its unit.
     pub y_name: String,
     /// The names of the places on the horizontal axis, from left to right.
     pub x_names: Vec<String>,
-    /// What the horizontal axis tells apart.
+    /// The quantity of the horizontal axis.
     pub x_name: String,
-    /// What is drawn; later series lie above earlier ones.
+    /// The series of the chart; later series are drawn above earlier ones.
     pub series: Vec<Series>,
-    /// The vertical axis is logarithmic.
+    /// Whether the vertical axis is logarithmic.
     pub is_log: bool,
     /// Width in pixels.
     pub width: f64,
@@ -67,7 +67,7 @@ pub struct Point {
     pub range: Option<[f64; 2]>,
 }
 
-/// The colours of series that no colour has a meaning for.
+/// Colours for series without a colour of their own.
 pub const COLOURS: [&str; 9] = ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
 
 const LEFT: f64 = 58.0;
@@ -242,7 +242,7 @@ impl Chart {
         Ok(())
     }
 
-    /// What the stacked series before this one come to at a place.
+    /// Sum of the stacked series before this one at a place.
     fn stacked_below(&self, index: usize, x: usize) -> f64 {
         let stacked = self.series[..index].iter().filter(|series| series.style == Style::Stacked);
         let points = stacked.flat_map(|series| &series.points);
@@ -267,7 +267,7 @@ impl Chart {
         )
     }
 
-    /// Names of the series, and the rows they take; nothing where one series speaks for itself.
+    /// The legend and its number of rows; empty for a chart of one series.
     fn legend(&self) -> (String, usize) {
         if self.series.len() < 2 {
             return (String::new(), 0);
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!([chart.stacked_below(1, 0), chart.stacked_below(2, 0)], [10.0, 40.0]);
         let axis = chart.axis();
         assert!(axis.share(40.0) <= 1.0, "{}", axis.share(40.0));
-        // The upper one ends where the lower one begins.
+        // The upper bar ends where the lower one begins.
         let lower_top = format!("y=\"{:.1}\"", chart.y(&axis, 10.0));
         assert!(chart.svg().contains(&lower_top));
     }

@@ -12,7 +12,8 @@ mod text;
 pub use chart::{COLOURS, Chart, Point, Series, Style};
 pub use text::{escape, short};
 
-/// A whole page with this title, and what `body` writes between the skeleton's ends.
+/// A whole page with this title. `body` writes the content between the skeleton's beginning and
+/// end.
 pub fn page(title: &str, body: impl FnOnce(&mut String) -> fmt::Result) -> String {
     let mut out = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -26,7 +27,7 @@ pub fn page(title: &str, body: impl FnOnce(&mut String) -> fmt::Result) -> Strin
     out
 }
 
-/// A chart as an SVG file that stands alone, light or dark as its reader wants.
+/// A chart as an SVG file of its own, light or dark as its reader prefers.
 pub fn svg_file(chart: &Chart) -> String {
     let svg = chart.svg().replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
     let style = format!("><style>{STYLE} svg {{ background: var(--page); }}</style>");
@@ -35,7 +36,8 @@ pub fn svg_file(chart: &Chart) -> String {
 
 /// Writes a whole result as JSON under the id `result`, for programs that read the page.
 pub fn data(out: &mut String, result: &(impl serde::Serialize + ?Sized)) -> fmt::Result {
-    // A result holds nothing that JSON cannot. No text in it can end the script or begin another.
+    // A result has only values that JSON can express. No text in it can end the script or begin
+    // another.
     let json = serde_json::to_string(result).unwrap_or_default().replace('<', "\\u003c");
     write!(out, "<script type=\"application/json\" id=\"result\">{json}</script>")
 }

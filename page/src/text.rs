@@ -1,6 +1,6 @@
-//! Text and numbers as they may stand on a page.
+//! Text and numbers in the form that a page needs.
 
-/// Text with the characters escaped that mean something in HTML.
+/// Text with the characters escaped that have a meaning in HTML.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

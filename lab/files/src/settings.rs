@@ -1,12 +1,14 @@
-//! Settings, from the environment (`perdura run` sets it and has checked it).
+//! Settings from environment variables. `perdura-lab run` sets them, and has checked them.
 //!
-//! `PERDURA_FILES_AT`            what is served: absolute paths of files and directories, one a line
-//! `PERDURA_FILES_MEDIA`         the medium: a built-in name, or the path of a profile; none: only recorded
-//! `PERDURA_FILES_LINK`          the link to put it behind
-//! `PERDURA_FILES_RECORD`        the file to record requests in. The first process that opens a served file has it
-//! `PERDURA_FILES_RECORD_STEPS`  most requests recorded; 4 Mi by default (96 MiB)
-//! `PERDURA_FILES_REPORT`        `1`: say at the end what was served, on standard error
-//! `PERDURA_FILES_REPORT_JSON`   a file that each process adds a line of JSON to
+//! - `PERDURA_FILES_AT`: absolute paths of the files and directories to serve, one a line.
+//! - `PERDURA_FILES_MEDIA`: the medium, a built-in name or the path of a profile. Without it
+//!   requests are only recorded.
+//! - `PERDURA_FILES_LINK`: the link to put the medium behind.
+//! - `PERDURA_FILES_RECORD`: the file to record requests in. The first process that opens a served
+//!   file records.
+//! - `PERDURA_FILES_RECORD_STEPS`: most requests to record; by default 4 Mi, which take 96 MiB.
+//! - `PERDURA_FILES_REPORT`: `1` reports the served requests on standard error at the end.
+//! - `PERDURA_FILES_REPORT_JSON`: a file to which each process adds a line of JSON.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

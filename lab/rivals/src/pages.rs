@@ -33,8 +33,8 @@ pub fn ask() -> HugePages {
     let system = system.unwrap_or_else(|error| error.to_string());
     HugePages {
         about: format!(
-            "started with {VARIABLE}={told}, for all allocations of this process; the system's transparent huge \
-             pages: {}",
+            "started with {VARIABLE}={told}, for all allocations of this process; the system's \
+             transparent huge pages: {}",
             system.trim()
         ),
     }

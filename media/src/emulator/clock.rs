@@ -6,25 +6,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::clock::{Clock, RealClock};
 use crate::sys::ticks;
 
-/// Whether modelled time passes.
+/// Whether modelled waits take real time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// It does: waits are waited.
+    /// A wait takes real time.
     Real,
-    /// It does not: waiting moves a clock. Who shares the emulator shares that clock.
+    /// A wait moves a virtual clock, which all users of the emulator share.
     Virtual,
 }
 
-/// The processor's clock in picoseconds. Where there is none that is steady, the system's monotonic
+/// The processor's clock in picoseconds. On processors without a steady one, the system's monotonic
 /// clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Tsc {
-    /// Picoseconds in 2^32 ticks; 0: the system's clock is used.
+    /// Picoseconds in 2^32 ticks; 0 if the system's clock is used.
     ps_per_tick_q32: u64,
 }
 
 impl Tsc {
-    /// Calibrated at the first call of the process, which takes some milliseconds.
+    /// The clock, calibrated at the process's first call, which takes some milliseconds.
     #[must_use]
     pub fn calibrated() -> Self {
         static CALIBRATED: OnceLock<Tsc> = OnceLock::new();
@@ -32,31 +32,30 @@ impl Tsc {
             if !ticks::are_steady() {
                 return Tsc { ps_per_tick_q32: 0 };
             }
-            // The best of several: an interruption makes a try longer by both clocks, not wrong by
-            // much.
+            // The best of several tries: an interruption makes a try longer by both clocks, so its
+            // rate is hardly wrong.
             let mut rates: Vec<u64> = (0..CALIBRATIONS).map(|_| calibrate()).collect();
             rates.sort_unstable();
             Tsc { ps_per_tick_q32: rates[CALIBRATIONS / 2] }
         })
     }
 
-    /// Ticks, in whatever unit; see [`Tsc::ps`].
+    /// The present instant in ticks; see [`Tsc::ps`].
     #[inline]
     #[must_use]
     pub fn ticks(self) -> u64 {
         if self.ps_per_tick_q32 == 0 { RealClock.now_ns() } else { ticks::now() }
     }
 
-    /// [`Tsc::ticks`] once all that was loaded before is there: a processor reads its clock ahead
-    /// of what it still waits for, and a copy timed without this seems to take half as long as it
-    /// does.
+    /// As [`Tsc::ticks`], read after all earlier loads are done. A processor may read its clock
+    /// before: a copy timed without this seems to take half of its time.
     #[inline]
     #[must_use]
     pub fn ticks_behind(self) -> u64 {
         if self.ps_per_tick_q32 == 0 { RealClock.now_ns() } else { ticks::now_behind() }
     }
 
-    /// So many ticks in picoseconds.
+    /// Converts ticks to picoseconds.
     #[inline]
     #[must_use]
     pub fn ps(self, ticks: u64) -> u64 {
@@ -67,7 +66,7 @@ impl Tsc {
         u64::try_from(ps).unwrap_or(u64::MAX)
     }
 
-    /// How this clock is had, for reports.
+    /// A text for reports: which clock it is.
     #[must_use]
     pub fn describe(self) -> String {
         match self.ps_per_tick_q32 {
@@ -90,7 +89,7 @@ fn calibrate() -> u64 {
     u64::try_from((span_ps << 32) / span).unwrap_or(u64::MAX)
 }
 
-/// Both clocks at nearly the same instant: of a few tries the one that was read fastest.
+/// Both clocks at nearly the same instant: the fastest of a few tries.
 fn both() -> (u64, u64) {
     let tries = (0..4).map(|_| {
         let before = ticks::now();
@@ -167,6 +166,6 @@ impl EmulatorClock {
 
 const CALIBRATIONS: usize = 5;
 const CALIBRATION_NS: u64 = 2_000_000;
-/// A sleep may end late by its timer's slack and the wake-up: what is left after it is spun.
+/// Longer waits begin with a sleep. A sleep may end late, so the last part of a wait is polled.
 const SLEEP_ABOVE_PS: u64 = 250_000_000;
 const SPUN_PS: u64 = 150_000_000;

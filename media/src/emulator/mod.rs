@@ -1,17 +1,17 @@
-//! A medium that is not there: its bytes in DRAM, its time by a model.
+//! A modelled medium: its bytes are in DRAM, its time is a model's.
 //!
 //! An access puts the bytes in place at once and returns [`Due`], the instant at which the medium
-//! would be done; who waits until then (or answers no earlier) has the medium's latency, and with
-//! many accesses outstanding its bandwidth. Nobody else learns that the bytes were there before.
+//! would be done. A caller that waits until then (or answers no earlier) has the medium's latency,
+//! and with many accesses outstanding its bandwidth. Nothing shows that the bytes were there
+//! before.
 //!
-//! - The model decides, never the machine: what the emulator costs itself passes within the
-//!   modelled time. Where the machine is slower than the medium, [`Emulator::wait`] returns how
-//!   late it was, and [`Punctuality`] adds that up: every run can say by how much it missed its
-//!   model.
+//! - The model decides, never the machine: the emulator's own work passes within the modelled time.
+//!   Where the machine is slower than the medium, [`Emulator::wait`] returns how late it was, and
+//!   [`Punctuality`] adds that up: every run can report its error against the model.
 //! - [`Pace::Real`] waits by the processor's own clock, calibrated against the system's;
-//!   [`Pace::Virtual`] lets no real time pass: waiting moves the emulator's clock.
-//! - Accesses are of any length at any offset within the capacity. Two that overlap at the same
-//!   time mix their bytes.
+//!   [`Pace::Virtual`] takes no real time: a wait moves the emulator's clock.
+//! - Accesses have any length and any offset within the capacity. Two that overlap at the same time
+//!   mix their bytes.
 
 mod clock;
 mod punctuality;
@@ -34,34 +34,34 @@ pub use punctuality::Punctuality;
 pub struct Due(u64);
 
 impl Due {
-    /// The instant so many picoseconds after the emulator was made: for disks with a clock of their
-    /// own.
+    /// The instant so many picoseconds after the emulator's creation, for disks with their own
+    /// clock.
     #[must_use]
     pub const fn at_ps(ps: u64) -> Self {
         Self(ps)
     }
 
-    /// Picoseconds since the emulator was made.
+    /// Picoseconds since the emulator's creation.
     #[must_use]
     pub const fn ps(self) -> u64 {
         self.0
     }
 }
 
-/// An emulator that cannot be had.
+/// Why an emulator cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmulatorError {
-    /// A capacity that is none.
+    /// The capacity is not allowed.
     #[error("a medium of {capacity_bytes} bytes: expected a multiple of 4096 above zero")]
     Capacity {
-        /// As given.
+        /// The capacity that was asked for.
         capacity_bytes: u64,
     },
     /// The system gives no memory.
     #[error("no memory for a medium of {capacity_bytes} bytes: {source}")]
     Memory {
-        /// As asked for.
+        /// The capacity that was asked for.
         capacity_bytes: u64,
         /// The system's error.
         #[source]
@@ -69,7 +69,7 @@ pub enum EmulatorError {
     },
 }
 
-/// A modelled medium. Shared between threads.
+/// A modelled medium. Several threads may use it at once.
 pub struct Emulator {
     name: String,
     bytes: SharedBytes,
@@ -94,9 +94,9 @@ impl Emulator {
         Ok(Self::over(system, bytes, pace))
     }
 
-    /// A medium whose bytes are a file's, all of it: what is written is in the file at once, for
-    /// others to see. The file should lie in memory (`/dev/shm`): how long the system needs for it
-    /// is not modelled.
+    /// A medium whose bytes are a file's: each write is in the file at once, visible to others. The
+    /// file should be in memory (`/dev/shm`), for the system's own time on the file is not
+    /// modelled.
     ///
     /// # Errors
     /// The file's length is no multiple of 4096, or it cannot be mapped.
@@ -114,19 +114,19 @@ impl Emulator {
         Self { name: system.name.clone(), bytes, model, clock: EmulatorClock::start(pace) }
     }
 
-    /// Bytes that it holds.
+    /// Bytes of the medium.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
         self.bytes.len_bytes() as u64
     }
 
-    /// What it is, for banners: always with the word *modelled*.
+    /// A text for banners, which always has the word *modelled*.
     #[must_use]
     pub fn describe(&self) -> String {
         format!("modelled {}, {}", self.name, self.clock.describe())
     }
 
-    /// Whether its time passes.
+    /// Whether waits take real time.
     #[must_use]
     pub fn pace(&self) -> Pace {
         match self.clock {
@@ -135,7 +135,7 @@ impl Emulator {
         }
     }
 
-    /// Copies bytes out; the medium would have them at the instant returned.
+    /// Copies bytes out; returns the instant at which the medium would be done.
     ///
     /// # Errors
     /// The range is beyond the end.
@@ -147,7 +147,7 @@ impl Emulator {
         Ok(due)
     }
 
-    /// Copies bytes in; the medium would have taken them at the instant returned.
+    /// Copies bytes in; returns the instant at which the medium would be done.
     ///
     /// # Errors
     /// The range is beyond the end; nothing is written.
@@ -159,7 +159,8 @@ impl Emulator {
         Ok(due)
     }
 
-    /// The bytes alone, at no modelled time: for who books their time apart ([`Emulator::book`]).
+    /// Copies bytes out without modelled time, for callers that book the time separately
+    /// ([`Emulator::book`]).
     ///
     /// # Errors
     /// The range is beyond the end.
@@ -170,7 +171,7 @@ impl Emulator {
         Ok(())
     }
 
-    /// As [`Emulator::copy_out`], the other way.
+    /// Copies bytes in without modelled time, for callers that book the time separately.
     ///
     /// # Errors
     /// The range is beyond the end; nothing is written.
@@ -181,7 +182,7 @@ impl Emulator {
         Ok(())
     }
 
-    /// Makes a range zeros and gives its memory back. Costs the medium a command.
+    /// Makes a range zeros and gives its memory back. The medium's time is that of a command.
     ///
     /// # Errors
     /// The range is beyond the end, or the system refuses.
@@ -198,24 +199,24 @@ impl Emulator {
         Ok(due)
     }
 
-    /// When everything written so far is off the medium's buffers.
+    /// The instant at which all writes so far have left the medium's buffers.
     pub fn flush(&self) -> Due {
         Due(self.model.flush(self.clock.now_ps()))
     }
 
-    /// The time of an access, without its bytes.
+    /// Books the time of an access, without its bytes.
     #[inline]
     pub fn book(&self, access: Access, offset_bytes: u64, len_bytes: u64) -> Due {
         Due(self.model.book(self.clock.now_ps(), access, offset_bytes, len_bytes))
     }
 
-    /// The time of an access that began at `since`: what has passed already counts.
+    /// Books the time of an access that began at `since`: the time since then counts already.
     #[inline]
     pub fn book_since(&self, since: Due, access: Access, offset_bytes: u64, len_bytes: u64) -> Due {
         Due(self.model.book(since.0, access, offset_bytes, len_bytes))
     }
 
-    /// The present.
+    /// The present instant.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Due {
@@ -229,27 +230,26 @@ impl Emulator {
         self.clock.now_ps() >= due.0
     }
 
-    /// Nanoseconds until an instant, rounded up; 0 when it has come.
+    /// Nanoseconds until an instant, rounded up; 0 once it has come.
     #[inline]
     #[must_use]
     pub fn until_due_ns(&self, due: Due) -> u64 {
         due.0.saturating_sub(self.clock.now_ps()).div_ceil(PS_PER_NS)
     }
 
-    /// Waits for an instant; returns how late it is, in picoseconds. The last part is spun, more
-    /// than a quarter of a millisecond is slept.
+    /// Waits for an instant; returns how late the wait ended, in picoseconds. A wait of more than a
+    /// quarter of a millisecond begins with a sleep; the last part is polled.
     #[inline]
     pub fn wait(&self, due: Due) -> u64 {
         self.clock.wait(due.0)
     }
 
-    /// Lets time pass that was spent on something else: on the virtual clock only; the real one
-    /// goes by itself.
+    /// Adds time that was spent on other work to a virtual clock. A real clock has counted it.
     pub fn pass_ps(&self, span_ps: u64) {
         self.clock.pass(span_ps);
     }
 
-    /// What the medium has drawn so far; modelled.
+    /// Modelled energy that the medium has drawn so far.
     #[must_use]
     pub fn energy(&self) -> EnergyUse {
         self.model.energy(self.clock.now_ps())

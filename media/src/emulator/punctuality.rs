@@ -1,16 +1,16 @@
 //! Modelled time against measured time.
 
-/// What a run of modelled accesses was to take and what it took. One a thread; [`Punctuality::add`]
+/// Modelled and measured time of a run's accesses. Each thread has its own; [`Punctuality::add`]
 /// joins them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Punctuality {
-    /// Accesses.
+    /// Number of accesses.
     pub requests: u64,
-    /// What they were to take by the model, picoseconds.
+    /// Modelled time of all accesses, picoseconds.
     pub modelled_ps: u64,
-    /// By how much they were late, in all.
+    /// Sum of how late accesses were, picoseconds.
     pub late_ps: u64,
-    /// The latest one.
+    /// The largest lateness of an access, picoseconds.
     pub late_max_ps: u64,
 }
 
@@ -24,7 +24,7 @@ impl Punctuality {
         self.late_max_ps = self.late_max_ps.max(late_ps);
     }
 
-    /// Joins another thread's.
+    /// Adds another thread's counts.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.modelled_ps = self.modelled_ps.saturating_add(other.modelled_ps);

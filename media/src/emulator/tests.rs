@@ -1,4 +1,4 @@
-//! Bytes against a plain array, time against the model.
+//! Bytes compared with a plain array, and times with the model.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What is to go wrong, and when; changeable while the device is in use.
+//! The script of faults to come. It may be changed while the device is in use.
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -9,12 +9,12 @@ use crate::units::{Bytes, BytesPerSecond};
 /// How much slower writes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Slowdown {
-    /// Not at all.
+    /// Writes have their own speed.
     #[default]
     None,
     /// All writes together get this bandwidth. Zero stalls writes for good.
     AtMost(BytesPerSecond),
-    /// Each write takes so many times as long as it did.
+    /// Each write takes this many times as long.
     Times(u32),
 }
 
@@ -32,41 +32,44 @@ struct Script {
     full_from_write: Countdown,
     full_from_grow: Countdown,
     slowdown: Slowdown,
-    /// When the last write booked under [`Slowdown::AtMost`] ends.
+    /// Instant at which the last write booked under [`Slowdown::AtMost`] ends.
     busy_until_ns: u64,
 }
 
 impl FaultPlan {
-    /// Nothing goes wrong yet.
+    /// A plan without faults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The `nth` read from now fails with EIO, once.
+    /// Makes the `nth` read from now fail with EIO, once.
     ///
     /// # Panics
-    /// When `nth` is 0, here and below.
+    /// When `nth` is 0.
     pub fn fail_read(&self, nth: u64) {
         self.script.lock().failing_read.set(nth);
     }
 
-    /// The `nth` write from now fails with EIO, once.
+    /// Makes the `nth` write from now fail with EIO, once. Panics when `nth` is 0.
     pub fn fail_write(&self, nth: u64) {
         self.script.lock().failing_write.set(nth);
     }
 
-    /// The `nth` flush from now fails with EIO; the device is latched then.
+    /// Makes the `nth` flush from now fail with EIO, which latches the device. Panics when `nth` is
+    /// 0.
     pub fn fail_flush(&self, nth: u64) {
         self.script.lock().failing_flush.set(nth);
     }
 
-    /// From the `nth` write on, writes find no space, until [`FaultPlan::heal`].
+    /// Lets writes find no space from the `nth` on, until [`FaultPlan::heal`]. Panics when `nth` is
+    /// 0.
     pub fn no_space_from_write(&self, nth: u64) {
         self.script.lock().full_from_write.set(nth);
     }
 
-    /// From the `nth` growth on, growths find no space, until [`FaultPlan::heal`].
+    /// Lets growths find no space from the `nth` on, until [`FaultPlan::heal`]. Panics when `nth`
+    /// is 0.
     pub fn no_space_from_grow(&self, nth: u64) {
         self.script.lock().full_from_grow.set(nth);
     }
@@ -76,7 +79,7 @@ impl FaultPlan {
         self.script.lock().slowdown = slowdown;
     }
 
-    /// Forgets every fault to come, and the slowness.
+    /// Forgets all faults to come, and the slowness.
     pub fn heal(&self) {
         *self.script.lock() = Script::default();
     }
@@ -87,7 +90,7 @@ impl FaultPlan {
 
     pub(super) fn write(&self) -> Verdict {
         let mut script = self.script.lock();
-        // Both count every write, whichever of them strikes.
+        // Both count every write, whichever of them fails it.
         let full = script.full_from_write.ever_after();
         let failing = script.failing_write.once();
         if full == Verdict::Pass { failing } else { full }
@@ -101,7 +104,7 @@ impl FaultPlan {
         self.script.lock().full_from_grow.ever_after()
     }
 
-    /// Books bandwidth for a write that starts at `now_ns`; returns the earliest end that leaves.
+    /// Books bandwidth for a write that starts at `now_ns`; returns its earliest end.
     pub(super) fn book(&self, now_ns: u64, len_bytes: u64) -> u64 {
         let mut script = self.script.lock();
         let Slowdown::AtMost(limit) = script.slowdown else { return now_ns };
@@ -112,7 +115,7 @@ impl FaultPlan {
         end_ns
     }
 
-    /// When a write that ran from `started_ns` to `now_ns` may be reported.
+    /// Instant at which a write that ran from `started_ns` to `now_ns` may be reported.
     pub(super) fn due(&self, started_ns: u64, now_ns: u64, booked_ns: u64) -> u64 {
         let Slowdown::Times(factor) = self.script.lock().slowdown else { return booked_ns };
         let took_ns = now_ns.saturating_sub(started_ns);
@@ -128,7 +131,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict as the device would have said it.
+    /// The planned fault as the device's error.
     pub(super) fn apply(
         self,
         op: &'static str,
@@ -146,7 +149,7 @@ impl Verdict {
     }
 }
 
-/// Operations until a fault strikes; 0: none is planned.
+/// Operations until a fault; 0 if none is planned.
 #[derive(Debug, Default)]
 struct Countdown {
     left: u64,
@@ -158,14 +161,14 @@ impl Countdown {
         self.left = nth;
     }
 
-    /// Strikes at the end of the count, then never again.
+    /// Returns a fault at the end of the count, then never again.
     fn once(&mut self) -> Verdict {
         let strikes = self.left == 1;
         self.left = self.left.saturating_sub(1);
         if strikes { Verdict::Fail } else { Verdict::Pass }
     }
 
-    /// Strikes at the end of the count and ever after.
+    /// Returns a fault at the end of the count and for ever after.
     fn ever_after(&mut self) -> Verdict {
         if self.left == 1 {
             return Verdict::NoSpace;

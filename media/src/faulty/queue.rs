@@ -1,4 +1,4 @@
-//! Queued writes with faults: refused ones never reach the device, slow ones are held back.
+//! Queued writes with faults. Refused writes never reach the device; slow ones are held back.
 
 use std::sync::Arc;
 
@@ -13,9 +13,10 @@ pub(super) struct FaultyQueue {
     plan: Arc<FaultPlan>,
     clock: Arc<dyn Clock>,
     latch: Arc<Latch>,
-    /// Writes the inner queue has, by the token it was given: the caller's need not be unique.
+    /// Writes that the inner queue has, by the token it was given. The caller's own tokens need not
+    /// be unique.
     started: Vec<Option<Started>>,
-    /// Writes that are over but not due, earliest first.
+    /// Writes that are complete but not due, earliest first.
     held: Vec<Held>,
 }
 
@@ -47,7 +48,7 @@ impl FaultyQueue {
         self.held.insert(at, Held { due_ns, completion });
     }
 
-    /// Moves what the inner queue has finished to `held`, waiting for `at_least` of it.
+    /// Moves completed writes of the inner queue to `held`, and waits for `at_least` of them.
     fn collect(&mut self, at_least: usize) -> Result<(), DeviceError> {
         let mut finished = Vec::new();
         let waited = self.inner.wait(at_least, &mut finished);

@@ -1,4 +1,4 @@
-//! How far one write has come: pure arithmetic shared by both engines.
+//! Progress of one write, as pure arithmetic that both engines share.
 
 use std::io;
 
@@ -6,21 +6,22 @@ use rustix::io::Errno;
 
 use crate::device::{BLOCK_BYTES, DeviceError};
 
-/// Bytes of one write that the system has taken, and how often it took none.
+/// Bytes of one write that the system has taken, and the number of calls in a row that took no
+/// block.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     done_bytes: usize,
     stalls: u32,
 }
 
-/// What to do after an outcome.
+/// The next step after an outcome.
 #[derive(Debug)]
 pub(super) enum Step {
     /// All bytes are taken.
     Done,
-    /// Submit again what is after [`Progress::done_bytes`].
+    /// The bytes after [`Progress::done_bytes`] must be submitted again.
     Again,
-    /// Give up.
+    /// The write failed.
     Failed(DeviceError),
 }
 
@@ -68,7 +69,7 @@ impl Progress {
     }
 }
 
-/// Sorts a refusal: no space (or quota) is told apart from everything else.
+/// Makes an error from an errno. A lack of space (or quota) has its own variant.
 pub(super) fn write_error(
     op: &'static str,
     offset_bytes: u64,

@@ -1,4 +1,4 @@
-//! The fallback engine: a write happens in `submit`, its completion waits to be fetched.
+//! The fallback engine: `submit` writes, and `wait` returns the completion.
 //!
 //! Depth buys nothing here. Measured (ext4, O_DIRECT, overwriting, 2 vCPU guest; against `io_uring`
 //! at depth 16): 1 MiB writes reach about 90 % of its bandwidth, 256 KiB half, 64 KiB a quarter. A

@@ -1,4 +1,4 @@
-//! What the clones and queues of one file device share: descriptor, capacity, latch.
+//! The state that the clones and queues of one file device share: descriptor, capacity, latch.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

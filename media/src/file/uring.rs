@@ -1,7 +1,7 @@
 //! The asynchronous engine: one ring a queue, a slot for each outstanding write.
 //!
 //! A write keeps its slot until its completion has been handed out, however many submissions it
-//! took; so the ring, which has at least `depth` entries, is never over-full.
+//! took; so the ring, which has at least `depth` entries, never overflows.
 
 use std::sync::Arc;
 
@@ -118,7 +118,7 @@ impl WriteQueue for UringQueue {
 
 impl Drop for UringQueue {
     fn drop(&mut self) {
-        // Finishes short writes too. Should the ring refuse, its own drop decides.
+        // Short writes are finished here, too. If the ring refuses, the ring's own drop decides.
         let mut unclaimed = Vec::with_capacity(self.outstanding());
         while self.outstanding() > 0 && self.wait(self.outstanding(), &mut unclaimed).is_ok() {}
     }

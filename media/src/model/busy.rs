@@ -1,18 +1,19 @@
-//! What is busy until when.
+//! Parts of a medium that are busy until an instant.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::energy::{Meter, PowerOf};
 
-/// One thing at a time, in the order in which it is claimed.
+/// A part that does one thing at a time, in the order of the claims.
 #[derive(Default)]
 pub(super) struct Busy {
     until_ps: AtomicU64,
 }
 
 impl Busy {
-    /// Takes it for `length_ps` as soon as it is free, not before `from_ps`; returns the start.
+    /// Claims the part for `length_ps` as soon as it is free, not before `from_ps`; returns the
+    /// start.
     pub(super) fn claim(&self, from_ps: u64, length_ps: u64) -> u64 {
         if length_ps == 0 {
             return from_ps;
@@ -33,24 +34,25 @@ impl Busy {
     }
 }
 
-/// A bank, a die, a spindle, a module: on a cache line of its own, for threads book different ones.
+/// A bank, a die, a spindle, a module. Each has a cache line of its own, for threads book different
+/// ones.
 #[derive(Default)]
 #[repr(align(64))]
 pub(super) struct Unit {
     pub(super) busy: Busy,
-    /// Where the last request ended, in the unit's own addresses.
+    /// End of the last request, in the unit's own addresses.
     pub(super) end_bytes: AtomicU64,
-    /// Of memory, where reads ended, and where writes did.
+    /// Streams of reads and of writes, in memory.
     pub(super) streams: [Streams; 2],
     pub(super) meter: Meter,
 }
 
-/// As many as an Optane module's buffer of 16 KiB has granules of 256 B (Yang et al. 2020). Other
-/// memory: assumed.
+/// Number of streams that a unit remembers: an Optane module's buffer of 16 KiB has as many
+/// granules of 256 B (Yang et al. 2020). Assumed for other memory.
 const STREAMS: usize = 64;
 
-/// Where streams of requests ended lately: memory buffers more than one of them. Those that fall on
-/// one slot displace each other.
+/// Ends of the last streams of requests, of which memory buffers several. Streams that share a slot
+/// displace each other.
 pub(super) struct Streams([AtomicU64; STREAMS]);
 
 impl Default for Streams {
@@ -60,9 +62,10 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// Whether a request follows on one of them; from now on it is their last.
+    /// Whether a request continues one of the streams. From now on it is that stream's last
+    /// request.
     pub(super) fn follows(&self, start_bytes: u64, end_bytes: u64, granule_bytes: u64) -> bool {
-        // Spread, for streams often lie a power of two apart.
+        // A hash spreads the streams, which often begin a power of two apart.
         let number = |bytes: u64| {
             (bytes / granule_bytes).wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 >> (64 - STREAMS.trailing_zeros())

@@ -1,10 +1,10 @@
-//! Joules from what was booked.
+//! Joules from the booked requests.
 //!
 //! Where a profile gives power by the interval between requests (Sprint-AEP, table II and figure
 //! 2), the time from one request's start to the next one's costs the power of the idle interval
-//! between them. Elsewhere a unit draws `peak` while it works on a request that waited for the one
+//! between them. Otherwise a unit draws `peak` while it works on a request that waited for the one
 //! before, `active` on one that found it idle, and `idle` in between. Requests that a unit has
-//! under way at once are one time of work, not several.
+//! under way at the same time count as one time of work.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,21 +13,22 @@ use super::Model;
 use crate::profile::System;
 use crate::units::Joules;
 
-/// What a run drew; modelled.
+/// Modelled energy of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EnergyUse {
-    /// Until the last request was done (Sprint-AEP's execution-time energy).
+    /// Energy until the last request was done (Sprint-AEP's execution-time energy).
     pub execution: Joules,
-    /// Until the instant asked for, idle from the last request on (its equal-time energy).
+    /// Energy until the instant asked for, idle from the last request on (Sprint-AEP's equal-time
+    /// energy).
     pub equal_time: Joules,
 }
 
-/// Power of one unit, its share of the module's, in nanowatts: a picosecond of it is 10^-21 J.
+/// Power of one unit, its share of the module's, in nanowatts: times a picosecond it is 10^-21 J.
 pub(super) struct PowerOf {
     idle_nw: u64,
     active_nw: u64,
     peak_nw: u64,
-    /// Idle interval, power.
+    /// Pairs of an idle interval in picoseconds and the power at that interval.
     by_interval: Vec<(u64, u64)>,
 }
 
@@ -47,7 +48,8 @@ impl PowerOf {
         }
     }
 
-    /// Between two points as the crow flies; before the first like it, after the last idle.
+    /// Power at an interval: linear between two points, constant before the first, idle after the
+    /// last.
     fn at(&self, interval_ps: u64) -> u64 {
         let after = self.by_interval.partition_point(|(gap_ps, _)| *gap_ps <= interval_ps);
         match (
@@ -66,18 +68,18 @@ impl PowerOf {
     }
 }
 
-/// What one unit has drawn. Threads that book the same unit at once may each miss the other's last
-/// interval.
+/// Energy that one unit has drawn. Threads that book the same unit at once may each miss the
+/// other's last interval.
 #[derive(Default)]
 pub(super) struct Meter {
     requests: AtomicU64,
     start_ps: AtomicU64,
     done_ps: AtomicU64,
-    /// On requests that found the unit idle.
+    /// Time of requests that found the unit idle.
     active_ps: AtomicU64,
-    /// On those behind another.
+    /// Time of requests that waited for another.
     peak_ps: AtomicU64,
-    /// Nanojoules up to `start_ps`.
+    /// Energy up to `start_ps`, in nanojoules.
     drawn_nj: AtomicU64,
 }
 
@@ -87,7 +89,7 @@ impl Meter {
         let (last_done_ps, is_first) =
             (self.done_ps.load(Relaxed), self.requests.load(Relaxed) == 0);
         if power.by_interval.is_empty() {
-            // What overlaps the request before is counted already.
+            // The part that overlaps the request before is counted already.
             let added_ps = done_ps.saturating_sub(start_ps.max(last_done_ps));
             let is_behind = !is_first && start_ps <= last_done_ps;
             let working = if is_behind { &self.peak_ps } else { &self.active_ps };
@@ -115,15 +117,15 @@ impl Meter {
                 + joules(power.peak_nw, peak_ps);
         }
         let start_ps = self.start_ps.load(Relaxed).min(done_ps);
-        // No interval follows the last request: it counts as one of a compact run.
+        // No interval follows the last request, which counts as one of a run without pauses.
         let last = joules(power.at(0), done_ps - start_ps);
         self.drawn_nj.load(Relaxed) as f64 / 1e9 + last + joules(power.idle_nw, until_ps - done_ps)
     }
 }
 
 impl Model {
-    /// What all units have drawn from 0 to the end of the last request, and to `until_ps` if that
-    /// is later.
+    /// Energy that all units have drawn from 0 to the end of the last request, and to `until_ps` if
+    /// that is later.
     #[must_use]
     pub fn energy(&self, until_ps: u64) -> EnergyUse {
         let end_ps =
@@ -144,6 +146,6 @@ fn energy_nj(nw: u64, ps: u64) -> u64 {
     ((u128::from(nw) * u128::from(ps) + NJ_HALF) / NJ) as u64
 }
 
-/// Nanowatts times picoseconds in a nanojoule.
+/// Products of a nanowatt and a picosecond in a nanojoule.
 const NJ: u128 = 1_000_000_000_000;
 const NJ_HALF: u128 = NJ / 2;

@@ -1,5 +1,5 @@
-//! A closed loop on a model: so many requesters, each with its next request as soon as its last is
-//! done and its software ran.
+//! A closed loop on a model: each requester makes its next request as soon as its last is done and
+//! its software has run.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -10,27 +10,27 @@ use crate::profile::System;
 /// Requests of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClosedLoop {
-    /// Over so many bytes from the start of the medium.
+    /// The requests are in so many bytes from the start of the medium.
     pub footprint_bytes: u64,
-    /// Each of so many.
+    /// Length of each request.
     pub len_bytes: u64,
-    /// Share of them that read.
+    /// Share of the requests that read.
     pub read_share: f64,
-    /// One behind the other, all requesters taking the next of one sequence; otherwise anywhere.
+    /// Whether all requesters take the next of one sequence; otherwise requests are anywhere.
     pub is_sequential: bool,
-    /// Requesters.
+    /// Number of requesters.
     pub outstanding: u32,
-    /// Software of each request, on one of the cores.
+    /// Time of software for each request, on one of the cores.
     pub software_ps: u64,
-    /// Cores.
+    /// Number of cores.
     pub cores: u32,
-    /// How many requests in all.
+    /// Number of requests in all.
     pub requests: u32,
-    /// Decides places and directions.
+    /// Seed of the places and directions.
     pub seed: u64,
 }
 
-/// What a closed loop got; modelled.
+/// Modelled results of a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reached {
     /// Requests a second.
@@ -39,9 +39,9 @@ pub struct Reached {
     pub bytes_per_s: f64,
     /// Mean time from a request's arrival at the medium to its end, nanoseconds.
     pub medium_ns: f64,
-    /// And with software, and the wait for a core.
+    /// Mean time of a request with its software and its wait for a core, nanoseconds.
     pub request_ns: f64,
-    /// Until the last was done.
+    /// Instant at which the last request was done.
     pub elapsed_ps: u64,
 }
 
@@ -49,8 +49,8 @@ impl ClosedLoop {
     /// Runs on an idle medium.
     ///
     /// # Panics
-    /// When there are no requesters, cores, requests or bytes, or fewer bytes than one request has:
-    /// our own mistake.
+    /// When there are no requesters, cores, requests or bytes, or the footprint is shorter than a
+    /// request: the caller's mistake.
     #[must_use]
     pub fn run(&self, system: &System) -> Reached {
         assert!(
@@ -58,7 +58,7 @@ impl ClosedLoop {
             "an empty load: {self:?}"
         );
         assert!(self.len_bytes > 0 && self.footprint_bytes >= self.len_bytes, "no room: {self:?}");
-        // A small footprint on a large disk means short ways.
+        // On a large disk a small footprint means short seeks.
         let model = Model::new(system, system.capacity().0.max(self.footprint_bytes));
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let places = self.footprint_bytes / self.len_bytes;
@@ -97,7 +97,7 @@ impl ClosedLoop {
     }
 }
 
-/// Who is free first; the first of several.
+/// Index of the earliest instant; of several the first.
 fn earliest(free_ps: &[u64]) -> usize {
     free_ps.iter().enumerate().min_by_key(|(_, free_ps)| **free_ps).map_or(0, |(index, _)| index)
 }

@@ -1,19 +1,21 @@
-//! When a medium would be done: one deterministic rule that gives latency and bandwidth.
+//! The instant at which a medium would be done: one deterministic rule that gives latency and
+//! bandwidth.
 //!
 //! Each unit of each module, and each direction of the link, is *busy until* an instant. A request
-//! claims the units its bytes lie on and the link for its length; what is busy makes it wait. It is
-//! done when the last of them is, and not before the latencies have passed. Nothing else is known
-//! of the past, so booking takes tens of nanoseconds; the same requests at the same instants give
-//! the same answers, on any machine.
+//! claims the units of its bytes, and the link for its length, and waits for each that is busy. It
+//! is done when the last of them is, and not before the latencies have passed. Nothing else is
+//! known of the past, so booking takes tens of nanoseconds; the same requests at the same instants
+//! give the same answers on any machine.
 //!
 //! - The link is claimed when a request arrives, not when its data are ready: a disk that seeks
 //!   does not keep the wires.
-//! - Times are picoseconds since the caller's start and saturate. Pure: no clock is read here.
+//! - Times are picoseconds since the caller's start and saturate. The rule is pure: it reads no
+//!   clock.
 //! - Claims are single atomic operations, so several threads book without a lock. One thread's
 //!   bookings are exact; those of several happen in the order in which they reach each unit.
 //!
-//! Numbers got with it are modelled, not measured. Sources: HASTE slides ("HASTE: Modeling Advanced
-//! NVMs", "DDR Performance Trend"); Sprint-AEP, section II.
+//! Results are modelled, not measured. Sources: HASTE slides ("HASTE: Modeling Advanced NVMs", "DDR
+//! Performance Trend"); Sprint-AEP, section II.
 
 mod busy;
 mod energy;
@@ -33,16 +35,16 @@ pub use load::{ClosedLoop, Reached};
 pub use modules::{Channels, Modules};
 use timing::{Direction, Payment, Timing};
 
-/// What a request does.
+/// The direction of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Bytes come from the medium.
     Read,
-    /// Bytes go to it.
+    /// Bytes go to the medium.
     Write,
 }
 
-/// The time of one [`System`]. Shared between threads.
+/// The modelled time of one [`System`]. Several threads may book at once.
 pub struct Model {
     timing: Timing,
     units: Box<[Unit]>,
@@ -52,8 +54,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// An idle medium of `capacity_bytes`; where its modules hold less, the addresses still go
-    /// round all of them.
+    /// An idle medium of `capacity_bytes`. If its modules have less, addresses still go round all
+    /// of them.
     #[must_use]
     pub fn new(system: &System, capacity_bytes: u64) -> Self {
         let timing = Timing::of(system, capacity_bytes);
@@ -67,8 +69,8 @@ impl Model {
         }
     }
 
-    /// Books a request that arrives at `now_ps`; returns when it is done. A request of no bytes is
-    /// a command.
+    /// Books a request that arrives at `now_ps`; returns the instant at which it is done. A request
+    /// of no bytes is a command.
     pub fn book(&self, now_ps: u64, access: Access, offset_bytes: u64, len_bytes: u64) -> u64 {
         let timing = &self.timing;
         let wires = timing.wires(access);
@@ -81,8 +83,8 @@ impl Model {
                 Access::Read => {
                     let (first_ps, last_ps) =
                         self.visit(issued_ps, access, offset_bytes, len_bytes);
-                    // Data flow as they come: the wires are as far behind the medium as one granule
-                    // takes.
+                    // Data flow as they come: the wires are behind the medium by the time of one
+                    // granule.
                     let last_piece_ps =
                         timing::span(len_bytes.min(timing.granule_bytes), wires.ps_per_byte);
                     let streamed_ps = first_ps.saturating_add(wire_ps);
@@ -101,8 +103,8 @@ impl Model {
                 let lines = timing::pieces(offset_bytes, len_bytes, line_bytes);
                 let line_ps = timing.line_ps(access, wires.ps_per_byte, line_bytes);
                 let rounds = lines.div_ceil(in_flight);
-                // Each round of lines goes there and back; the first one's way is in `issued_ps`
-                // and below.
+                // Each round of lines goes there and back. The first round's way there is in
+                // `issued_ps`, its way back is added below.
                 let ways_ps = rounds.saturating_sub(1).saturating_mul(2 * timing.link_latency_ps);
                 let own_ps = rounds.saturating_mul(line_ps).saturating_add(ways_ps);
                 let (first_ps, last_ps) = self.visit(issued_ps, access, offset_bytes, len_bytes);
@@ -115,8 +117,8 @@ impl Model {
         done_ps.saturating_add(timing.link_latency_ps)
     }
 
-    /// Where requests are paid for by lines, as memory's are: bytes of one, and how many a
-    /// requester keeps on their way.
+    /// Bytes of a line, and lines that a requester keeps in flight, if the link is paid for by
+    /// lines as memory's is.
     #[must_use]
     pub fn lines(&self) -> Option<(u64, u64)> {
         match self.timing.payment {
@@ -125,7 +127,7 @@ impl Model {
         }
     }
 
-    /// When all that was written before `now_ps` is off the buffers.
+    /// The instant at which all writes before `now_ps` have left the buffers.
     pub fn flush(&self, now_ps: u64) -> u64 {
         let commanded_ps = self.controller.claim(now_ps, self.timing.command_ps);
         let issued_ps =
@@ -134,8 +136,8 @@ impl Model {
         units.fold(issued_ps, u64::max)
     }
 
-    /// How long a request of `len_bytes` takes where nothing else is going on, at a place that does
-    /// not follow on the last one; for a disk as far away as half of it.
+    /// Time of a request of `len_bytes` on an idle medium, at a place that does not follow the last
+    /// one; on a disk, half of the disk away.
     #[must_use]
     pub fn unloaded(system: &System, access: Access, len_bytes: u64) -> Picoseconds {
         let capacity_bytes = system.capacity().0.max(4 * len_bytes).max(1 << 20);
@@ -145,15 +147,15 @@ impl Model {
         Picoseconds(model.book(0, access, place, len_bytes))
     }
 
-    /// Bytes a second when there is always another request: `len_bytes` each, one behind the other
-    /// or all over the place. Simulated, not a formula: so it includes whatever the rule includes.
+    /// Bytes a second with always another request of `len_bytes`, one behind the other or at
+    /// random. Simulated by the rule, not computed by a formula.
     #[must_use]
     pub fn saturated(system: &System, access: Access, len_bytes: u64, sequential: bool) -> u64 {
         let len_bytes = len_bytes.max(1);
         let capacity_bytes = system.capacity().0.max(SATURATING_REQUESTS * len_bytes);
         let model = Model::new(system, capacity_bytes);
         let places = capacity_bytes / len_bytes;
-        // A step that is prime to most counts goes all over the place, the same each time.
+        // A step that is prime to most counts visits places far apart, the same each time.
         let stride = (places / 2 + places / 8).max(1) | 1;
         let mut last_ps = 0;
         for number in 0..SATURATING_REQUESTS {
@@ -189,7 +191,7 @@ impl Model {
                 Payment::Request => before_bytes == share.start_bytes,
             };
             if follows && !share.start_bytes.is_multiple_of(timing.granule_bytes) {
-                // The granule's first part was the last request's, and brought or took all of it.
+                // The last request's granule has the first part of this one.
                 granules -= 1;
             }
             let (away_ps, latency_ps, random_ps) = match follows {
@@ -219,13 +221,13 @@ impl Model {
         (first_ps, last_ps)
     }
 
-    /// Several writes at once on a unit slow each other down, where the profile says so
+    /// Makes a write longer if many writes are on its unit at once, where the profile says so
     /// (Sprint-AEP, figure 7).
     fn contended(&self, unit: &Unit, from_ps: u64, access: Access, cycles_ps: u64) -> u64 {
         match (access, self.timing.write_contention) {
             (Access::Write, Some((others, slowdown))) => {
                 let queued_ps = unit.busy.until_ps().saturating_sub(from_ps);
-                // With others waiting for as long as they would take, less what the oldest has had
+                // The wait that the others would cause, less the part that the oldest has had
                 // already.
                 if queued_ps >= cycles_ps.saturating_mul(others).saturating_sub(cycles_ps / 2) {
                     (cycles_ps as f64 * slowdown) as u64

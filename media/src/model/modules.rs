@@ -1,50 +1,49 @@
-//! When the modules of a server's memory would be done: the rule for servers whose tables are
-//! known.
+//! Times of the memory modules of a server whose measurements were published.
 //!
 //! Each module is *busy until* an instant with reads, and has a backlog of writes, which are
-//! accepted before they are done. Whatever the module does beside a read makes reads wait.
+//! accepted before they are done. Other work of the module makes its reads wait.
 //!
-//! - A backlog shrinks while no reads are there; beside reads it gets its share of the time, and
-//!   what does not fit its buffer goes first. So reads and writes share a busy module, and neither
-//!   starves.
+//! - A backlog shrinks while no reads are there. Beside reads it gets its share of the time, and
+//!   the part that does not fit its buffer goes first. So reads and writes share a busy module, and
+//!   neither starves.
 //! - DRAM writes in batches: nothing, and then all of the backlog before the next read.
-//! - A write that finds no room in the buffer is accepted when there is some. The more wait, the
-//!   longer each takes: granules leave the buffer before all of their lines are there.
-//! - Both kinds of modules share channels, one module of each kind on one.
+//! - A write that finds no room in the buffer is accepted when there is some. The more writes wait,
+//!   the longer each takes: granules leave the buffer before all of their lines are there.
+//! - Both kinds of modules share channels, one module of each kind on one channel.
 //!
-//! Times are nanoseconds since the caller's start. Pure: no clock is read here.
+//! Times are nanoseconds since the caller's start. The rule is pure: it reads no clock.
 
 use crate::profile::Modules as Rule;
 
-/// Modules of one kind. Callers come in the order of their instants.
+/// Modules of one kind. Calls come in the order of their instants.
 pub struct Modules {
     rule: Rule,
     modules: Vec<Module>,
 }
 
-/// One of them.
+/// The state of one module.
 #[derive(Clone, Debug, Default)]
 struct Module {
-    /// Reads that came so far are done then.
+    /// Instant at which the reads so far are done.
     busy_until_ns: f64,
     /// Work on writes that are accepted and not done, ns.
     backlog_ns: f64,
-    /// Work that found the module idle, and that had to wait, ns; for its energy.
+    /// Work that found the module idle, and work that had to wait, ns, for the energy.
     worked_ns: [f64; 2],
 }
 
-/// Channels to modules, each busy until an instant.
+/// The channels to the modules, each busy until an instant.
 pub struct Channels {
     busy_until_ns: Vec<f64>,
 }
 
-/// Lines of 64 B that lie behind each other on one module, before the next module has its turn.
+/// Lines of 64 B in a row on one module before the next module.
 const STRIPE_LINES: u64 = 64;
-/// Stripes of a MiB.
+/// Stripes in a MiB.
 const TURNED_STRIPES: u64 = 256;
 
-/// Where a line lies. Modules take turns; which is the first of each MiB its address decides, as
-/// with memory controllers, for threads a power of two apart would all meet at one module.
+/// The module of a line. Modules take turns; the address decides which is the first of each MiB, as
+/// in memory controllers: otherwise threads a power of two apart would all meet at one module.
 fn module_of(line: u64, modules: usize) -> usize {
     let (stripe, modules) = (line / STRIPE_LINES, modules as u64);
     let turned = (stripe / TURNED_STRIPES).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
@@ -58,7 +57,7 @@ impl Channels {
         Self { busy_until_ns: vec![0.0; channels as usize] }
     }
 
-    /// Takes the channel of a line for so long; returns how long it had to wait.
+    /// Takes the channel of a line for `length_ns`; returns how long it had to wait.
     pub fn claim(&mut self, now_ns: f64, line: u64, length_ns: f64) -> f64 {
         let channel = module_of(line, self.busy_until_ns.len());
         let busy_until_ns = &mut self.busy_until_ns[channel];
@@ -75,19 +74,19 @@ impl Modules {
         Self { rule: rule.clone(), modules: vec![Module::default(); modules as usize] }
     }
 
-    /// What the modules follow.
+    /// The numbers of these modules.
     #[must_use]
     pub fn rule(&self) -> &Rule {
         &self.rule
     }
 
-    /// Reads lines that lie on one module; returns how long they had to wait for others.
-    /// `follows`: they lie behind what the same thread read last.
+    /// Reads lines on one module; returns how long they had to wait for others. `follows` says that
+    /// they follow the same thread's last read.
     pub fn read(&mut self, now_ns: f64, line: u64, lines: u64, follows: bool) -> f64 {
         let rule = &self.rule;
         let each = rule.granule_lines;
         let work_ns = if follows && lines < each {
-            // The rest of a granule that the thread's last access brought.
+            // The rest of a granule that the thread's last access has read.
             rule.read_cycle_ns * lines as f64 / each as f64
         } else {
             let granules = ((line + lines - 1) / each - line / each + 1) as f64;
@@ -98,13 +97,13 @@ impl Modules {
         self.serve(now_ns, line, work_ns)
     }
 
-    /// Reads lines behind an access that nobody asked for: prefetchers went too far.
+    /// Reads lines behind an access that the prefetchers fetched in vain.
     pub fn overrun(&mut self, now_ns: f64, line: u64, lines: f64) {
         let work_ns = self.rule.read_cycle_ns * lines / self.rule.granule_lines as f64;
         self.serve(now_ns, line, work_ns);
     }
 
-    /// Writes granules; returns how long they had to wait until they were accepted.
+    /// Writes granules; returns the time until they were accepted.
     pub fn write(&mut self, now_ns: f64, line: u64, granules: f64, follows: bool) -> f64 {
         let room_ns = self.rule.write_buffer * self.rule.write_cycle_ns;
         let apart_ns = if follows { 0.0 } else { self.rule.write_apart_ns };
@@ -132,14 +131,14 @@ impl Modules {
         self.add(now_ns, line, lines as f64 * alone * rule.write_cycle_ns + apart_ns);
     }
 
-    /// Work of all modules that found them idle, and that had to wait, ns.
+    /// Work of all modules that found them idle, and work that had to wait, ns.
     #[must_use]
     pub fn worked_ns(&self) -> [f64; 2] {
         let sum = |which: usize| self.modules.iter().map(|module| module.worked_ns[which]).sum();
         [sum(0), sum(1)]
     }
 
-    /// A line's module at an instant, with what it did until then.
+    /// A line's module, brought up to an instant.
     fn settled(&mut self, now_ns: f64, line: u64) -> &mut Module {
         let which = module_of(line, self.modules.len());
         let module = &mut self.modules[which];
@@ -181,7 +180,7 @@ impl Modules {
     }
 }
 
-/// From here on more waiting writes make none of them longer.
+/// Waiting writes beyond this make a write no longer.
 const CROWD_MAX: f64 = 1.5;
 
 #[cfg(test)]
@@ -216,7 +215,7 @@ mod tests {
         assert_eq!(modules.read(0.0, 0, 4, false), 0.0);
         assert_eq!(modules.read(0.0, 8, 4, false), 35.0);
         assert_eq!(modules.read(0.0, STRIPE_LINES, 4, false), 0.0);
-        // A line of a granule is a little less work than the whole of it.
+        // A single line of a granule takes a little less work than the whole granule.
         assert_eq!(modules.read(100.0, 16, 1, false), 0.0);
         assert_eq!(modules.read(100.0, 24, 4, false), 30.0 + 5.0 - 3.0 * 3.0);
     }
@@ -227,7 +226,7 @@ mod tests {
         let waits: Vec<f64> =
             (0..5).map(|number| modules.write(0.0, 4 * number, 1.0, false)).collect();
         assert_eq!(waits, [0.0, 0.0, 0.0, 0.0, 90.0]);
-        // Idle, it writes all of it.
+        // The idle module writes all of it.
         assert_eq!(modules.write(5.0 * 90.0, 0, 1.0, false), 0.0);
         assert_eq!(modules.read(6.0 * 90.0, 0, 4, false), 0.0);
     }
@@ -236,7 +235,7 @@ mod tests {
     fn reads_give_writes_their_share_and_all_that_finds_no_room() {
         let mut modules = Modules::new(&rule(4, false), 1);
         modules.write(0.0, 0, 1.0, false);
-        // As long as the read itself takes.
+        // Writes get as long as the read itself takes.
         assert_eq!(modules.read(0.0, 8, 4, false), 35.0);
         let mut full = Modules::new(&rule(4, false), 1);
         (0..8).for_each(|number| full.write_back(0.0, 4 * number, 1));

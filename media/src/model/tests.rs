@@ -1,4 +1,4 @@
-//! The rule against a naive one that keeps a calendar, against published systems, and against
+//! The rule compared with a naive one that keeps a calendar, with published systems, and with
 //! itself.
 
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn close(found: f64, expected: f64, share: f64) -> bool {
     (found / expected - 1.0).abs() <= share
 }
 
-/// What an idle medium takes for one access of its granule.
+/// An idle medium takes its latency for one access of its granule.
 #[test]
 fn a_lone_access_takes_its_latency() {
     for (name, read_ns, write_ns) in
@@ -67,9 +67,9 @@ fn bandwidth_is_that_of_the_narrowest_part() {
     assert!(close(flash as f64, 4096.0 / 200e-6, 0.02), "{flash}");
 }
 
-/// Fitted to one module, at the size of its granule and in sequence; predicted: six of them, and
-/// single lines. Published: Izraelevitz et al. 2019, 39.4 and 13.9 GB/s; random lines at a quarter
-/// of what lines in sequence get.
+/// The model is fitted to one module, at the size of its granule and in sequence. Six modules and
+/// single lines are predicted. Published: Izraelevitz et al. 2019, 39.4 and 13.9 GB/s; random lines
+/// reach a quarter of lines in sequence.
 #[test]
 fn six_modules_and_single_lines_are_predicted_from_one_module() {
     let one = System { link: None, ..system("optane-100") };
@@ -83,8 +83,7 @@ fn six_modules_and_single_lines_are_predicted_from_one_module() {
     assert!(close(sequential / random, 4.0, 0.05), "{sequential} / {random}");
 }
 
-/// Through threads and workload files: `lab/src/access/reference/tests.rs`, with all of its
-/// servers.
+/// All servers, through threads and workload files: `lab/src/access/reference/tests.rs`.
 #[test]
 fn a_server_of_the_poster_has_its_sequential_bandwidths() {
     const GIB: f64 = (1u64 << 30) as f64;
@@ -95,7 +94,8 @@ fn a_server_of_the_poster_has_its_sequential_bandwidths() {
     }
 }
 
-/// Writes of 4 KiB by `threads`, each with the next when its last one is done; requests a second.
+/// Requests a second of accesses of 4 KiB by `threads`, each with the next when its last one is
+/// done.
 fn closed_loop(model: &Model, access: Access, threads: u64, pause_ps: u64) -> f64 {
     let requests = 20_000;
     let mut ready: Vec<u64> = vec![0; threads as usize];
@@ -141,8 +141,8 @@ fn energy_to_a_later_instant_adds_what_an_idle_module_draws() {
     assert!(close(idle.equal_time.0, 4.0 * 8.0, 0.001), "{idle:?}");
 }
 
-/// Sprint-AEP, figure 3: 69.7 thousand requests for a joule at no interval, which no other number
-/// was fitted to.
+/// Sprint-AEP, figure 3: 69.7 thousand requests for a joule at no interval. No other number was
+/// fitted to it.
 #[test]
 fn compact_requests_for_a_joule_are_predicted() {
     let aep = system("aep");
@@ -158,7 +158,7 @@ fn requests_that_overlap_on_a_unit_are_one_time_of_work() {
     let second_ps = 1_000_000_000_000;
     let model = Model::new(&one, 1 << 30);
     let done_ps = [0, 64, 128, 192].map(|at| model.book(0, Access::Read, at, 64))[3];
-    // Four that stream behind each other: not four times 65 ns.
+    // Four accesses that stream behind each other take less than four times 65 ns.
     assert!(done_ps < 2 * 65 * NS, "{done_ps}");
     let above_idle = model.energy(second_ps).equal_time.0 - one.power.idle.0;
     let expected = (one.power.active.0 - one.power.idle.0) * done_ps as f64 / 1e12;
@@ -178,8 +178,8 @@ fn request_behind_request_draws_the_peak_and_now_and_then_the_active_power() {
 
 #[test]
 fn a_memory_bus_is_no_faster_than_the_memory_behind_it() {
-    // More lines in flight than one module can stream: 1 MiB cannot be there before the module has
-    // read it.
+    // With more lines in flight than one module can stream, 1 MiB must not be there before the
+    // module has read it.
     for access in [Access::Read, Access::Write] {
         let one = System { modules: 1, ..system("battery-dram") };
         let took_s = Model::unloaded(&one, access, 1 << 20).ns() / 1e9;
@@ -200,8 +200,8 @@ fn each_line_pays_for_its_way_over_the_link() {
         far
     };
     let took = |of: &System, len| Model::unloaded(of, Access::Read, len).0;
-    // A hundred nanoseconds more each way: once for a line, six times for 64 lines, twelve at a
-    // time.
+    // Each way is a hundred nanoseconds longer: once for a line, and six times for 64 lines, twelve
+    // at a time.
     assert_eq!(took(&far, 64) - took(&near, 64), 200 * NS);
     assert_eq!(took(&far, 4096) - took(&near, 4096), 6 * 200 * NS);
 }
@@ -234,7 +234,7 @@ fn a_disk_moves_farther_for_longer_and_not_at_all_in_sequence() {
     assert!(near_ps < far_ps && near_ps > 5_000 * US, "{near_ps}");
 }
 
-/// The same rule written down without arithmetic: granule by granule, each unit's calendar a list.
+/// The same rule without arithmetic: granule by granule, with each unit's calendar as a list.
 struct Naive {
     units: Vec<(u64, u64)>,
 }
@@ -255,7 +255,7 @@ impl Naive {
         let cycle = (medium.granule.0 as f64 * 1e12 / rate as f64) as u64;
         let stripe = medium.interleave.0;
         let count = self.units.len() as u64;
-        // Byte by byte: which granules of which unit, and where the run begins and ends there.
+        // Finds, byte by byte, the granules of each unit, and where the run begins and ends there.
         let mut runs: Vec<Option<(u64, u64, std::collections::BTreeSet<u64>)>> =
             vec![None; self.units.len()];
         for byte in offset..offset + len {

@@ -1,4 +1,4 @@
-//! A profile as picoseconds: what the rule computes with.
+//! A profile in picoseconds, as the rule computes with it.
 
 use super::Access;
 use super::energy::PowerOf;
@@ -10,14 +10,14 @@ pub(super) struct Timing {
     pub(super) units: usize,
     pub(super) read: Direction,
     pub(super) write: Direction,
-    /// A write is acknowledged so long before it is off the buffer.
+    /// Time by which a write is acknowledged before it leaves the buffer.
     buffer_ps: u64,
-    /// The latest that a write's last granule is behind its arrival.
+    /// Longest time from a write's arrival until its last granule is written.
     pub(super) write_through_ps: u64,
     near_ps: u64,
     far_ps: u64,
     unit_bytes: u64,
-    /// Writes waiting on a unit, and by how much the next is slower.
+    /// Number of writes on a unit from which they slow each other down, and the factor.
     pub(super) write_contention: Option<(u64, f64)>,
     pub(super) payment: Payment,
     pub(super) half_duplex: bool,
@@ -32,15 +32,15 @@ pub(super) struct Timing {
 pub(super) struct Direction {
     pub(super) latency_ps: u64,
     pub(super) sequential_latency_ps: u64,
-    /// A unit is busy so long for a granule.
+    /// Time for which a granule keeps a unit busy.
     pub(super) cycle_ps: u64,
-    /// And so much longer for one that does not follow on the last.
+    /// Further time of a granule that does not follow the last one.
     pub(super) random_ps: u64,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Wires {
-    /// Zero: no wires. Fractions count: 64 GB/s are 15.6 ps a byte.
+    /// Time of a byte on the wires; 0 without wires. Fractions count: 64 GB/s are 15.6 ps a byte.
     pub(super) ps_per_byte: f64,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Payment {
     Line { line_bytes: u64, in_flight: u64 },
 }
 
-/// What of a range lies on one unit, in the unit's own addresses.
+/// The part of a range on one unit, in the unit's own addresses.
 pub(super) struct Share {
     pub(super) unit: usize,
     pub(super) start_bytes: u64,
@@ -113,7 +113,7 @@ impl Timing {
         }
     }
 
-    /// Moving so far: the root of the distance, as arms accelerate.
+    /// Time of a move over a distance: the root of the distance, as arms accelerate.
     pub(super) fn positioning(&self, distance_bytes: u64) -> u64 {
         if self.far_ps == 0 {
             return 0;
@@ -122,21 +122,22 @@ impl Timing {
         self.near_ps + ((self.far_ps - self.near_ps) as f64 * share) as u64
     }
 
-    /// One line of several that a processor asks for: all of its latency, and its time on the bus.
+    /// Time of one line of several that a processor asks for: its whole latency, and its time on
+    /// the bus.
     pub(super) fn line_ps(&self, access: Access, ps_per_byte: f64, line_bytes: u64) -> u64 {
         let direction = match access {
             Access::Read => &self.read,
             Access::Write => &self.write,
         };
-        // Lines of one granule are behind each other, the first of each is not.
+        // The first line of a granule does not follow the last one; its other lines do.
         let per_granule = (self.granule_bytes / line_bytes).max(1);
         let behind_ps = direction.sequential_latency_ps.saturating_mul(per_granule - 1);
         let latency_ps = direction.latency_ps.saturating_add(behind_ps) / per_granule;
         latency_ps.saturating_add(span(line_bytes, ps_per_byte))
     }
 
-    /// When a write that a unit ends at `all_ps` is said to be done: at once if there is room in
-    /// the buffer.
+    /// The instant at which a write that its unit ends at `all_ps` is acknowledged: at once if
+    /// there is room in the buffer.
     pub(super) fn acknowledged(&self, access: Access, from_ps: u64, all_ps: u64) -> u64 {
         match access {
             Access::Read => all_ps,
@@ -145,8 +146,7 @@ impl Timing {
         }
     }
 
-    /// The units under a range, each once: what it has of the range is one run in its own
-    /// addresses.
+    /// The units under a range, each once. Its part of the range is one run in its own addresses.
     pub(super) fn shares(&self, offset_bytes: u64, len_bytes: u64) -> impl Iterator<Item = Share> {
         let (stripe, units) = (self.interleave_bytes, self.units as u64);
         let (start, end) = (offset_bytes, offset_bytes.saturating_add(len_bytes));
@@ -154,7 +154,7 @@ impl Timing {
         let chunks = (end - 1) / stripe - first + 1;
         (0..chunks.min(units)).map(move |nth| {
             let chunk = first + nth;
-            // The unit's chunks of this range: this one, and each that is a round further on.
+            // The unit's chunks of this range: this one, and each one a round further on.
             let rounds = (chunks - 1 - nth) / units;
             let last_chunk = chunk + rounds * units;
             let from = (chunk * stripe).max(start) - chunk * stripe;
@@ -170,7 +170,7 @@ impl Timing {
     }
 }
 
-/// How many pieces of `piece_bytes`, aligned to it, a range touches.
+/// Number of aligned pieces of `piece_bytes` that a range touches.
 pub(super) fn pieces(offset_bytes: u64, len_bytes: u64, piece_bytes: u64) -> u64 {
     if len_bytes == 0 {
         return 0;
@@ -179,7 +179,7 @@ pub(super) fn pieces(offset_bytes: u64, len_bytes: u64, piece_bytes: u64) -> u64
     last_bytes / piece_bytes - offset_bytes / piece_bytes + 1
 }
 
-/// So many bytes at so many picoseconds each.
+/// Time of so many bytes at so many picoseconds each.
 pub(super) fn span(len_bytes: u64, ps_per_byte: f64) -> u64 {
     (len_bytes as f64 * ps_per_byte) as u64
 }

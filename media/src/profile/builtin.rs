@@ -24,7 +24,7 @@ pub(super) fn link_text(name: &str) -> Option<&'static str> {
     LINKS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// A file's text, at most [`TEXT_BYTES_MAX`] of it.
+/// Text of a file; longer than [`TEXT_BYTES_MAX`] is an error.
 pub(super) fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text)?;

@@ -1,4 +1,4 @@
-//! The text of a profile, key by key, before anything is known to make sense.
+//! The text of a profile, key by key, before its values are checked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,19 +24,20 @@ pub(super) struct Document {
     pub cost: CostWords,
     pub server: Option<Server>,
     pub sources: BTreeMap<String, String>,
-    /// Keys that this text says, as its sources name them.
+    /// Keys of this text, as its sources name them.
     #[serde(skip)]
     pub said: Vec<String>,
 }
 
-/// A link by its name, or in place.
+/// A link by its name, or described in place.
 #[derive(Clone, Debug)]
 pub(super) enum LinkWords {
     Name(String),
     Here(Box<LinkDocument>),
 }
 
-/// By hand: an untagged enum would say of a wrong key in `[link]` only that nothing matched.
+/// Written by hand: a derived untagged enum would report any wrong key in `[link]` only as "nothing
+/// matched".
 impl<'de> Deserialize<'de> for LinkWords {
     fn deserialize<D: Deserializer<'de>>(words: D) -> Result<Self, D::Error> {
         struct NameOrTable;
@@ -130,15 +131,15 @@ impl Document {
         Ok(Self { said: said("", &table), ..document })
     }
 
-    /// This one, and what it leaves out from `base`.
+    /// This profile, with the keys that it leaves out from `base`.
     pub(super) fn over(self, base: Document) -> Document {
         let (medium, power, cost) = (base.medium, base.power, base.cost);
-        // A number that is said anew is not from where the base's was.
+        // The base's source does not hold for a number that is given anew.
         let mut sources = base.sources;
         let hidden = self.medium.hides();
         sources.retain(|key, _| !self.said.contains(key) && !hidden.contains(&key.as_str()));
         sources.extend(self.sources);
-        // Another medium or link is not what the base's server was measured with.
+        // The base's server was measured with its own medium and link.
         let is_same = self.link.is_none()
             && !self.said.iter().any(|key| key == "modules" || key.starts_with("medium."));
         let mut said = base.said;
@@ -167,14 +168,14 @@ impl Document {
     }
 }
 
-/// The keys with values in a table; links say theirs themselves.
+/// Keys with values in a table. A link's keys are listed by the link itself.
 pub(super) fn said(prefix: &str, table: &toml::Table) -> Vec<String> {
     let mut keys = Vec::new();
     for (key, value) in table {
         let whole = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         match value {
             _ if ["about", "base", "link", "sources"].contains(&whole.as_str()) => {}
-            // One source for what was fitted together.
+            // A table of numbers that were fitted together has one source.
             toml::Value::Table(inner)
                 if whole != "cost.eur_per_gb" && !whole.starts_with("server.") =>
             {
@@ -187,7 +188,7 @@ pub(super) fn said(prefix: &str, table: &toml::Table) -> Vec<String> {
 }
 
 impl MediumWords {
-    /// Keys of a base that mean nothing beside what is said here; see [`MediumWords::over`].
+    /// Keys of a base that have no meaning beside the keys given here; see [`MediumWords::over`].
     fn hides(&self) -> Vec<&'static str> {
         let reads = self.read_latency.is_some() || self.t_rcd.is_some() || self.t_cl.is_some();
         let writes = self.write_latency.is_some() || self.t_wr.is_some() || self.t_cwl.is_some();
@@ -204,8 +205,8 @@ impl MediumWords {
             .collect()
     }
 
-    /// A total latency and the timings it is made of say the same: who gives one hides the base's
-    /// other.
+    /// Joins two tables. A total latency and its two timings mean the same, so giving one form
+    /// hides the base's other form.
     fn over(self, base: MediumWords) -> MediumWords {
         let reads = self.read_latency.is_some() || self.t_rcd.is_some() || self.t_cl.is_some();
         let writes = self.write_latency.is_some() || self.t_wr.is_some() || self.t_cwl.is_some();
@@ -226,7 +227,7 @@ impl MediumWords {
             positioning: self.positioning.or(base.positioning),
             units: self.units.or(base.units),
             interleave: self.interleave.or(base.interleave),
-            // What is said anew of all granules says nothing of the base's first ones.
+            // A bandwidth given anew replaces the base's random one, too.
             random_read_bandwidth: match &self.read_bandwidth {
                 None => self.random_read_bandwidth.or(base.random_read_bandwidth),
                 Some(_) => self.random_read_bandwidth,

@@ -1,67 +1,67 @@
-//! What can be wrong with a profile.
+//! The mistakes in profiles.
 
 use std::io;
 
-/// A text that is no profile, or no text at all. Nothing was changed.
+/// Why a text is no profile, or cannot be read. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// No built-in profile is called so.
+    /// No built-in profile has this name.
     #[error("no profile is called \"{name}\"; there are {known}; a path of a TOML file works, too")]
     NoSuch {
-        /// As given.
+        /// The name as given.
         name: String,
-        /// Those that exist.
+        /// Names of the built-in profiles.
         known: String,
     },
-    /// No link is called so.
+    /// No link has this name.
     #[error("profile {profile}: no link is called \"{name}\"; there are none, {known}")]
     NoSuchLink {
-        /// Where it was asked for.
+        /// The profile that asked for the link.
         profile: String,
-        /// As given.
+        /// The name as given.
         name: String,
-        /// Those that exist.
+        /// Names of the links.
         known: String,
     },
     /// The file cannot be read.
     #[error("profile {name} cannot be read: {source}")]
     Unreadable {
-        /// Path.
+        /// Path of the file.
         name: String,
         /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It is no TOML, or has keys that no profile has.
+    /// The text is not TOML, or has keys that no profile has.
     #[error("profile {name}: {source}")]
     Syntax {
-        /// Which profile.
+        /// Name of the profile.
         name: String,
         /// Place and cause.
         #[source]
         source: Box<toml::de::Error>,
     },
-    /// A value is not what its key wants.
+    /// A value does not fit its key.
     #[error("profile {name}: {key} = {value}: {expected}")]
     Value {
-        /// Which profile.
+        /// Name of the profile.
         name: String,
         /// Table and key.
         key: String,
-        /// As given.
+        /// The value as given.
         value: String,
-        /// What would do.
+        /// The values that would fit.
         expected: String,
     },
-    /// A key that must be there is not, and no base has it.
+    /// A required key is missing here and in all bases.
     #[error("profile {name}: {key} is missing: {expected}")]
     Missing {
-        /// Which profile.
+        /// Name of the profile.
         name: String,
         /// Table and key.
         key: String,
-        /// What is wanted.
+        /// The expected value.
         expected: &'static str,
     },
 }

@@ -1,11 +1,11 @@
-//! What a medium and its link are said to be: latency, bandwidth, power, price, each with its
+//! The description of a medium and its link: latency, bandwidth, power, price, each with its
 //! source.
 //!
-//! A profile is a TOML text. What it does not say it takes from the profile it names as its `base`;
-//! the link is named or described in place. Every text is validated whole before anything is built
-//! on it: unknown keys, missing units, negative numbers and contradictions are errors that name the
-//! profile, the key and the value. Built-in profiles lie in `media/profiles/`; each number there
-//! has its source beside it (a test holds them to it).
+//! A profile is a TOML text. Keys that it leaves out come from the profile that it names as its
+//! `base`; the link is named or described in place. Every text is validated as a whole before it is
+//! used: unknown keys, missing units, negative numbers and contradictions are errors that name the
+//! profile, the key and the value. Built-in profiles are in `media/profiles/`; each number there
+//! has its source beside it (a test checks that).
 
 mod builtin;
 mod document;
@@ -24,132 +24,134 @@ pub use server::{Modules, Processor, Server};
 use crate::units::{Bytes, BytesPerSecond, Picoseconds, Watts};
 use document::Document;
 
-/// A medium behind a link, as many modules of it as there are: all that a model needs to know.
+/// A medium behind a link, with the number of its modules: everything that a model needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct System {
-    /// What it is called.
+    /// Name of the system.
     pub name: String,
-    /// What it is, in a sentence.
+    /// The system in a sentence.
     pub about: String,
-    /// The memory itself.
+    /// One module of the medium.
     pub medium: Medium,
-    /// What lies between it and the processor; `None`: the medium alone, as its data sheet has it.
+    /// The link between the medium and the processor; `None` for the medium alone, as in its data
+    /// sheet.
     pub link: Option<Link>,
-    /// How many modules (disks, cards, DIMMs) share the addresses.
+    /// Number of modules (disks, cards, DIMMs) that share the addresses.
     pub modules: u32,
-    /// What one module holds.
+    /// Bytes of one module.
     pub module_capacity: Bytes,
-    /// What one module draws.
+    /// Power of one module.
     pub power: Power,
-    /// What it costs, and how long it lasts.
+    /// Price and endurance.
     pub cost: Cost,
-    /// The server that it is part of, where measurements of that server were published.
+    /// The server of the system, if measurements of that server were published.
     pub server: Option<Server>,
-    /// Where each number is from: key (as in the text, such as `medium.read_latency`) and source.
+    /// The source of each number: key (as in the text, such as `medium.read_latency`) and source.
     pub sources: Vec<(String, String)>,
 }
 
 /// One module of a medium.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Medium {
-    /// What is accessed as one: a line, a row buffer's part, a flash page, a sector.
+    /// Bytes of one access: a line, a part of a row buffer, a flash page, a sector.
     pub granule: Bytes,
-    /// To the first granule of a read.
+    /// Latency until the first granule of a read.
     pub read_latency: Picoseconds,
-    /// To the first granule of a write.
+    /// Latency until the first granule of a write.
     pub write_latency: Picoseconds,
-    /// To a granule behind the last one that was read.
+    /// Latency until a granule that follows the last read.
     pub sequential_read_latency: Picoseconds,
-    /// To a granule behind the last one that was written.
+    /// Latency until a granule that follows the last write.
     pub sequential_write_latency: Picoseconds,
-    /// Moving to another place: nearest and farthest. Zero but for disks.
+    /// Shortest and longest time of a move to another place. Zero except for disks.
     pub positioning: (Picoseconds, Picoseconds),
-    /// Parts of a module that work at the same time.
+    /// Number of a module's parts that work at the same time.
     pub units: u32,
-    /// How much lies on one unit before the next has its turn.
+    /// Bytes on one unit before the next unit has its turn.
     pub interleave: Bytes,
-    /// What one unit reads, granule behind granule.
+    /// Bandwidth of one unit reading granules in sequence.
     pub read_bandwidth: BytesPerSecond,
-    /// What one unit writes, granule behind granule.
+    /// Bandwidth of one unit writing granules in sequence.
     pub write_bandwidth: BytesPerSecond,
-    /// What one unit reads, each granule somewhere else.
+    /// Bandwidth of one unit reading granules at random places.
     pub random_read_bandwidth: BytesPerSecond,
-    /// What one unit writes, each granule somewhere else.
+    /// Bandwidth of one unit writing granules at random places.
     pub random_write_bandwidth: BytesPerSecond,
-    /// Per unit; a write that finds room in it is done when it is there.
+    /// Write buffer of one unit. A write is done when it is in the buffer.
     pub write_buffer: Bytes,
-    /// From how many writes at once on a unit they slow each other down, and by what factor.
+    /// Number of simultaneous writes on a unit from which they slow each other down, and the
+    /// factor.
     pub write_contention: Option<(u32, f64)>,
 }
 
-/// What lies between a medium and the processor.
+/// The link between a medium and the processor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// What it is called.
+    /// Name of the link.
     pub name: String,
-    /// What it is, in a sentence.
+    /// The link in a sentence.
     pub about: String,
-    /// Bytes to the device.
+    /// Bandwidth to the device.
     pub to_device: BytesPerSecond,
-    /// Bytes from the device.
+    /// Bandwidth from the device.
     pub from_device: BytesPerSecond,
     /// Whether both directions share the wires.
     pub half_duplex: bool,
-    /// One way; once a request, or once for the lines that are in flight together.
+    /// Latency of one way; once a request, or once for the lines that are in flight together.
     pub latency: Picoseconds,
     /// Fixed time of each request in the controller.
     pub request: Picoseconds,
-    /// The part of that during which the controller takes no other request.
+    /// The part of `request` during which the controller takes no other request.
     pub command: Picoseconds,
-    /// What is paid for.
+    /// The unit that pays the latency.
     pub pays: Pays,
 }
 
-/// How a link asks a medium.
+/// The unit of transfer that pays a link's latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pays {
-    /// Once for a request of any length (PCIe, SATA).
+    /// Each request, of any length (PCIe, SATA).
     Request,
-    /// For each line, so many of them at a time (a memory bus; HASTE slides, "DDR Performance
+    /// Each line, with so many in flight at a time (a memory bus; HASTE slides, "DDR Performance
     /// Trend").
     Line {
-        /// A line.
+        /// Bytes of a line.
         line: Bytes,
         /// Lines of one request that are waited for together.
         in_flight: u32,
     },
 }
 
-/// What one module draws.
+/// Power of one module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Power {
-    /// With nothing to do.
+    /// Power without requests.
     pub idle: Watts,
-    /// With requests now and then.
+    /// Power with requests now and then.
     pub active: Watts,
-    /// With request behind request.
+    /// Power with one request behind the other.
     pub peak: Watts,
-    /// Idle time before a request, and what is drawn on average at such intervals; ascending.
-    /// Empty: idle between requests, active during them.
+    /// Mean power at intervals of idle time before a request; ascending by interval. If empty, a
+    /// module draws `idle` between requests and `active` during them.
     pub by_interval: Vec<(Picoseconds, Watts)>,
 }
 
-/// What a medium costs.
+/// Price and endurance of a medium.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
-    /// Year and euro per GB (10^9 B), ascending by year.
+    /// Years and prices in euro per GB (10^9 B), ascending by year.
     pub eur_per_gb: Vec<(u16, f64)>,
-    /// How often a cell may be written; `None`: more often than anybody does.
+    /// Number of times that a cell may be written; `None` if no use reaches it.
     pub endurance_writes: Option<f64>,
 }
 
 impl System {
-    /// A built-in profile by its name, or a file by its path (whatever has a `/` or ends in
-    /// `.toml`).
+    /// Finds a built-in profile by its name, or a file by its path (a text with a `/` or that ends
+    /// in `.toml`).
     ///
     /// # Errors
-    /// There is none of that name, or the text is no profile: which key, which value, what was
-    /// expected.
+    /// No profile has the name, or the text is no profile: the error names key, value, and the
+    /// values expected.
     pub fn find(text: &str) -> Result<Self, ProfileError> {
         if text.contains('/') || text.ends_with(".toml") {
             return Self::from_file(Path::new(text));
@@ -160,10 +162,10 @@ impl System {
         }
     }
 
-    /// A profile from a file, of at most 1 MiB.
+    /// Reads a profile from a file of at most 1 MiB.
     ///
     /// # Errors
-    /// It cannot be read, or it is no profile.
+    /// The file cannot be read, or is no profile.
     pub fn from_file(path: &Path) -> Result<Self, ProfileError> {
         let name = path.display().to_string();
         let text = builtin::read(path)
@@ -171,10 +173,10 @@ impl System {
         Self::from_toml(&name, &text)
     }
 
-    /// A profile from its text; `name` says in errors which.
+    /// Reads a profile from its text. Errors name the profile by `name`.
     ///
     /// # Errors
-    /// It is no profile.
+    /// The text is no profile.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, ProfileError> {
         resolve::system(name, &Document::parse(name, text)?)
     }
@@ -182,7 +184,7 @@ impl System {
     /// The same medium behind another link; `none` takes the link away.
     ///
     /// # Errors
-    /// There is no link of that name.
+    /// No link has the name.
     pub fn with_link(mut self, link: &str) -> Result<Self, ProfileError> {
         // The server was measured with its own link.
         self.server = None;
@@ -193,14 +195,14 @@ impl System {
         Ok(self)
     }
 
-    /// All modules together.
+    /// Bytes of all modules together.
     #[must_use]
     pub fn capacity(&self) -> Bytes {
         Bytes(self.module_capacity.0.saturating_mul(u64::from(self.modules)))
     }
 
-    /// A year and the price of a GB (10^9 B) in it: of `year`, or the newest before it. `None`:
-    /// none is known.
+    /// The year and the price of a GB (10^9 B), of `year` or the newest before. `None` if no price
+    /// is known.
     #[must_use]
     pub fn eur_per_gb(&self, year: u16) -> Option<(u16, f64)> {
         let prices = &self.cost.eur_per_gb;

@@ -1,4 +1,4 @@
-//! From words to quantities: bases, defaults, and what contradicts itself.
+//! From text to quantities: bases, defaults, and the search for contradictions.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -67,11 +67,11 @@ fn with_bases(name: &str, document: &Document) -> Result<Document, ProfileError>
         };
         whole = whole.over(Document::parse(&base, text)?);
     }
-    // Bases are built in, so only those could go round.
+    // Bases are built in, and a test resolves each, so none goes in circles.
     panic!("the bases of profile {name} have no end")
 }
 
-/// Reads words of one profile; errors name it.
+/// Reads values of one profile; errors name it.
 struct Words<'a> {
     name: &'a str,
 }
@@ -164,8 +164,8 @@ impl Words<'_> {
         })
     }
 
-    /// Given as a total, or as the two timings of a DRAM chip that it consists of; a disk may do
-    /// without.
+    /// A latency given as a total, or as the two timings of a DRAM chip whose sum it is. A disk may
+    /// have none.
     fn latency(
         &self,
         total: (&str, &Option<String>),
@@ -195,7 +195,7 @@ impl Words<'_> {
         Ok(latency)
     }
 
-    /// As given, or a granule per latency.
+    /// A bandwidth as given, or one granule per latency.
     fn rate(
         &self,
         key: &str,
@@ -216,7 +216,7 @@ impl Words<'_> {
         Ok(rate)
     }
 
-    /// As given, but no more than in sequence.
+    /// A random bandwidth as given, at most the sequential one.
     fn random_rate(
         &self,
         key: &str,
@@ -347,7 +347,7 @@ impl Words<'_> {
         words.as_ref().map_or(Ok(default), |text| self.parse(key, text))
     }
 
-    /// A time that can be added to others without a thought.
+    /// Parses a time. Its limit keeps sums of times from overflowing.
     fn time(&self, key: &str, text: &str) -> Result<Picoseconds, ProfileError> {
         self.bounded(key, self.parse(key, text)?)
     }
@@ -385,7 +385,7 @@ impl Words<'_> {
 
 const BASES_MAX: usize = 4;
 const COUNT_MAX: u32 = 4096;
-/// A model keeps a cache line for each.
+/// Most units: a model keeps a cache line for each.
 const UNITS_MAX: u32 = 65_536;
 const TIME_PS_MAX: u64 = 1_000_000_000_000_000;
 const PS_PER_S: u128 = 1_000_000_000_000;

@@ -1,5 +1,5 @@
-//! What a whole server adds to a medium: its processor's limits, its memory modules as whole
-//! tables of measurements show them, and the DRAM on the same channels.
+//! The numbers that a whole server adds to a medium: its processor's limits, its memory modules as
+//! published tables show them, and the DRAM on the same channels.
 //!
 //! A profile has such a table only where measurements of that very server were published. Most of
 //! its numbers are fitted to them; the profile says so beside each table.
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::ProfileError;
 
-/// A server, as its published tables show it.
+/// A server whose measurements were published.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
@@ -16,15 +16,15 @@ pub struct Server {
     pub processor: Processor,
     /// The modules of the medium, one on each channel.
     pub memory: Modules,
-    /// The DRAM modules on the same channels; none where the medium itself is that DRAM.
+    /// The DRAM modules on the same channels; none if the medium itself is that DRAM.
     pub dram: Option<Modules>,
 }
 
-/// What limits how fast threads can ask memory.
+/// Limits on the rate at which threads can access memory.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
-    /// Cores of one socket; more threads than cores share a core by two, and its limits with it.
+    /// Cores of one socket. With more threads than cores, two threads share a core and its limits.
     pub cores: u64,
     /// Instructions that a core may have under way: the entries of its reorder buffer.
     pub window: f64,
@@ -32,7 +32,7 @@ pub struct Processor {
     pub fetches_ahead: u64,
     /// Whether a line stays in the caches when it is flushed without being invalidated.
     pub keeps_flushed: bool,
-    /// Instructions of a chain of dependent accesses beside the accesses themselves.
+    /// Instructions of a chain of dependent accesses, without the accesses themselves.
     pub chain_instructions: f64,
     /// Instructions that draw the place of a read in a chain.
     pub read_instructions: f64,
@@ -46,7 +46,7 @@ pub struct Processor {
     pub lines_in_flight: f64,
     /// Lines that a core fetches at the same time because it stores to them.
     pub stores_in_flight: f64,
-    /// By how much prefetching multiplies `stores_in_flight` where stores follow each other.
+    /// Factor on `stores_in_flight`, by prefetching, where stores follow each other.
     pub stream_stores: f64,
     /// Time of a streamed (non-temporal) store of a line with its fence, ns.
     pub streamed_ns: f64,
@@ -66,37 +66,38 @@ pub struct Processor {
 pub struct Modules {
     /// Lines that a module reads or writes as one.
     pub granule_lines: u64,
-    /// Time until the first line of a read somewhere is there, ns.
+    /// Time until the first line of a random read is there, ns.
     pub read_ns: f64,
     /// Time that each further line of the same access occupies one of the lines in flight, ns.
     pub behind_ns: f64,
-    /// The same for each line of a stream, which the prefetchers have asked for, ns.
+    /// Time that each line of a stream, which the prefetchers have asked for, occupies one of the
+    /// lines in flight, ns.
     pub stream_ns: f64,
-    /// A module is busy for so long with a granule that it reads, ns.
+    /// Time for which reading a granule keeps a module busy, ns.
     pub read_cycle_ns: f64,
-    /// And for so much longer where the granule does not follow on the last one, ns.
+    /// Time added to `read_cycle_ns` for a granule that does not follow the last one, ns.
     pub read_apart_ns: f64,
-    /// And for so much less for each line of the granule that nobody asked for, ns.
+    /// Time taken off `read_cycle_ns` for each line of the granule that was not asked for, ns.
     pub unread_line_ns: f64,
-    /// A module is busy for so long with a granule that it writes, ns.
+    /// Time for which writing a granule keeps a module busy, ns.
     pub write_cycle_ns: f64,
-    /// And for so much longer where the granule does not follow on the last one, ns.
+    /// Time added to `write_cycle_ns` for a granule that does not follow the last one, ns.
     pub write_apart_ns: f64,
     /// Time until a flushed line is accepted, with its fence, ns.
     pub flush_ns: f64,
-    /// Share of the lines leaving the caches one by one that meet others of their granule.
+    /// Share of the lines leaving the caches one by one that join others of their granule.
     pub merged: f64,
-    /// Granules of a module's write buffer; in DRAM, lines that are written in one go.
+    /// Granules of a module's write buffer; in DRAM, lines that are written in one batch.
     pub write_buffer: f64,
-    /// Whether reads wait while all buffered writes are done in one go, as in DRAM.
+    /// Whether reads wait while all buffered writes are done in one batch, as in DRAM.
     pub writes_in_batches: bool,
-    /// Time given to buffered writes for the time of each read, as a multiple of it.
+    /// Time for buffered writes during reads, as a multiple of the reads' time.
     pub write_share: f64,
-    /// By how much of itself a write becomes longer when a whole buffer of others waits.
+    /// Relative growth of a write's time when a whole buffer of other writes waits.
     pub crowding: f64,
     /// Lines fetched by prefetchers in vain, for each line after the fourth of a random access.
     pub overrun: f64,
-    /// The channel, which both kinds of modules share, is busy for so long with a line, ns.
+    /// Time for which a line keeps the channel, which both kinds of modules share, busy, ns.
     pub channel_ns: f64,
 }
 
@@ -152,7 +153,7 @@ impl Server {
     }
 }
 
-/// A number's key, and the number.
+/// A number and its key.
 type Named = (&'static str, f64);
 
 fn check(
@@ -177,5 +178,5 @@ fn check(
     }
 }
 
-/// No count and no time of a memory access comes near a million of anything.
+/// Upper limit of every number: no count and no time of a memory access comes near a million.
 const MOST: f64 = 1e6;

@@ -1,5 +1,4 @@
-//! Profiles that come with the program are whole; those that people write are refused with the
-//! place and the value.
+//! Built-in profiles are valid; profiles of users are refused with place and value.
 
 use super::*;
 
@@ -14,7 +13,8 @@ fn every_built_in_profile_is_one_and_each_number_has_its_source() {
     for name in names() {
         let system = System::find(name).unwrap();
         assert!(!system.about.is_empty(), "{name}");
-        // Its own: a base's source says nothing of a number that this one changes.
+        // Only this profile's own sources count: a base's source does not hold for a number given
+        // anew.
         let own = Document::parse(name, builtin::text(name).unwrap()).unwrap().sources;
         let keys = keys_of(builtin::text(name).unwrap());
         for key in &keys {
@@ -34,7 +34,7 @@ fn every_built_in_profile_is_one_and_each_number_has_its_source() {
     }
 }
 
-/// The keys with numbers in a text, as they are named among its sources.
+/// Keys with numbers in a text, as the sources name them.
 fn keys_of(text: &str) -> Vec<String> {
     document::said("", &text.parse().unwrap())
 }
@@ -119,7 +119,7 @@ fn the_examples_in_the_documentation_are_profiles() {
     let whole = blocks.next().unwrap();
     let system = System::from_toml("docs/media.md", whole).unwrap();
     assert_eq!((system.modules, system.medium.units), (2, 256));
-    // Keys of the second block are a link's; those of a profile without `link = ...` go with it.
+    // The keys of the second block are a link's, which belong to a profile without `link = ...`.
     let link = whole.replace("link = \"pcie5x4\"", "") + blocks.next().unwrap();
     assert_eq!(
         System::from_toml("docs/media.md", &link).unwrap().link.unwrap().command,

@@ -2,34 +2,34 @@
 
 use super::{Kind, RecordingError, Step};
 
-/// The version this build writes and reads.
+/// The version that this build writes and reads.
 pub const VERSION: u32 = 1;
 /// Bytes of the header.
 pub const HEADER_BYTES: u64 = 64;
 /// Bytes of a step.
 pub const STEP_BYTES: u64 = 24;
-/// No recording has more steps.
+/// Most steps of a recording.
 pub const STEPS_MAX: u64 = 1 << 32;
 
 pub(super) const MAGIC: [u8; 8] = *b"PERDSTEP";
 
-/// Word of the header, of 8 B each.
+/// Indices of the header's words, which have 8 B each.
 pub(super) mod word {
-    /// Version, and the bytes of a step above it.
+    /// The version, and above it the bytes of a step.
     pub const VERSION: usize = 1;
-    /// Steps there is room for.
+    /// The number of steps that have room.
     pub const STEPS_MAX: usize = 2;
-    /// Steps made, those beyond the room too.
+    /// The number of steps made, including those without room.
     pub const STEPS: usize = 3;
     /// The end of the step that reaches farthest.
     pub const MEDIUM_BYTES: usize = 4;
-    /// Threads that made steps, and 1 above them when the recording was finished.
+    /// The number of threads that made steps; above it 1 if the recording was finished.
     pub const THREADS: usize = 5;
 }
 
 pub(super) const FINISHED: u64 = 1 << 32;
 
-/// The words of a step; the last says that it is whole, and must be stored last.
+/// The words of a step. The last one marks the step as complete, and must be stored last.
 pub(super) fn words(step: &Step) -> [u64; 3] {
     let kind: u64 = match step.kind {
         Kind::Read => 1,
@@ -39,7 +39,7 @@ pub(super) fn words(step: &Step) -> [u64; 3] {
     [step.think_ps, step.offset_bytes, u64::from(step.len_bytes) | kind << 32]
 }
 
-/// The step of three words; `None`: it was never written.
+/// The step of three words; `None` if it was never written.
 pub(super) fn step(index: u64, words: [u64; 3]) -> Result<Option<Step>, RecordingError> {
     let kind = match words[2] >> 32 {
         0 if words[2] == 0 => return Ok(None),
@@ -55,5 +55,5 @@ pub(super) fn step(index: u64, words: [u64; 3]) -> Result<Option<Step>, Recordin
 const _: () = assert!(STEP_BYTES as usize == size_of::<[u64; 3]>());
 const _: () = assert!(HEADER_BYTES as usize == size_of::<[u64; 8]>());
 const _: () = assert!(word::THREADS < HEADER_BYTES as usize / 8);
-// The writer stores words in place.
+// The writer stores words as they are in memory.
 const _: () = assert!(cfg!(target_endian = "little"));

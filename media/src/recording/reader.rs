@@ -1,4 +1,4 @@
-//! Reads a recording, believing nothing.
+//! Reads a recording and checks each field.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,19 +10,19 @@ use super::{Kind, RecordingError, Step};
 /// A recording that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
-    /// What was asked, in the order in which it began.
+    /// The requests, in the order in which they began.
     pub steps: Vec<Step>,
-    /// Threads that asked. Of several the thinking is that between the end of any one's request and
-    /// the next one's beginning, so that where they overlap there is none; a replay runs them as
-    /// one.
+    /// Number of threads that made requests. With several threads a think time is the time between
+    /// the end of any request and the beginning of the next, and 0 where they overlap; a replay
+    /// runs them as one thread.
     pub threads_seen: u32,
-    /// Requests after the bound, not recorded.
+    /// Requests after the bound, which were not recorded.
     pub cut_off_steps: u64,
-    /// Steps begun and not finished, because the program was killed; left out.
+    /// Steps that were begun and not finished, because the program was killed. They are left out.
     pub torn_steps: u64,
-    /// Whether the program came to its end.
+    /// Whether the program finished the recording.
     pub is_finished: bool,
-    /// The end of the step that reaches farthest: the model to replay it on is at least as large.
+    /// End of the step that reaches farthest. A model for a replay must be at least as large.
     pub medium_bytes: u64,
 }
 
@@ -47,19 +47,19 @@ impl Recording {
         if file_bytes < expected_bytes {
             return Err(RecordingError::Short { found_bytes: file_bytes, expected_bytes });
         }
-        // As large as the file at most (just checked).
+        // The allocation is at most as large as the file (just checked).
         let mut body = vec![0; step_bytes as usize];
         read(&mut body)?;
         header.recording(&body)
     }
 
-    /// Whether a file that begins so is a recording, of whatever version.
+    /// Whether a file with these first bytes is a recording, of any version.
     #[must_use]
     pub fn is_one(begin: &[u8]) -> bool {
         begin.starts_with(&MAGIC)
     }
 
-    /// Reads the bytes of a file.
+    /// Parses the bytes of a file.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordingError> {
         let short = |expected_bytes| RecordingError::Short {
             found_bytes: bytes.len() as u64,
@@ -115,7 +115,7 @@ impl Header {
         })
     }
 
-    /// Steps that the file must have room for.
+    /// Number of steps that the file must have.
     fn present(&self) -> u64 {
         self.steps.min(self.steps_max)
     }

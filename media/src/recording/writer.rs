@@ -1,8 +1,8 @@
 //! Writes a recording while the program runs.
 //!
-//! A file that is mapped and has all its room from the start: a step is three stores, by any
-//! thread, in a signal handler too. What was recorded is there after the program was killed. The
-//! room beyond the steps is given back at the end.
+//! The file is mapped and has all its room from the start: a step is three stores, by any thread,
+//! even in a signal handler. The steps so far survive the program's death. The room that was not
+//! used is given back at the end.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::format::{FINISHED, HEADER_BYTES, MAGIC, STEP_BYTES, STEPS_MAX, VERSIO
 use super::{RecordingError, Step};
 use crate::sys::words::SharedWords;
 
-/// A recording being made.
+/// A recording that is being made.
 #[derive(Debug)]
 pub struct Recorder {
     words: SharedWords,
@@ -20,7 +20,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Makes a file, which must not be there yet, with room for so many steps.
+    /// Creates a file with room for so many steps. The file must not exist yet.
     pub fn create(path: &Path, steps_max: u64) -> Result<Self, RecordingError> {
         if !(1..=STEPS_MAX).contains(&steps_max) {
             return Err(RecordingError::Bound { steps_max });
@@ -34,7 +34,7 @@ impl Recorder {
         let words = match words {
             Ok(words) => words,
             Err(error) => {
-                // Nothing is in it; and who looks for it must not find it.
+                // The file is empty, and nobody who looks for it must find it.
                 std::fs::remove_file(path).map_err(failed("remove"))?;
                 return Err(error);
             }
@@ -45,7 +45,7 @@ impl Recorder {
         Ok(Self { words, path: path.to_owned(), steps_max })
     }
 
-    /// Adds a step, if there is room; `thread` counts the program's threads from 0.
+    /// Adds a step if there is room. `thread` numbers the program's threads from 0.
     #[inline]
     pub fn record(&self, thread: u32, step: &Step) {
         let index = self.words.add(word::STEPS, 1);
@@ -59,24 +59,24 @@ impl Recorder {
         let words = words(step);
         self.words.store(at, words[0]);
         self.words.store(at + 1, words[1]);
-        // Last: a step with a kind is whole.
+        // Stored last: a step with a kind is complete.
         self.words.store(at + 2, words[2]);
     }
 
-    /// Steps made so far, those beyond the bound too.
+    /// Number of steps so far, including those beyond the bound.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.words.load(word::STEPS)
     }
 
-    /// Of these, those that were not recorded.
+    /// Number of steps that were not recorded.
     #[must_use]
     pub fn cut_off_steps(&self) -> u64 {
         self.steps().saturating_sub(self.steps_max)
     }
 
-    /// Says that the program came to its end, and gives the rest of the room back. Nobody may be
-    /// recording any more: a step made after it is lost, or is one that was never written.
+    /// Marks the recording as finished and gives the unused room back. No thread may still record:
+    /// a later step is lost, or looks like one that was never written.
     pub fn finish(&self) -> Result<(), RecordingError> {
         let steps = self.steps().min(self.steps_max);
         let threads = self.words.load(word::THREADS);
@@ -164,7 +164,7 @@ mod tests {
         let recorder = Recorder::create(&path, 10).unwrap();
         let step = Step { think_ps: 1, kind: Kind::Read, offset_bytes: 2, len_bytes: 3 };
         recorder.record(0, &step);
-        // Taken, and never written.
+        // A step that was begun and never written.
         recorder.words.add(word::STEPS, 1);
         recorder.record(0, &step);
         let recording = Recording::open(&path).unwrap();

@@ -18,13 +18,13 @@ pub(super) struct InFlight {
     token: u64,
     number: u64,
     source: Source<'static>,
-    /// When modelled time completes it; 0 without a model.
+    /// Instant at which modelled time completes the write; 0 without a model.
     due_ns: u64,
 }
 
 impl SimQueue {
-    /// How many to complete now. Without modelled time any number from the one asked for may be
-    /// ready.
+    /// Number of writes to complete now. Without modelled time it is random, from the number asked
+    /// for up.
     fn draw_count(&self, state: &mut State, at_least: usize) -> usize {
         let all = self.in_flight.len();
         let at_least = at_least.min(all);
@@ -38,7 +38,7 @@ impl SimQueue {
         }
     }
 
-    /// Which one completes next: any, or with modelled time the earliest due.
+    /// Index of the next write to complete: a random one, or with modelled time the earliest due.
     fn draw_index(&self, state: &mut State) -> usize {
         if state.schedule.is_none() {
             return state.rng.random_range(0..self.in_flight.len());
@@ -89,7 +89,7 @@ impl WriteQueue for SimQueue {
                 "the bytes of write {} were changed while it was in flight",
                 write.token
             );
-            // Without power there is nothing to wait for: all are handed back at once.
+            // Without power there is nothing to wait for, so all writes are returned at once.
             count = if state.off { self.in_flight.len() } else { count - 1 };
             out.push(Completion { token: write.token, result });
         }
@@ -106,7 +106,7 @@ impl Drop for SimQueue {
         let device = self.device.clone();
         let mut state = device.state.lock();
         while !self.in_flight.is_empty() {
-            // Nobody is left to hear how it ended; the bytes may be gone with the owner's panic.
+            // Nobody receives the result; the bytes may be gone with the owner's panic.
             let _unheard = self.complete_one(&mut state);
         }
     }

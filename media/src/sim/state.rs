@@ -1,4 +1,4 @@
-//! The whole device as one value: what is durable, what is not yet, and when the power goes.
+//! The whole device as one value: durable bytes, pending writes, and the planned power cut.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct State {
     /// The capacity as of the last flush; a power cut may undo a later growth.
     durable_capacity_bytes: u64,
     pub(super) durable: Blocks,
-    /// What reads see: `durable` with every pending write on top.
+    /// Bytes as reads see them: `durable` with every pending write on top.
     pub(super) current: Blocks,
     /// Unflushed writes by number, in order of submission.
     pending: BTreeMap<u64, Pending>,
@@ -36,7 +36,7 @@ pub(super) struct State {
 struct Pending {
     offset_bytes: u64,
     bytes: Vec<u8>,
-    /// Numbered in order of completion; `None` while in flight.
+    /// Number in the order of completion; `None` while in flight.
     completed: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ impl State {
         if self.off { Err(DeviceError::PowerLost) } else { Ok(()) }
     }
 
-    /// Takes a write in flight; returns its number.
+    /// Accepts a write in flight; returns its number.
     pub(super) fn submit(&mut self, offset_bytes: u64, bytes: Vec<u8>) -> u64 {
         self.current.write(offset_bytes, &bytes);
         let number = self.number();
@@ -99,13 +99,12 @@ impl State {
         Ok(())
     }
 
-    /// One durable operation: what has completed survives from now on.
+    /// One durable operation: all completed writes survive from now on.
     pub(super) fn flush(&mut self) -> Result<(), DeviceError> {
         self.flush_where(|_| true)
     }
 
-    /// One durable operation: of what has completed survives from now on what these bytes are a
-    /// part of.
+    /// One durable operation: the parts of completed writes in this range survive from now on.
     pub(super) fn flush_range(&mut self, from: u64, len_bytes: u64) -> Result<(), DeviceError> {
         self.flush_where(|write| {
             let to = write.offset_bytes + write.bytes.len() as u64;
@@ -150,7 +149,7 @@ impl State {
         }
     }
 
-    /// What a cut of the power now leaves, powered on again.
+    /// The state after a power cut now, powered on again.
     pub(super) fn survivors(&self, seed: u64) -> Self {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let grown = rng.random_bool(0.5);
@@ -173,7 +172,7 @@ impl State {
         }
     }
 
-    /// Cuts the power when the next durable operation is the one at which it was to be cut.
+    /// Cuts the power if this durable operation is the one planned for it.
     fn start_op(&mut self) -> Result<(), DeviceError> {
         if self.cut_after.is_some_and(|ops| self.ops >= ops) {
             self.off = true;
@@ -187,8 +186,8 @@ impl State {
     }
 }
 
-/// How kind one power cut is. Among many writes, independent fates alone would practically never
-/// lose or keep all of them, and those are cases of their own.
+/// How many pending writes a power cut loses. With only independent fates among many writes,
+/// practically none of the cuts would lose or keep all of them, and those are cases of their own.
 #[derive(Clone, Copy)]
 enum Style {
     AllLost,
@@ -200,9 +199,9 @@ enum Style {
 enum Fate {
     Lost,
     Whole,
-    /// The first sectors, as many as drawn.
+    /// The first sectors survive, a random number of them.
     TornPrefix,
-    /// Each sector by itself.
+    /// Each sector survives or is lost by itself.
     TornScattered,
 }
 

@@ -299,14 +299,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         blocks,
         byte,
     });
-    // Queued writes keep to blocks of their own: the order of overlapping ones is nobody's promise.
+    // Queued writes keep to blocks of their own, for the order of overlapping ones is not promised.
     let submit = (8..12u64, 1..=255u8).prop_map(|(block, byte)| Step::Submit { block, byte });
     let grow = (12..16u64).prop_map(|blocks| Step::Grow { blocks });
     let step = prop_oneof![4 => write, 3 => submit, 2 => Just(Step::Wait), 2 => Just(Step::Flush), 1 => grow];
     prop::collection::vec(step, 0..40)
 }
 
-/// A first byte a block may have after a power cut: the flushed one, or any written since.
+/// The first bytes that a block may have after a power cut: the flushed one, or any written since.
 #[derive(Clone, Default)]
 struct Oracle {
     durable: BTreeMap<u64, u8>,

@@ -5,51 +5,52 @@ use std::sync::Arc;
 use crate::clock::{Clock, SimClock};
 use crate::units::{Bytes, BytesPerSecond};
 
-/// How fast a simulated device is said to be. Numbers got with it are modelled, not measured.
+/// The modelled speed of a simulated device. Results are modelled, not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Shared by reads and writes.
+    /// Bandwidth that reads and writes share.
     pub bandwidth: BytesPerSecond,
-    /// Added to each read, nanoseconds.
+    /// Latency of each read, nanoseconds.
     pub read_latency_ns: u64,
-    /// Added to each write, nanoseconds; writes in flight together share it.
+    /// Latency of each write, nanoseconds; writes in flight together share it.
     pub write_latency_ns: u64,
-    /// Added to each flush, nanoseconds.
+    /// Latency of each flush, nanoseconds.
     pub flush_latency_ns: u64,
 }
 
-/// A device of some timing, as a thing that is busy until a moment. Pure: times in, times out.
+/// A device with a timing, as a channel that is busy until an instant. It is pure: times in, times
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
     timing: Timing,
-    /// When the last transfer accepted so far ends.
+    /// Instant at which the last accepted transfer ends.
     busy_until_ns: u64,
 }
 
 impl Channel {
-    /// An idle one.
+    /// An idle channel.
     #[must_use]
     pub fn new(timing: Timing) -> Self {
         Self { timing, busy_until_ns: 0 }
     }
 
-    /// When the last transfer accepted so far ends; 0: there was none.
+    /// Instant at which the last accepted transfer ends; 0 if there was none.
     #[must_use]
     pub fn busy_until_ns(&self) -> u64 {
         self.busy_until_ns
     }
 
-    /// Books a read at `now_ns`; returns when it completes.
+    /// Books a read at `now_ns`; returns the instant at which it completes.
     pub fn read(&mut self, now_ns: u64, len_bytes: u64) -> u64 {
         self.transfer(now_ns, len_bytes).saturating_add(self.timing.read_latency_ns)
     }
 
-    /// Books a write at `now_ns`; returns when it completes.
+    /// Books a write at `now_ns`; returns the instant at which it completes.
     pub fn write(&mut self, now_ns: u64, len_bytes: u64) -> u64 {
         self.transfer(now_ns, len_bytes).saturating_add(self.timing.write_latency_ns)
     }
 
-    /// When a flush that starts at `now_ns` is over.
+    /// Instant at which a flush that starts at `now_ns` ends.
     #[must_use]
     pub fn flush(&self, now_ns: u64) -> u64 {
         now_ns.max(self.busy_until_ns).saturating_add(self.timing.flush_latency_ns)
@@ -87,7 +88,7 @@ impl Schedule {
         self.channel.timing.bandwidth
     }
 
-    /// Another speed from now on; what was accepted ends when it would have.
+    /// Changes the speed from now on; transfers that were accepted end as booked before.
     pub(super) fn new(clock: Arc<SimClock>, timing: Timing, before: Option<&Self>) -> Self {
         let busy_until_ns = before.map_or(0, |before| before.channel.busy_until_ns);
         Self { clock, channel: Channel { timing, busy_until_ns } }

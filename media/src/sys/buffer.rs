@@ -1,4 +1,4 @@
-//! Buffers a device accepts: aligned to a block, a whole number of blocks long.
+//! Buffers that a device accepts: aligned to a block, a whole number of blocks long.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};

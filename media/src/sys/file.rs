@@ -9,7 +9,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::Source;
 
-/// What stands behind a descriptor.
+/// The kind of file behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Regular,
@@ -17,18 +17,18 @@ pub(crate) enum FileKind {
     Other,
 }
 
-/// What a file is opened for.
+/// The use for which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// To read it.
+    /// Reading.
     Read,
-    /// To read and write it.
+    /// Reading and writing.
     Write,
-    /// The same; it must not be there yet, and is made.
+    /// Reading and writing of a new file, which must not exist yet.
     New,
 }
 
-/// Opens; a file created is private to its owner (0600).
+/// Opens a file. A file that is created is private to its owner (0600).
 pub(crate) fn open(path: &Path, access: Access) -> Result<OwnedFd, Errno> {
     let flags = match access {
         Access::Read => OFlags::RDONLY,
@@ -38,7 +38,7 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| fs::open(path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR))
 }
 
-/// Makes the directory entry of a file just created durable.
+/// Makes the directory entry of a new file durable.
 pub(crate) fn sync_parent(path: &Path) -> Result<(), Errno> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -59,7 +59,7 @@ pub(crate) fn kind(fd: BorrowedFd<'_>) -> Result<FileKind, Errno> {
 }
 
 /// Size of a file or of a block device (whose `st_size` is 0). Moves the shared file offset, which
-/// nobody here uses.
+/// no code here uses.
 pub(crate) fn end_bytes(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     fs::seek(fd, SeekFrom::End(0))
 }
@@ -68,8 +68,8 @@ pub(crate) fn is_direct(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(fs::fcntl_getfl(fd)?.contains(OFlags::DIRECT))
 }
 
-/// Switches `O_DIRECT` for the open file description, so for everyone who shares it. Set after the
-/// open because `open(O_CREAT | O_DIRECT)` that is refused leaves the file behind.
+/// Switches `O_DIRECT` for the open file description, so for every process that shares it. It is
+/// set after the open, because a refused `open(O_CREAT | O_DIRECT)` leaves the file behind.
 pub(crate) fn set_direct(fd: BorrowedFd<'_>, direct: bool) -> Result<(), Errno> {
     let mut flags = fs::fcntl_getfl(fd)?;
     flags.set(OFlags::DIRECT, direct);
@@ -87,7 +87,7 @@ pub(crate) fn sync_data(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     retry_on_intr(|| fs::fdatasync(fd))
 }
 
-/// `false`: another open file description holds the lock. `how` does not wait.
+/// Takes a lock without waiting; `false` if another open file description holds it.
 pub(crate) fn try_lock(fd: BorrowedFd<'_>, how: FlockOperation) -> Result<bool, Errno> {
     match retry_on_intr(|| fs::flock(fd, how)) {
         Ok(()) => Ok(true),
@@ -100,12 +100,12 @@ pub(crate) fn read(fd: BorrowedFd<'_>, offset_bytes: u64, buf: &mut [u8]) -> Res
     rustix::io::pread(fd, buf, offset_bytes)
 }
 
-/// How far a write has come when it returns.
+/// The place that a write has reached when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// The device, or the page cache.
     Device,
-    /// What keeps it without power.
+    /// The medium that keeps bytes without power.
     Medium,
 }
 
@@ -132,7 +132,7 @@ fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// An errno as people search for it.
+/// Name of an errno, as people search for it.
 pub(crate) fn errno_name(errno: Errno) -> String {
     let name = match errno {
         Errno::INVAL => "EINVAL",

@@ -1,4 +1,4 @@
-//! Memory that a medium's bytes lie in: shared by threads that copy in and out, as a device's is.
+//! Memory for a medium's bytes, shared by threads that copy in and out.
 
 use std::fs::File;
 use std::io;
@@ -6,17 +6,17 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Mapped bytes, zeros at first or a file's. Copies that overlap at the same time mix, as they do
-/// on a device.
+/// Mapped bytes, zeros at first or a file's. Copies that overlap at the same time mix, as on a
+/// device.
 pub(crate) struct SharedBytes {
     start: NonNull<u8>,
     len_bytes: usize,
-    /// How pages become zeros again: a hole in a shared file, fresh ones in private memory.
+    /// How pages become zeros again: a hole in a shared file, fresh pages in private memory.
     give_back: Advice,
 }
 
 impl SharedBytes {
-    /// Zeros that cost memory when they are first written.
+    /// Zeros that take memory only when they are first written.
     pub(crate) fn anonymous(len_bytes: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address the system chooses.
@@ -31,8 +31,8 @@ impl SharedBytes {
         Self::at(start, len_bytes, Advice::LinuxDontNeed)
     }
 
-    /// The first `len_bytes` of a file. Who makes the file shorter ends this process at the next
-    /// access.
+    /// The first `len_bytes` of a file. If a program makes the file shorter, the next access ends
+    /// this process.
     pub(crate) fn of_file(file: &File, len_bytes: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at an address the system chooses.
         let start = unsafe {
@@ -51,8 +51,8 @@ impl SharedBytes {
         self.len_bytes
     }
 
-    /// Huge pages where the system has them: a random access then misses the caches only, not the
-    /// page tables, too.
+    /// Asks for huge pages where the system has them: a random access then misses only the caches,
+    /// not the page tables.
     pub(crate) fn gather(&self) {
         // SAFETY: advice about this mapping only; refused advice changes nothing.
         let _ = unsafe {
@@ -64,7 +64,7 @@ impl SharedBytes {
     pub(crate) fn read(&self, offset_bytes: usize, buf: &mut [u8]) {
         self.assert_within(offset_bytes, buf.len());
         // SAFETY: within the mapping (asserted); `buf` is exclusive and so elsewhere. Bytes that
-        // others write meanwhile are plain bytes whatever they are.
+        // other threads write meanwhile are plain bytes whatever their values.
         unsafe {
             self.start
                 .as_ptr()
@@ -76,13 +76,13 @@ impl SharedBytes {
     #[inline]
     pub(crate) fn write(&self, offset_bytes: usize, buf: &[u8]) {
         self.assert_within(offset_bytes, buf.len());
-        // SAFETY: as in `read`, the other way.
+        // SAFETY: as in `read`, in the other direction.
         unsafe {
             self.start.as_ptr().add(offset_bytes).copy_from_nonoverlapping(buf.as_ptr(), buf.len())
         };
     }
 
-    /// Zeros, for good; whole pages cost no memory any more.
+    /// Makes a range zeros; whole pages of it take no memory any more.
     pub(crate) fn zero(&self, offset_bytes: usize, len_bytes: usize) -> io::Result<()> {
         self.assert_within(offset_bytes, len_bytes);
         let end = offset_bytes + len_bytes;
@@ -98,7 +98,7 @@ impl SharedBytes {
         }
         fill(offset_bytes, pages_start);
         fill(pages_end, end);
-        // SAFETY: within the mapping; what is dropped is what was to become zeros.
+        // SAFETY: within the mapping; only bytes that become zeros are dropped.
         unsafe {
             let start = self.start.as_ptr().add(pages_start).cast();
             let len = pages_end - pages_start;

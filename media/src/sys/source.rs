@@ -1,4 +1,4 @@
-//! The bytes of a write in flight, as the raw range the caller promised to leave alone.
+//! The bytes of a write in flight, as the raw range that the caller promised to leave unchanged.
 
 use std::marker::PhantomData;
 
@@ -24,7 +24,7 @@ impl Source<'static> {
 }
 
 impl<'a> Source<'a> {
-    /// For a write that ends before the borrow does.
+    /// A source for a write that ends before the borrow does.
     pub(crate) fn borrowed(bytes: &'a [u8]) -> Self {
         Self { ptr: bytes.as_ptr(), len_bytes: bytes.len(), borrow: PhantomData }
     }
@@ -37,7 +37,7 @@ impl<'a> Source<'a> {
         self.len_bytes
     }
 
-    /// What is left after the first `done_bytes`.
+    /// The rest after the first `done_bytes`.
     pub(crate) fn after(self, done_bytes: usize) -> Self {
         assert!(done_bytes <= self.len_bytes, "more written than asked for");
         // SAFETY: at most one past the end of the promised or borrowed range.

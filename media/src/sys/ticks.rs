@@ -1,6 +1,6 @@
 //! The processor's own clock: one instruction, no system call.
 
-/// Ticks since the machine started; all processors agree where [`are_steady`] says so.
+/// Ticks since the machine started. All processors agree where [`are_steady`] is true.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn now() -> u64 {
@@ -8,7 +8,8 @@ pub(crate) fn now() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// As [`now`], but read when all loads before it have their values: for the end of what is timed.
+/// As [`now`], but read after all earlier loads have their values, for the end of a timed piece of
+/// code.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn now_behind() -> u64 {
@@ -19,7 +20,7 @@ pub(crate) fn now_behind() -> u64 {
     }
 }
 
-/// Whether ticks go on at one rate whatever the processor does.
+/// Whether ticks have one rate whatever the processor does.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn are_steady() -> bool {
     use core::arch::x86_64::__cpuid;
@@ -37,34 +38,35 @@ pub(crate) fn now() -> u64 {
     ticks
 }
 
-/// As [`now`], but read when everything before it is done: for the end of what is timed.
+/// As [`now`], but read after all earlier instructions are done, for the end of a timed piece of
+/// code.
 #[cfg(target_arch = "aarch64")]
 #[inline]
 pub(crate) fn now_behind() -> u64 {
-    // SAFETY: two barriers; what is in memory stays as it is.
+    // SAFETY: two barriers, which change no memory.
     unsafe { core::arch::asm!("dsb ld", "isb", options(nostack)) };
     now()
 }
 
-/// Whether ticks go on at one rate whatever the processor does.
+/// Whether ticks have one rate whatever the processor does.
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn are_steady() -> bool {
     true
 }
 
-/// No such clock is known here: see [`are_steady`].
+/// 0: this processor has no known clock (see [`are_steady`]).
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn now() -> u64 {
     0
 }
 
-/// As [`now`].
+/// 0: this processor has no known clock (see [`are_steady`]).
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn now_behind() -> u64 {
     0
 }
 
-/// Never: there are none.
+/// False: this processor has no known clock.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn are_steady() -> bool {
     false

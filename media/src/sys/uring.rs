@@ -10,7 +10,7 @@ use super::Source;
 
 pub(crate) struct Ring {
     ring: IoUring,
-    /// Pushed and not yet reaped; what `drop` must wait for.
+    /// Writes that were pushed and not yet reaped. `drop` waits for them.
     in_flight: usize,
 }
 
@@ -49,9 +49,9 @@ impl Ring {
         !self.ring.submission().is_empty()
     }
 
-    /// Hands pushed writes over and waits until `at_least` completions can be reaped. Returns
-    /// early, without error, when interrupted or when the kernel is short of memory: the caller
-    /// looks again.
+    /// Submits pushed writes and waits until `at_least` completions can be reaped. Returns early,
+    /// without error, when interrupted or when the kernel is short of memory: the caller tries
+    /// again.
     pub(crate) fn enter(&mut self, at_least: usize) -> Result<(), Errno> {
         match self.ring.submit_and_wait(at_least).map_err(|error| errno_of(&error)) {
             Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
@@ -59,7 +59,7 @@ impl Ring {
         }
     }
 
-    /// The next completion: what `push_write` was given, and the bytes written or why not.
+    /// The next completion: the number given to `push_write`, and the bytes written or the error.
     pub(crate) fn reap(&mut self) -> Option<(u64, Result<usize, Errno>)> {
         let entry = self.ring.completion().next()?;
         self.in_flight -= 1;
@@ -77,7 +77,7 @@ impl Drop for Ring {
             }
             if let Err(errno) = self.enter(1) {
                 // The kernel may still read buffers whose owner is about to free them. A crash
-                // loses nothing (the keeper flushes); going on could put foreign bytes on the
+                // loses nothing (the keeper flushes); going on could write foreign bytes to the
                 // device.
                 eprintln!("io_uring_enter failed while writes were in flight: {errno}");
                 std::process::abort();

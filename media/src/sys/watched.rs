@@ -1,8 +1,8 @@
-//! A word that another thread looks at while its owner waits.
+//! A word that another thread reads while its owner waits.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// A word and what it was.
+/// A word, and its value when the wait began.
 #[derive(Debug)]
 pub(crate) struct Watched {
     word: *const AtomicU32,

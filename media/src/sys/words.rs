@@ -1,4 +1,4 @@
-//! Words in a file, mapped shared: what is stored is there after the process was killed.
+//! Words in a file, mapped shared: a stored word survives the process.
 
 use std::fs::File;
 use std::ptr::{self, NonNull};
@@ -21,8 +21,8 @@ unsafe impl Send for SharedWords {}
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// Makes an empty file so long and maps it. Its room is taken now where the file system can: a
-    /// store to a page that cannot be had ends the process.
+    /// Makes an empty file so long and maps it. Its space is reserved now where the file system can
+    /// do so: a store to a page without space ends the process.
     pub(crate) fn reserve(file: &File, len_bytes: u64) -> Result<Self, Errno> {
         match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, len_bytes)) {
             Err(Errno::OPNOTSUPP) => retry_on_intr(|| ftruncate(file, len_bytes))?,
@@ -40,7 +40,7 @@ impl SharedWords {
     fn at(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.len, "a word outside the mapping");
         // SAFETY: inside the mapping (just checked), which lives as long as `self`; any bytes are a
-        // word.
+        // valid word.
         unsafe { self.start.add(index).as_ref() }
     }
 
@@ -54,16 +54,16 @@ impl SharedWords {
         self.at(index).store(value, Release);
     }
 
-    /// Adds, and says what was there before.
+    /// Adds to a word, and returns its value before.
     #[inline]
     pub(crate) fn add(&self, index: usize, value: u64) -> u64 {
         self.at(index).fetch_add(value, AcqRel)
     }
 
-    /// Makes it at least so large.
+    /// Raises a word to at least `value`.
     #[inline]
     pub(crate) fn raise(&self, index: usize, value: u64) {
-        // Hardly ever changes: looked at first, so that the line is not taken for nothing.
+        // The word hardly ever changes, so it is read first: a write would take its cache line.
         if self.at(index).load(Relaxed) < value {
             self.at(index).fetch_max(value, AcqRel);
         }
@@ -72,7 +72,7 @@ impl SharedWords {
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // SAFETY: mapped by `reserve`, and nobody has a reference into it any more.
+        // SAFETY: mapped by `reserve`, and no reference into it is left.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len * size_of::<u64>()) };
         debug_assert!(unmapped.is_ok(), "a mapping of our own");
     }

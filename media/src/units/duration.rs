@@ -18,8 +18,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     })
 }
 
-/// `0s`, `20us`, `1.5ms`, `30s`, `1m30s`, `2h5m`: two decimals below a minute, whole seconds above.
-/// [`parse_duration`] reads it again.
+/// Writes `0s`, `20us`, `1.5ms`, `30s`, `1m30s`, `2h5m`: two decimals below a minute, whole seconds
+/// above. [`parse_duration`] reads it again.
 #[must_use]
 pub fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();

@@ -1,6 +1,6 @@
 //! The shared grammar: splitting a number from its unit, scaling without rounding errors.
 
-/// `"1.5 GiB"` as (`"1.5"`, `"GiB"`).
+/// Splits `"1.5 GiB"` into (`"1.5"`, `"GiB"`).
 pub(super) fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -8,7 +8,8 @@ pub(super) fn split(text: &str) -> (&str, &str) {
     (number, unit.trim_start())
 }
 
-/// `number * scale`, exact, rounded down; `None` when it is no number or exceeds `u64`.
+/// `number * scale`, exact, rounded down; `None` if the text is no number or the product exceeds
+/// `u64`.
 pub(super) fn scaled_u64(number: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = digits(number)?;
     let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()? };
@@ -20,7 +21,7 @@ pub(super) fn scaled_u64(number: &str, scale: u64) -> Option<u64> {
     u64::try_from(u128::from(whole) * u128::from(scale) + part).ok()
 }
 
-/// `number * scale`; `None` when it is no number.
+/// `number * scale`; `None` if the text is no number.
 pub(super) fn scaled_f64(number: &str, scale: f64) -> Option<f64> {
     digits(number)?;
     let value = number.parse::<f64>().ok()? * scale;
@@ -35,7 +36,7 @@ fn digits(number: &str) -> Option<(&str, &str)> {
     (some && all_digits(whole) && all_digits(fraction)).then_some((whole, fraction))
 }
 
-/// Two decimals at most, none that are zero: `1`, `1.5`, `1.37`.
+/// At most two decimals, without zeros at the end: `1`, `1.5`, `1.37`.
 pub(super) fn short_decimal(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

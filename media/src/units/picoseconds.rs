@@ -11,7 +11,7 @@ use super::number::{scaled_u64, short_decimal, split};
 pub struct Picoseconds(pub u64);
 
 impl Picoseconds {
-    /// In nanoseconds.
+    /// The span in nanoseconds.
     #[must_use]
     pub fn ns(self) -> f64 {
         self.0 as f64 / 1e3
@@ -33,7 +33,7 @@ impl FromStr for Picoseconds {
 }
 
 impl fmt::Display for Picoseconds {
-    /// `29.5 ns`, `8.2 us`, `5 ms`.
+    /// Writes `29.5 ns`, `8.2 us`, `5 ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fitting = UNITS.iter().rev().find(|(_, scale)| self.0 >= *scale);
         let (name, scale) = fitting.copied().unwrap_or(UNITS[1]);

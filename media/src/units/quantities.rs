@@ -1,5 +1,5 @@
-//! Energy, power and shares. Parsed values are finite and not negative; the fields are open, so
-//! whoever builds them otherwise validates (see [`crate::Energy`]).
+//! Energy, power and shares. Parsed values are finite and not negative; the fields are public, so
+//! code that builds values otherwise validates them (see [`crate::Energy`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,8 @@ pub struct Watts(pub f64);
 pub struct Percent(pub f64);
 
 impl Percent {
-    /// This share of `whole`, rounded down. Below zero and NaN count as nothing, above 100 as all.
+    /// This share of `whole`, rounded down. A negative share and NaN count as 0 %, one above 100 %
+    /// as 100 %.
     #[must_use]
     pub fn of(self, whole: Bytes) -> Bytes {
         if self.0 >= 100.0 {
@@ -59,21 +60,21 @@ impl FromStr for Percent {
 }
 
 impl fmt::Display for Joules {
-    /// `500 J`, `1.5 kJ`, `2 MJ`.
+    /// Writes `500 J`, `1.5 kJ`, `2 MJ`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format(self.0, &JOULES[..3]))
     }
 }
 
 impl fmt::Display for Watts {
-    /// `500 mW`, `300 W`, `1.2 kW`.
+    /// Writes `500 mW`, `300 W`, `1.2 kW`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format(self.0, &WATTS))
     }
 }
 
 impl fmt::Display for Percent {
-    /// `11%`, `0.5%`.
+    /// Writes `11%`, `0.5%`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{}%", short_decimal(self.0)))
     }
@@ -95,7 +96,7 @@ fn format(value: f64, units: &[(&str, f64)]) -> String {
     format!("{} {name}", short_decimal(value / scale))
 }
 
-/// Ascending up to the unit that is only read, not shown.
+/// Units in ascending order, up to one that is only read and never written.
 const JOULES: [(&str, f64); 5] =
     [("J", 1.0), ("kJ", 1e3), ("MJ", 1e6), ("Wh", 3_600.0), ("kWh", 3_600_000.0)];
 

@@ -16,8 +16,8 @@ pub struct Bytes(pub u64);
 pub struct BytesPerSecond(pub u64);
 
 impl BytesPerSecond {
-    /// How long `size` takes, rounded up to a nanosecond; `Duration::MAX` at a rate of zero (unless
-    /// there is nothing to move) or when it exceeds that type.
+    /// Time that `size` takes, rounded up to a nanosecond; `Duration::MAX` at a rate of zero
+    /// (unless the size is zero) or when the time exceeds that type.
     #[must_use]
     pub fn time_for(self, size: Bytes) -> Duration {
         if size.0 == 0 {
@@ -33,7 +33,7 @@ impl BytesPerSecond {
         }
     }
 
-    /// How much moves in `time`, rounded down; saturates at `u64::MAX` bytes.
+    /// Bytes that move in `time`, rounded down; saturates at `u64::MAX` bytes.
     #[must_use]
     pub fn bytes_in(self, time: Duration) -> Bytes {
         let moved = u128::from(self.0).checked_mul(time.as_nanos()).map(|moved| moved / NS_PER_S);
@@ -69,14 +69,15 @@ impl FromStr for BytesPerSecond {
 }
 
 impl fmt::Display for Bytes {
-    /// Binary units: `512 B`, `64 MiB`, `1.37 GiB`; exact when a whole number of units.
+    /// Writes binary units: `512 B`, `64 MiB`, `1.37 GiB`; exact when the size is a whole number of
+    /// units.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format_bytes(self.0, &BINARY))
     }
 }
 
 impl fmt::Display for BytesPerSecond {
-    /// Decimal units, as makers of SSDs state them: `500 MB/s`.
+    /// Writes decimal units, as makers of SSDs do: `500 MB/s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{}/s", format_bytes(self.0, &DECIMAL)))
     }

@@ -61,7 +61,7 @@ fn a_full_disk_fails_the_write_typed_and_does_not_latch() {
         for direct in [Direct::Auto, Direct::Off] {
             let Some(disk) = SmallDisk::mount() else { return };
             let path = disk.dir.path().join("image");
-            // A hole: the size is there, the space is not.
+            // The file is a hole: it has the size, and no space.
             File::create(&path).unwrap().set_len(4 * MIB).unwrap();
             let device = FileDevice::open(&path, OpenMode::Existing, engine, direct).unwrap();
             let buf = filled(1, 512);
