@@ -16,7 +16,7 @@ pub fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> 
         Durability::Warned => "back to the last checkpoint",
         Durability::None => "back to the last complete flush or space-making checkpoint",
     };
-    let held = if directory.keeper.is_some() {
+    let held = if directory.supervisor.is_some() {
         "covered: a holder process keeps the memory"
     } else {
         "NOT covered: started without a holder"
@@ -109,14 +109,14 @@ pub fn account(region: &Region) -> String {
             time(stats.compression_cpu_ns),
         ),
     };
-    let ahead = match stats.written_ahead_bytes {
+    let prezeroed = match stats.prezeroed_bytes {
         0 => String::new(),
-        bytes => format!("wrote {} of zeros ahead of the log\n", Bytes(bytes)),
+        bytes => format!("prezeroed {} of the log\n", Bytes(bytes)),
     };
     format!(
         "wrote {} to the SSD: {} cleaned, {} for {} checkpoints and {} group commits, {} copied by \
          writers for a checkpoint, {} compacted\n\
-         {ahead}{compressed}writers waited {} times, {} together, {} the longest; at most {} dirty",
+         {prezeroed}{compressed}writers waited {} times, {} together, {} the longest; at most {} dirty",
         Bytes(stats.device_bytes),
         Bytes(stats.cleaned_bytes),
         Bytes(stats.drained_bytes),

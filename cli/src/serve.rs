@@ -51,15 +51,15 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     bar.finish();
     let directory = directory.map_err(|error| first_start::name_free(error.into(), &dir))?;
     server.terms = Some(directory.terms);
-    server.has_holder = directory.keeper.is_some();
+    server.has_holder = directory.supervisor.is_some();
     server.flush_threads = threads;
     let banner = banner::banner(&directory, &server, grace);
-    let Directory { region, keeper, link, .. } = directory;
+    let Directory { region, supervisor, link, .. } = directory;
     let heap = Heap::open(region).context("the heap")?;
     let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
     let store = Store::open(heap, Arc::clone(&clock), options);
     let store = Arc::new(store.context("the store")?);
-    let watch = keeper.map(|keeper| keeper.watch(Arc::clone(&clock))).transpose()?;
+    let watch = supervisor.map(|supervisor| supervisor.watch(Arc::clone(&clock))).transpose()?;
     say(banner);
     remark(args, clients_wanted, &server);
     background::start(&store)?;

@@ -1,28 +1,28 @@
-//! Counting live bytes anew from the homes of all grains: after a flush, or a kill between two
+//! Counting live bytes anew from the locations of all grains: after a flush, or a kill between two
 //! counters.
 
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::error::SetupError;
-use crate::homes::{NO_HOME, for_runs};
 use crate::ledger::{Ledger, SegmentState};
+use crate::locations::{NO_LOCATION, for_runs};
 use rustix::io::Errno;
 
-/// Homes read at a time.
+/// Locations read at a time.
 const PIECE_BYTES: usize = 512 << 10;
 /// Below so many pieces a thread more takes longer than it saves.
 const PIECES_PER_THREAD: usize = 16;
 const THREADS_MAX: usize = 4;
 
-/// Sets the segments' live bytes. The homes are read as a file, not through the mapping: of a large
-/// region that is several times faster than to have its pages entered one by one, and gives no
-/// memory to those never written.
+/// Sets the segments' live bytes. The locations are read as a file, not through the mapping: of a
+/// large region that is several times faster than to have its pages entered one by one, and gives
+/// no memory to those never written.
 pub fn count_live(ledger: &Ledger) -> Result<(), SetupError> {
     let segments = ledger.segments().load(Acquire) as u32;
     let grain_bytes = ledger.geometry().grain_bytes();
-    let home_bytes = ledger.home_bytes();
-    let end = ledger.region_bytes().load(Acquire) / grain_bytes * home_bytes;
+    let location_bytes = ledger.location_bytes();
+    let end = ledger.region_bytes().load(Acquire) / grain_bytes * location_bytes;
     let end = end as usize;
     let grains: Vec<AtomicU64> = (0..segments).map(|_| AtomicU64::new(0)).collect();
     let next = AtomicUsize::new(0);
@@ -34,11 +34,11 @@ pub fn count_live(ledger: &Ledger) -> Result<(), SetupError> {
             let from = next.fetch_add(PIECE_BYTES, Relaxed);
             let Some(len) = end.checked_sub(from).filter(|len| *len > 0) else { return Ok(()) };
             let piece = &mut bytes[..len.min(PIECE_BYTES)];
-            ledger.read_homes(from as u64, piece)?;
-            for_runs(home_bytes, piece, |home, len| {
+            ledger.read_locations(from as u64, piece)?;
+            for_runs(location_bytes, piece, |location, len| {
                 // One that does not exist is met, and asserted, where it is used.
-                if home != NO_HOME
-                    && let Some(grains) = grains.get(home as usize - 1)
+                if location != NO_LOCATION
+                    && let Some(grains) = grains.get(location as usize - 1)
                 {
                     grains.fetch_add(len, Relaxed);
                 }

@@ -147,7 +147,7 @@ impl Geometry {
     /// as dirty until they are durable. Frames of compaction are, and it keeps to so few. Their
     /// places in the log are theirs already, so they cost time and no space. (A flush or a drill
     /// that is itself killed leaves up to a segment for each buffer; that is the reserve's.)
-    pub fn settle_bytes(&self, budget_bytes: u64) -> u64 {
+    pub fn redo_bytes(&self, budget_bytes: u64) -> u64 {
         // One more is open, and the grains of one bitmap word may go beyond.
         u64::from(COMPACTION_FRAMES + 1) * self.frame_bytes_max(budget_bytes) + self.word_bytes()
     }
@@ -159,9 +159,9 @@ impl Geometry {
     }
 
     /// What a warning must leave time for: [`Geometry::flush_bytes`] and
-    /// [`Geometry::settle_bytes`].
+    /// [`Geometry::redo_bytes`].
     pub fn warned_bytes(&self, budget_bytes: u64) -> u64 {
-        self.flush_bytes(budget_bytes) + self.settle_bytes(budget_bytes)
+        self.flush_bytes(budget_bytes) + self.redo_bytes(budget_bytes)
     }
 
     /// Segments that must stay free so that `dirty_bytes` can always be flushed, by up to four

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::apart::Apart;
+use crate::cache_padded::CachePadded;
 use crate::error::SetupError;
 use crate::geometry::Geometry;
 use crate::heat::HeatTable;
@@ -24,7 +24,7 @@ pub struct Hints {
     /// As many words for each unit as the policy needs.
     marks: Option<Mapping>,
     /// Number of the policy's epoch (1 ms by default).
-    epoch: Apart<AtomicU32>,
+    epoch: CachePadded<AtomicU32>,
 }
 
 /// Log2 of a policy unit's bytes.
@@ -45,7 +45,7 @@ impl Hints {
         let marks_bytes = units * policy.mark_words() as u64 * 8;
         let marks = (marks_bytes > 0).then(|| Mapping::anonymous(marks_bytes)).transpose();
         let marks = marks.map_err(failed("policy table", marks_bytes))?;
-        Ok(Self { heat, policy, recency, marks, epoch: Apart(AtomicU32::new(1)) })
+        Ok(Self { heat, policy, recency, marks, epoch: CachePadded(AtomicU32::new(1)) })
     }
 
     /// Number of the policy's epoch.

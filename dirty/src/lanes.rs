@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::*};
 
 use parking_lot::MutexGuard;
 
-use crate::apart::Apart;
+use crate::cache_padded::CachePadded;
 use crate::geometry::BLOCK_BYTES;
 use crate::waited::Waited;
 
@@ -39,7 +39,7 @@ const UNLOADED: u16 = 1 << 15;
 
 /// All lanes of a region, and which block belongs to which.
 pub struct Lanes {
-    lanes: Box<[Apart<CountedLane>]>,
+    lanes: Box<[CachePadded<CountedLane>]>,
     owner: Box<[AtomicU16]>,
 }
 
@@ -47,7 +47,7 @@ impl Lanes {
     /// So many lanes; every block belongs to the first.
     pub fn new(lanes: u16, blocks: usize) -> Self {
         Self {
-            lanes: (0..lanes).map(|_| Apart::default()).collect(),
+            lanes: (0..lanes).map(|_| CachePadded::default()).collect(),
             owner: (0..blocks).map(|_| AtomicU16::new(0)).collect(),
         }
     }

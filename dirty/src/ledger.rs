@@ -24,8 +24,8 @@ use crate::error::SetupError;
 use crate::extent::Extent;
 use crate::gathered::Gathered;
 use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
-use crate::homes::{self, Homes, NO_HOME};
 use crate::kind::{Kind, KindBits};
+use crate::locations::{self, Locations, NO_LOCATION};
 use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory, prefetch};
 
 pub use buffer::{BufferState, FrameBuffer, Packed};
@@ -57,7 +57,7 @@ enum Word {
     Segments,
     CommitSeq,
     Commits,
-    Life,
+    Incarnation,
     SlotTurn,
     BudgetLimit,
     BudgetUsed,
@@ -80,8 +80,8 @@ pub struct Ledger {
 #[derive(Debug, Clone, Copy)]
 struct Offsets {
     bitmaps: [u64; 2],
-    home: u64,
-    home_bytes: u64,
+    location: u64,
+    location_bytes: u64,
     segments: u64,
     controls: u64,
     /// A byte for each block: its kind.
@@ -101,9 +101,9 @@ impl Offsets {
         let page = |bytes: u64| bytes.next_multiple_of(4096);
         let bitmap = page(g.words() as u64 * 8);
         let bitmaps = [HEADER_BYTES, HEADER_BYTES + bitmap];
-        let home = bitmaps[1] + bitmap;
-        let (home_bytes, buffer_bytes) = (homes::home_bytes(g), g.frame_limit());
-        let segments = home + page(g.grains() * home_bytes);
+        let location = bitmaps[1] + bitmap;
+        let (location_bytes, buffer_bytes) = (locations::location_bytes(g), g.frame_limit());
+        let segments = location + page(g.grains() * location_bytes);
         let controls = segments + page(u64::from(g.segments_max) * SEGMENT_ENTRY_BYTES);
         let kinds = controls + page(u64::from(g.buffers) * BUFFER_CONTROL_BYTES);
         let tables = kinds + page(g.blocks() as u64);
@@ -123,8 +123,8 @@ impl Offsets {
         let total = packed + buffers_bytes;
         Self {
             bitmaps,
-            home,
-            home_bytes,
+            location,
+            location_bytes,
             segments,
             controls,
             kinds,
@@ -229,8 +229,8 @@ impl Ledger {
         for bitmap in self.offsets.bitmaps {
             gathered.cover(&self.map, bitmap + block * grains / 8, (grains / 8).max(1));
         }
-        let homes_bytes = grains * self.offsets.home_bytes;
-        gathered.cover(&self.map, self.offsets.home + block * homes_bytes, homes_bytes);
+        let locations_bytes = grains * self.offsets.location_bytes;
+        gathered.cover(&self.map, self.offsets.location + block * locations_bytes, locations_bytes);
     }
 
     /// Puts the frame buffers in huge pages, for the device's sake; see [`Mapping::gather`].
@@ -271,29 +271,29 @@ impl Ledger {
     }
 
     /// Log segment of each grain's newest copy.
-    pub fn homes(&self) -> Homes<'_> {
-        let (at, grains) = (self.offsets.home, self.geometry.grains() as usize);
-        match self.offsets.home_bytes {
-            2 => Homes::Narrow(self.map.quarter_words(at, grains)),
-            _ => Homes::Wide(self.map.half_words(at, grains)),
+    pub fn locations(&self) -> Locations<'_> {
+        let (at, grains) = (self.offsets.location, self.geometry.grains() as usize);
+        match self.offsets.location_bytes {
+            2 => Locations::Narrow(self.map.quarter_words(at, grains)),
+            _ => Locations::Wide(self.map.half_words(at, grains)),
         }
     }
 
-    /// Bytes of a home.
-    pub fn home_bytes(&self) -> u64 {
-        self.offsets.home_bytes
+    /// Bytes of a location.
+    pub fn location_bytes(&self) -> u64 {
+        self.offsets.location_bytes
     }
 
-    /// Asks for the homes of these grains.
-    pub fn prefetch_homes(&self, grain: u64, grains: u64) {
-        let home = |grain| self.offsets.home + grain * self.offsets.home_bytes;
-        prefetch(self.map.base().wrapping_add(home(grain) as usize));
-        prefetch(self.map.base().wrapping_add(home(grain + grains) as usize - 1));
+    /// Asks for the locations of these grains.
+    pub fn prefetch_locations(&self, grain: u64, grains: u64) {
+        let location = |grain| self.offsets.location + grain * self.offsets.location_bytes;
+        prefetch(self.map.base().wrapping_add(location(grain) as usize));
+        prefetch(self.map.base().wrapping_add(location(grain + grains) as usize - 1));
     }
 
-    /// Reads homes as bytes, from byte `from` of them on.
-    pub fn read_homes(&self, from: u64, bytes: &mut [u8]) -> Result<(), Errno> {
-        self.memory.read_at(self.offsets.home + from, bytes)
+    /// Reads locations as bytes, from byte `from` of them on.
+    pub fn read_locations(&self, from: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        self.memory.read_at(self.offsets.location + from, bytes)
     }
 
     /// The kind of each block, as [`KindBits`].
@@ -341,7 +341,7 @@ impl Ledger {
             self.bitmap(parity)[..words].iter().for_each(|bits| bits.store(0, Relaxed));
         }
         let len = self.region_bytes().load(Acquire) >> self.geometry.grain_shift;
-        self.homes().set(Extent { grain: 0, len }, NO_HOME);
+        self.locations().set(Extent { grain: 0, len }, NO_LOCATION);
         for number in 0..self.segments().load(Acquire) as u32 {
             let entry = self.segment(number);
             entry.used_bytes().store(0, Relaxed);
@@ -389,8 +389,9 @@ header_words! {
     commit_seq => CommitSeq;
     /// Commits so far; the higher one counts.
     commits => Commits;
-    /// How often the image has been opened: frames of an earlier life never count as tail frames.
-    life => Life;
+    /// How often the image has been opened: frames of an earlier incarnation never count as tail
+    /// frames.
+    incarnation => Incarnation;
     /// Which commit slot is written next: 0 or 1.
     slot_turn => SlotTurn;
     /// Budget in force, bytes.
@@ -400,11 +401,11 @@ header_words! {
     /// Largest `budget_used` since the limit was last set, bytes.
     budget_high => BudgetHigh;
     /// 1 from a final commit until the ledger has noted it: memory is just what the image holds,
-    /// though bits are set and homes are old.
+    /// though bits are set and locations are old.
     flushed => Flushed;
     /// 1 while a flush waits for the device to make all of it durable: nothing else moves then.
     syncing => Syncing;
-    /// 1 while homes move and the segments' live bytes do not agree with them.
+    /// 1 while locations move and the segments' live bytes do not agree with them.
     uncounted => Uncounted;
     /// 1 while parts of memory are not yet loaded from the image: only what is dirty is surely
     /// there.
@@ -438,11 +439,11 @@ mod tests {
     #[test]
     fn memory_laid_out_by_another_version_is_refused() {
         let ledger = empty();
-        let homes = Extent { grain: 5, len: 3 };
-        ledger.homes().set(homes, 9);
+        let locations = Extent { grain: 5, len: 3 };
+        ledger.locations().set(locations, 9);
         let found = attached(&ledger).unwrap();
-        assert_eq!((found.homes().of(7), found.homes().alike(homes)), (9, 3));
-        assert_eq!((found.home_bytes(), found.buffer(0).packed()), (2, None));
+        assert_eq!((found.locations().of(7), found.locations().alike(locations)), (9, 3));
+        assert_eq!((found.location_bytes(), found.buffer(0).packed()), (2, None));
         ledger.set(Word::Layout, LIVE_LAYOUT + 1);
         assert!(matches!(attached(&ledger), Err(SetupError::LiveLayout { .. })));
     }

@@ -6,22 +6,22 @@
 //! still owed to a closing epoch, or were not loaded yet) goes through a trait.
 
 pub mod announce;
-pub mod apart;
 pub mod budget;
+pub mod cache_padded;
 pub mod count;
-pub mod door;
 pub mod error;
+pub mod event_count;
 pub mod extent;
 pub mod floor;
 pub mod gathered;
 pub mod geometry;
 pub mod heat;
 pub mod hints;
-pub mod homes;
 pub mod huge_pages;
 pub mod kind;
 pub mod lanes;
 pub mod ledger;
+pub mod locations;
 pub mod memory;
 pub mod observed;
 pub mod planted;

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use perdura_media::{Clock, DeviceError};
 
-use crate::apart::Apart;
 use crate::budget::Budget;
+use crate::cache_padded::CachePadded;
 use crate::error::{RegionError, SetupError};
 use crate::extent::runs;
 use crate::hints::Hints;
@@ -51,11 +51,11 @@ pub struct Memory {
     /// What of it is dirty; shared with whoever takes over.
     pub ledger: Ledger,
     /// How much may be dirty.
-    pub budget: Apart<Budget>,
+    pub budget: CachePadded<Budget>,
     /// What policies remember of writes.
     pub hints: Hints,
     /// Counters for people.
-    pub stats: Apart<Counters>,
+    pub stats: CachePadded<Counters>,
     /// Times for policies and waits.
     pub clock: Arc<dyn Clock>,
     /// Pieces of memory and ledger that were given huge pages.
@@ -83,8 +83,8 @@ impl Memory {
             hints: Hints::new(&geometry, policy, recency)?,
             summaries: [summary(0), summary(1)],
             huge_pages: HugePages::new(&map, &ledger),
-            budget: Apart::default(),
-            stats: Apart::default(),
+            budget: CachePadded::default(),
+            stats: CachePadded::default(),
             failure: OnceLock::new(),
             file,
             map,
@@ -112,7 +112,7 @@ impl Memory {
     }
 
     /// Asks for the memory that cleaning a word will touch: the records' first lines (the rest
-    /// follows by itself) and their homes.
+    /// follows by itself) and their locations.
     pub fn prefetch_grains(&self, word: usize, bits: u64) {
         let grain_bytes = self.ledger.geometry().grain_bytes();
         for run in runs(word, bits) {
@@ -120,7 +120,7 @@ impl Memory {
             for line in (0..len.min(LINES_AHEAD * 64)).step_by(64) {
                 prefetch(self.map.base().wrapping_add((from + line) as usize));
             }
-            self.ledger.prefetch_homes(run.grain, run.len);
+            self.ledger.prefetch_locations(run.grain, run.len);
         }
     }
 

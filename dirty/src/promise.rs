@@ -192,9 +192,9 @@ mod tests {
     fn frames_left_half_done_are_paid_for() {
         let geometry = geometry();
         let budget_bytes = 64 << 20;
-        let settle_bytes = geometry.settle_bytes(budget_bytes);
-        assert!(settle_bytes > 5 * geometry.frame_limit());
-        assert!(geometry.settle_bytes(128 << 10) < 128 << 10);
+        let redo_bytes = geometry.redo_bytes(budget_bytes);
+        assert!(redo_bytes > 5 * geometry.frame_limit());
+        assert!(geometry.redo_bytes(128 << 10) < 128 << 10);
         // Exactly the flush's time is too little, by exactly the time of those frames.
         let seconds = |bytes: u64| Duration::from_secs_f64(bytes as f64 / 100e6);
         let flush_bytes = geometry.flush_bytes(budget_bytes);
@@ -205,7 +205,7 @@ mod tests {
         let wish = BudgetWish::Bytes(budget_bytes);
         let error = promise(&geometry, &given(flush_bytes), wish).unwrap_err();
         assert!(matches!(error, PromiseError::TooLarge { .. }), "{error}");
-        promise(&geometry, &given(flush_bytes + settle_bytes), wish).unwrap();
+        promise(&geometry, &given(flush_bytes + redo_bytes), wish).unwrap();
     }
 
     #[test]

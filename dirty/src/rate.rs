@@ -53,8 +53,8 @@ impl RateWatch {
             Judgement::Slow(rate) => {
                 let floor_bytes = BUDGET_MIN_BYTES.max((budget_bytes / 8).min(OPERATION_BYTES));
                 // Frames stay as large as the budget in force lets them be.
-                let settle_bytes = geometry.settle_bytes(budget_bytes);
-                let cost = |bytes| geometry.flush_bytes(bytes) + settle_bytes;
+                let redo_bytes = geometry.redo_bytes(budget_bytes);
+                let cost = |bytes| geometry.flush_bytes(bytes) + redo_bytes;
                 largest_within(rate, time, cost).max(floor_bytes)
             }
         };

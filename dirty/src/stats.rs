@@ -39,7 +39,7 @@ counters! {
     /// Bytes written to the device, frames and commit slots.
     device_bytes,
     /// Zeros written to free segments before the log goes there; not among `device_bytes`.
-    written_ahead_bytes,
+    prezeroed_bytes,
     /// Payload bytes of frames that were to be compressed.
     compression_in_bytes,
     /// What was stored for them; those that did not shrink are among both.

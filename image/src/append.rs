@@ -13,8 +13,8 @@ use crate::format::{FRAME_HEADER_BYTES, room_for_payload};
 use crate::seal::frame_bytes;
 use perdura_dirty::extent::Extent;
 use perdura_dirty::geometry::{BUFFERS, FRAME_MIN_BYTES, WORD_GRAINS};
-use perdura_dirty::homes::NO_HOME;
 use perdura_dirty::ledger::{BufferState, FrameBuffer, Ledger, SegmentState};
+use perdura_dirty::locations::NO_LOCATION;
 use perdura_dirty::policy::pace::QUEUE_DEPTH;
 use perdura_dirty::sys::Mapping;
 
@@ -204,8 +204,8 @@ impl Appender {
         self.current.map(|(segment, _)| segment)
     }
 
-    /// Appends the run's grains, and their newest copies are at home there from now on; the caller
-    /// excludes their writers. Returns how many fit the frame that is open (at least one).
+    /// Appends the run's grains and enters their new location in the ledger; the caller excludes
+    /// their writers. Returns how many fit the frame that is open (at least one).
     /// `charged`: their bytes go on counting until durable.
     pub fn append<'m>(
         &mut self,
@@ -221,13 +221,13 @@ impl Appender {
         }
         ledger.uncounted().store(1, Relaxed);
         fence(Release);
-        move_homes(ledger, Extent { grain: run.grain, len }, segment);
+        move_locations(ledger, Extent { grain: run.grain, len }, segment);
         ledger.uncounted().store(0, Release);
         Ok(len)
     }
 
     /// Copies as many of the run's grains as fit to the open frame. Returns their number (at least
-    /// one) and the segment they will lie in; where they are at home stays the caller's business.
+    /// one) and the segment they will lie in; entering that location is left to the caller.
     pub fn put<'m>(
         &mut self,
         ledger: &Ledger,
@@ -403,15 +403,15 @@ impl Appender {
 }
 
 /// The grains' newest copies now lie in `segment`.
-fn move_homes(ledger: &Ledger, run: Extent, segment: u32) {
-    let homes = ledger.homes();
+fn move_locations(ledger: &Ledger, run: Extent, segment: u32) {
+    let locations = ledger.locations();
     let grain_bytes = ledger.geometry().grain_bytes();
     let mut rest = run;
     while rest.len > 0 {
-        let old = homes.of(rest.grain);
-        let same = Extent { grain: rest.grain, len: homes.alike(rest) };
-        homes.set(same, segment + 1);
-        if old != NO_HOME {
+        let old = locations.of(rest.grain);
+        let same = Extent { grain: rest.grain, len: locations.alike(rest) };
+        locations.set(same, segment + 1);
+        if old != NO_LOCATION {
             let live = ledger.segment(old - 1);
             let (live, gone) = (live.live_bytes(), same.len * grain_bytes);
             let before = live.load(Relaxed);

@@ -2,8 +2,8 @@
 //!
 //! Live grains are copied from memory (of capacity blocks, which the image holds as zeros, zeros).
 //! Only the victim's extent tables are read back, to know which grains to look at; if they cannot
-//! be read, the ledger's homes tell, more slowly. Between two steps the caller hands frames to the
-//! device and serves faults.
+//! be read, the ledger's locations tell, more slowly. Between two steps the caller hands frames to
+//! the device and serves faults.
 
 use std::sync::atomic::Ordering::*;
 
@@ -18,7 +18,7 @@ use crate::append::{Appender, Refusal, Source, free_segment};
 use crate::backed::Backed;
 use crate::recover::read_tables;
 
-/// Extents whose homes are asked for ahead.
+/// Extents whose locations are asked for ahead.
 const EXTENTS_AHEAD: usize = 16;
 
 /// A segment that is being emptied.
@@ -81,8 +81,8 @@ impl<'b> Compaction<'b> {
         if grain == extent.grain
             && let Some(coming) = self.candidates.get(number + EXTENTS_AHEAD)
         {
-            // Most are no longer at home here, and where their homes are noted is in no cache.
-            self.backed.memory.ledger.prefetch_homes(coming.grain, coming.len);
+            // Most of them have moved on, and the words that say so are in no cache.
+            self.backed.memory.ledger.prefetch_locations(coming.grain, coming.len);
         }
         let end = extent.grain + extent.len;
         let word = (grain / WORD_GRAINS) as usize;
@@ -102,12 +102,12 @@ impl<'b> Compaction<'b> {
     /// does; `None`: no buffer, or a page is locked; try again.
     fn move_word(&self, word: usize, from: u64, to: u64) -> Result<Option<bool>, RegionError> {
         let offset = word as u64 * self.backed.memory.ledger.geometry().word_bytes();
-        // It copies from memory, and only what is in memory is known to be at home anywhere.
+        // Compaction copies from memory, and a block that is not loaded has no locations yet.
         self.backed.load_block(offset / BLOCK_BYTES)?;
-        let homes = self.backed.memory.ledger.homes();
+        let locations = self.backed.memory.ledger.locations();
         let lives_there = || {
             (from..to)
-                .filter(|grain| homes.of(*grain) == self.victim + 1)
+                .filter(|grain| locations.of(*grain) == self.victim + 1)
                 .fold(0u64, |bits, grain| bits | 1 << (grain % WORD_GRAINS))
         };
         if lives_there() == 0 {

@@ -210,7 +210,7 @@ pub enum OpenError {
         /// The system's error.
         source: Errno,
     },
-    /// The device failed while settling what a killed process left.
+    /// The device failed while frames that a killed process left were written again.
     #[error(transparent)]
     Region(#[from] RegionError),
 }

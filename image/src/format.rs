@@ -99,7 +99,7 @@ pub struct SlotHeader {
     /// Milliseconds since 1970, for people.
     pub unix_ms: U64,
     /// How often the image has been opened.
-    pub life: U32,
+    pub incarnation: U32,
     /// Zero.
     pub reserved: [U32; 11],
     /// XXH3 of the table that follows.
@@ -147,8 +147,8 @@ pub struct FrameHeader {
     /// Bytes from this frame to the next, a multiple of 4 KiB. A compressed one may have a gap
     /// behind it that was never written.
     pub total_bytes: U32,
-    /// Life of the image in which it was written.
-    pub life: U32,
+    /// Incarnation of the image in which it was written.
+    pub incarnation: U32,
     /// XXH3 of extent table, payload checksums and chunk lengths.
     pub tail_checksum: U64,
     /// XXH3 of the bytes before.

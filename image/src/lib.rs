@@ -3,7 +3,6 @@
 //!
 //! Lock order: lanes in ascending order, then the appender.
 
-pub mod ahead;
 pub mod append;
 mod arena;
 pub mod backed;
@@ -20,6 +19,7 @@ pub mod loads;
 pub mod log;
 pub mod outlet;
 pub mod pack;
+pub mod prezero;
 pub mod recover;
 pub mod room;
 pub mod seal;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::apart::Apart;
+use perdura_dirty::cache_padded::CachePadded;
 use perdura_dirty::error::RegionError;
 use perdura_dirty::ledger::{Ledger, SegmentState};
 use perdura_dirty::policy::space::Space;
@@ -22,7 +22,7 @@ pub struct Log {
     /// Where things lie on the device.
     pub layout: Layout,
     /// Where the next frame goes. Locked after the cleaner and after lanes.
-    pub appender: Apart<Waited<Appender>>,
+    pub appender: CachePadded<Waited<Appender>>,
     /// How frames are compressed on their way to the device.
     pub compression: Compression,
     /// Size of the log as a multiple of the region, percent.
@@ -41,7 +41,7 @@ impl Log {
         Self {
             device,
             layout: Layout::of(ledger.geometry()),
-            appender: Apart(Waited::new(appender(ledger, budget_bytes))),
+            appender: CachePadded(Waited::new(appender(ledger, budget_bytes))),
             compression,
             percent,
         }

@@ -50,7 +50,7 @@ pub struct Outlet {
     pub rate: RateWatch,
     /// Bytes copied by cleaning that still count, until the device has flushed them.
     pub in_flight_bytes: u64,
-    /// Bytes of frames that were durable writes of their own and have not led to writing ahead yet.
+    /// Bytes of frames that were durable writes of their own and have not led to prezeroing yet.
     pub single_bytes: u64,
 }
 
@@ -161,7 +161,7 @@ impl Outlet {
             .map_err(|error| backed.memory.latch(&error))?;
         Counters::add(&backed.memory.stats.device_flushes, 1);
         self.single_bytes += len;
-        self.settle(backed, &[number]);
+        self.release(backed, &[number]);
         backed.log.appender.lock().free_buffers.push(number);
         Ok(true)
     }
@@ -244,7 +244,7 @@ impl Outlet {
         }
         self.pace.durable(backed.tracked.net_dirtied_bytes());
         let mut written = std::mem::take(&mut self.written);
-        let freed = self.settle(backed, &written);
+        let freed = self.release(backed, &written);
         backed.log.appender.lock().free_buffers.append(&mut written);
         // Its memory is used again.
         self.written = written;
@@ -253,7 +253,7 @@ impl Outlet {
     }
 
     /// These frames are durable: their bytes leave the account. Returns how many.
-    fn settle(&mut self, backed: &Backed, durable: &[u32]) -> u64 {
+    fn release(&mut self, backed: &Backed, durable: &[u32]) -> u64 {
         let mut freed = 0;
         for &number in durable {
             freed += backed.memory.ledger.buffer(number).charged_bytes().swap(0, AcqRel);

@@ -1,6 +1,6 @@
 //! From an image to the ledger: the newest commit's segments, newest frame first.
 //!
-//! A grain is at home in the newest frame that holds it; older copies are never read. Payload is
+//! The newest frame that holds a grain has its newest copy; older copies are never read. Payload is
 //! left to [`crate::load`], but for frames of the tail, which must be known to be whole. Everything
 //! the commit names must be there and whole; what follows it counts only as far as a contiguous run
 //! of whole frames that ends in a group commit.
@@ -275,7 +275,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Frames of this life written after the commit, wherever they are.
+    /// Frames of this incarnation written after the commit, wherever they are.
     fn tail_frames(&mut self, slot: &Slot) -> Result<Vec<Frame>, OpenError> {
         let mut tail = Vec::new();
         // The log may have grown since the commit.
@@ -288,7 +288,9 @@ impl Reader<'_> {
             // A segment whose older frames are all dead is not named, but begins with them.
             let mut first_seq = named.filter(|_| at > 0).map(|named| named.first_seq.get());
             while let Some(frame) = self.header(segment, at)? {
-                if frame.seq() <= seq || frame.header.life.get() != slot.header.life.get() {
+                if frame.seq() <= seq
+                    || frame.header.incarnation.get() != slot.header.incarnation.get()
+                {
                     break;
                 }
                 seq = frame.seq();

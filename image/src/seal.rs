@@ -5,7 +5,7 @@
 //! buffer. Compressing is for who filled it: the bytes to be written then lie beside the buffer,
 //! all of them, before one store marks the frame as packed. So a kill at any moment leaves either a
 //! frame to be sealed as it is, or one to be written as it lies, and whoever writes it writes what
-//! the killed process may still have on its way. Emergency flushes and whoever settles what was
+//! the killed process may still have on its way. Emergency flushes and whoever redoes what was
 //! left compress nothing: what they may take is reckoned for bytes that do not shrink.
 
 use std::sync::atomic::Ordering::*;
@@ -119,7 +119,7 @@ pub(crate) fn header_of(
         payload_bytes: 0.into(),
         extents: 0.into(),
         total_bytes: 0.into(),
-        life: (ledger.life().load(Relaxed) as u32).into(),
+        incarnation: (ledger.incarnation().load(Relaxed) as u32).into(),
         tail_checksum: 0.into(),
         checksum: 0.into(),
     }

@@ -262,7 +262,7 @@ fn slot_bytes(
         segments: (contents.needed.len() as u32).into(),
         is_final: u32::from(contents.is_final).into(),
         unix_ms: contents.unix_ms.into(),
-        life: (ledger.life().load(Relaxed) as u32).into(),
+        incarnation: (ledger.incarnation().load(Relaxed) as u32).into(),
         reserved: [0.into(); 11],
         table_checksum: checksum(&table[..table_bytes]).into(),
         checksum: 0.into(),

@@ -277,7 +277,7 @@ impl Options {
             }
         };
         let opened = Directory::open(settings, clock.clone(), &progress)?;
-        let watch = opened.keeper.map(|keeper| keeper.watch(clock)).transpose()?;
+        let watch = opened.supervisor.map(|supervisor| supervisor.watch(clock)).transpose()?;
         let closing = Closing::new(watch, opened.link, self.flush_threads, self.warning);
         let region = opened.region;
         Ok(Opened { region, promise: opened.promise, closing })

@@ -78,15 +78,16 @@ fn main() {
         }
         let blocks = bytes / BLOCK_BYTES;
         // A part: each page of what has copies in the image is written as zeros.
-        let homed = blocks..blocks + blocks / 8;
-        for place in (homed.start * BLOCK_BYTES..homed.end * BLOCK_BYTES).step_by(PAGE as usize) {
+        let located = blocks..blocks + blocks / 8;
+        for place in (located.start * BLOCK_BYTES..located.end * BLOCK_BYTES).step_by(PAGE as usize)
+        {
             per_store(region.trapped().unwrap().as_ptr(), &[place]);
         }
         region.checkpoint().unwrap();
         for (name, range, to) in [
             ("capacity to persistent", 0..blocks, Kind::Persistent),
             ("persistent, never written", 0..blocks, Kind::Capacity),
-            ("persistent, in the image", homed, Kind::Capacity),
+            ("persistent, in the image", located, Kind::Capacity),
         ] {
             let count = range.end - range.start;
             let began = Instant::now();

@@ -18,14 +18,14 @@ const CAP_BYTES: u64 = 64 << 20;
 fn main() {
     println!("{:28} {:>6} {:>8} {:>8} {:>12}", "", "pages", "ns", "in it", "outside it");
     for fault_pages in [1, 8, 16] {
-        for resting_percent in [0, 25] {
-            let memory = open(fault_pages, resting_percent);
+        for inactive_percent in [0, 25] {
+            let memory = open(fault_pages, inactive_percent);
             let touch = |store: bool| {
                 let unit = memory.unit_bytes();
                 (0..LEN_BYTES / unit).for_each(|at| one(&memory, at * unit, store));
                 LEN_BYTES / unit
             };
-            let title = |what: &str| format!("{what}, {resting_percent} % resting");
+            let title = |what: &str| format!("{what}, {inactive_percent} % inactive");
             measure(&memory, &title("first store"), fault_pages, || touch(true));
             measure(&memory, &title("store, dirty goes"), fault_pages, || touch(true));
             touch(false);
@@ -33,13 +33,13 @@ fn main() {
         }
     }
     let memory = open(1, 50);
-    // All of it is in DRAM; half of it rests, always the half that comes next.
-    let rescue = || {
+    // All of it is in DRAM; half of it is inactive, always the half that comes next.
+    let reactivate = || {
         (0..CAP_BYTES / 4096).for_each(|page| one(&memory, page * 4096, false));
         CAP_BYTES / 4096
     };
-    rescue();
-    measure(&memory, "load of a resting page", 1, rescue);
+    reactivate();
+    measure(&memory, "load of an inactive page", 1, reactivate);
     let memory = open(1, 0);
     (0..CAP_BYTES / 4096).for_each(|page| one(&memory, page * 4096, false));
     measure(&memory, "first store to a clean page", 1, || {
@@ -48,11 +48,11 @@ fn main() {
     });
 }
 
-fn open(fault_pages: u32, resting_percent: u32) -> PagedMemory {
+fn open(fault_pages: u32, inactive_percent: u32) -> PagedMemory {
     let system = System::find("pcie-pcm").unwrap();
     let medium = Emulator::anonymous(&system, LEN_BYTES, Pace::Virtual).unwrap();
     let config =
-        PagedConfig { fault_pages, resting_percent, ..PagedConfig::new(LEN_BYTES, CAP_BYTES) };
+        PagedConfig { fault_pages, inactive_percent, ..PagedConfig::new(LEN_BYTES, CAP_BYTES) };
     PagedMemory::open(&config, Arc::new(medium)).unwrap()
 }
 

@@ -58,7 +58,7 @@ impl Region {
         }
         // No zeros are on their way any more, and none will be: who goes on from here has the
         // device to himself.
-        drop(running.ahead.lock());
+        drop(running.prezeroing.lock());
         if let Err(RegionError::Latched { cause }) = &report {
             backed.memory.fail(cause);
         }

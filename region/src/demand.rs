@@ -56,7 +56,7 @@ impl Cleaner {
         while !tracker.prepared.is_empty_within(&*backed.memory.clock, LOOK_AGAIN) {
             if let Err(error) = self.serve_faults_in_place(backed) {
                 tracker.prepared.reopen();
-                tracker.door.notify();
+                tracker.unblocked.notify();
                 return Err(error);
             }
         }

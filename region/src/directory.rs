@@ -17,7 +17,7 @@ use perdura_media::file::{Direct, Engine, OpenMode};
 use perdura_media::{BLOCK_BYTES, Clock, Device, DeviceError, FileDevice};
 use serde::{Deserialize, Serialize};
 
-use crate::holder::{Held, HolderProgram, Keeper, Link, LinkError, TakeOver, Times, take_over};
+use crate::holder::{Held, HolderProgram, Link, LinkError, Supervisor, TakeOver, Times, take_over};
 use crate::prove::Proof;
 use crate::region::{Config, Region};
 use crate::room;
@@ -177,8 +177,8 @@ pub struct Directory {
     pub terms: Terms,
     /// The rate on record.
     pub rate: RateRecord,
-    /// The holder's keeper, if a holder was asked for.
-    pub keeper: Option<Keeper>,
+    /// Starts and replaces the holder, if one was asked for.
+    pub supervisor: Option<Supervisor>,
     /// A holder that was found though none is wanted. It believes in a server as long as this
     /// lives: keep it as long as the region, and say goodbye after the final flush.
     pub link: Option<Link>,
@@ -238,13 +238,13 @@ impl Directory {
             && room.budget_bytes_max < region.len_bytes();
         region.set_budget(promise.budget_bytes)?;
         region.watch_rate(&terms)?;
-        let (keeper, link) = match settings.holder.clone() {
+        let (supervisor, link) = match settings.holder.clone() {
             Some(program) => {
                 (Some(keep(&region, &image, &settings, program, holder, &*clock)?), None)
             }
             None => (None, holder),
         };
-        Ok(Self { region, promise, is_short_of_room, terms, rate, keeper, link })
+        Ok(Self { region, promise, is_short_of_room, terms, rate, supervisor, link })
     }
 }
 
@@ -259,10 +259,10 @@ fn keep(
     program: HolderProgram,
     link: Option<Link>,
     clock: &dyn Clock,
-) -> Result<Keeper, LinkError> {
+) -> Result<Supervisor, LinkError> {
     let copied = |source| LinkError::Io { what: "copy a descriptor".into(), source };
     let (memory, ledger) = region.fds();
-    let mut keeper = Keeper {
+    let mut supervisor = Supervisor {
         memory: memory.try_clone_to_owned().map_err(copied)?,
         ledger: ledger.try_clone_to_owned().map_err(copied)?,
         image: image.as_fd().try_clone_to_owned().map_err(copied)?,
@@ -272,8 +272,8 @@ fn keep(
         times: times(settings),
         link,
     };
-    keeper.start(clock)?;
-    Ok(keeper)
+    supervisor.start(clock)?;
+    Ok(supervisor)
 }
 
 /// Whether the directory holds an image.

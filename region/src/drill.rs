@@ -11,9 +11,9 @@ use crate::region::Region;
 use perdura_dirty::count::count_live;
 use perdura_dirty::error::{RegionError, SetupError};
 use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use perdura_dirty::homes::NO_HOME;
 use perdura_dirty::kind::Kind;
 use perdura_dirty::lanes::LaneId;
+use perdura_dirty::locations::NO_LOCATION;
 use perdura_dirty::tracked::Tracked;
 
 /// Bytes of a scattered record.
@@ -134,7 +134,7 @@ fn fill_budget(tracked: &Tracked) {
 fn enter_record(tracked: &Tracked, offset: u64, only_written: bool) -> bool {
     let shift = tracked.memory.ledger.geometry().grain_shift;
     let grain = offset >> shift;
-    if only_written && tracked.memory.ledger.homes().of(grain) == NO_HOME {
+    if only_written && tracked.memory.ledger.locations().of(grain) == NO_LOCATION {
         return true;
     }
     let word = (grain / WORD_GRAINS) as usize;

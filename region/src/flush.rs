@@ -1,14 +1,13 @@
 //! The emergency flush: everything dirty to the SSD, sequentially, by whoever holds memory, ledger
 //! and image.
 //!
-//! It needs no process that wrote the data. First it settles what such a process left half done:
+//! It needs no process that wrote the data. First it redoes what such a process left half done:
 //! frames in the buffers are completed and written again to the same places with the same bytes, so
 //! that writes which are still on their way can do no harm. Then dirty grains go, in address order
 //! and from several threads ([`Stream`]), into the free segments that cleaning was never allowed to
 //! use; then one device flush; then the commit. Until then the ledger says nothing of the flush but
 //! which segments it took: a flush that fails or is killed is repeated from memory as a whole.
-//! Where the grains are at home is noted after the commit, when nobody's battery is running any
-//! more.
+//! The grains' locations are noted after the commit, when nobody's battery is running any more.
 
 mod stream;
 
@@ -44,13 +43,13 @@ pub struct FlushReport {
     /// Bytes written to the device, frames and commit slots.
     pub device_bytes: u64,
     /// Bytes of half-done frames written again.
-    pub settled_bytes: u64,
+    pub redone_bytes: u64,
     /// Extents written.
     pub extents: u64,
 }
 
-/// What settling did, and what the account of dirty bytes held for it.
-pub(crate) struct Settled {
+/// What redoing did, and what the account of dirty bytes held for it.
+pub(crate) struct Redone {
     pub written_bytes: u64,
     /// Of frames: durable now.
     pub charged_bytes: u64,
@@ -60,11 +59,11 @@ pub(crate) struct Settled {
 
 /// Completes and writes the frames that a stopped process left in its buffers; durable on return.
 /// The account is the caller's: who wrote may be gone with all its credit, or go on with it.
-pub(crate) fn settle(
+pub(crate) fn redo(
     ledger: &Ledger,
     layout: &Layout,
     device: &dyn Device,
-) -> Result<Settled, DeviceError> {
+) -> Result<Redone, DeviceError> {
     let image_id = ledger.image_id().load(Acquire);
     let mut written_bytes = 0;
     for number in 0..ledger.geometry().buffers {
@@ -112,7 +111,7 @@ pub(crate) fn settle(
     }
     ledger.closing().store(0, Release);
     let dirty_bytes = dirty_grains << ledger.geometry().grain_shift;
-    Ok(Settled { written_bytes, charged_bytes, dirty_bytes })
+    Ok(Redone { written_bytes, charged_bytes, dirty_bytes })
 }
 
 /// Flushes everything, commits it as final, and tells the ledger. Nobody may write the region
@@ -153,8 +152,8 @@ pub(crate) fn commit_all(
     options: FlushOptions,
 ) -> Result<Committed, RegionError> {
     let failed = |error: DeviceError| RegionError::Latched { cause: error.to_string() };
-    let settled = settle(ledger, layout, device).map_err(failed)?;
-    let mut report = FlushReport { settled_bytes: settled.written_bytes, ..FlushReport::default() };
+    let redone = redo(ledger, layout, device).map_err(failed)?;
+    let mut report = FlushReport { redone_bytes: redone.written_bytes, ..FlushReport::default() };
     let segments = ledger.segments().load(Acquire) as u32;
     let mut free: Vec<u32> = (0..segments)
         .filter(|number| ledger.segment(*number).state() == SegmentState::Free)
@@ -183,25 +182,25 @@ pub(crate) fn commit_all(
     };
     let slot_bytes = write_slot(ledger, layout, device, &slot, false).map_err(failed)?;
     report.dirty_bytes = written.dirty_bytes;
-    report.device_bytes = written.device_bytes + report.settled_bytes + slot_bytes;
+    report.device_bytes = written.device_bytes + report.redone_bytes + slot_bytes;
     report.extents = written.extents;
     ledger.flushed().store(1, Release);
-    let counted_bytes = settled.charged_bytes + settled.dirty_bytes;
+    let counted_bytes = redone.charged_bytes + redone.dirty_bytes;
     Ok(Committed { report, placed: written.placed, counted_bytes })
 }
 
 impl Committed {
-    /// The flushed grains are clean, at home where they were put, and off the account; what others
+    /// The flushed grains are clean, located where they were put, and off the account; what others
     /// hold of it, or are taking at this moment, stays.
     pub fn note(self, ledger: &Ledger) -> FlushReport {
         let bitmap = ledger.bitmap(ledger.epoch().load(Acquire));
-        let homes = ledger.homes();
+        let locations = ledger.locations();
         ledger.uncounted().store(1, Relaxed);
         fence(Release);
         for at in &self.placed {
             for (word, bits) in at.words(bitmap) {
                 for run in runs(word, bits) {
-                    homes.set(run, at.segment + 1);
+                    locations.set(run, at.segment + 1);
                 }
             }
         }
@@ -230,7 +229,7 @@ pub(crate) fn flush_threads(wanted: usize) -> usize {
 }
 
 /// The frames of a failed attempt may be lost though their writes completed: their segments are
-/// free again. Their grains are all still dirty, and at home where they were.
+/// free again. Their grains are all still dirty, and their locations are the old ones.
 fn undo(ledger: &Ledger, taken_from: &[u32]) {
     for number in 0..ledger.geometry().buffers {
         free_buffer(ledger, number);
@@ -326,7 +325,7 @@ mod tests {
     /// A flush that is killed when everything is written and nothing is committed.
     fn killed_flush(region: &Region) {
         let backed = &region.running().backed;
-        settle(&backed.memory.ledger, &backed.log.layout, &*backed.log.device).unwrap();
+        redo(&backed.memory.ledger, &backed.log.layout, &*backed.log.device).unwrap();
         let segments = backed.memory.ledger.segments().load(Acquire) as u32;
         let free: Vec<u32> = (0..segments)
             .filter(|n| backed.memory.ledger.segment(*n).state() == SegmentState::Free)

@@ -68,7 +68,7 @@ impl Region {
             }
         }
         // Zeros leave the account when they are on the device.
-        if written_bytes > 0 { running.settle_zeros() } else { Ok(()) }
+        if written_bytes > 0 { running.make_zeros_durable() } else { Ok(()) }
     }
 
     /// Takes the memory of capacity blocks from one NUMA node only (CXL memory, or NVM, as a node),

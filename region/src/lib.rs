@@ -53,7 +53,7 @@ pub use perdura_image::{format, inspect};
 
 pub use paged::{PagedConfig, PagedError, PagedMemory};
 pub use perdura_dirty::announce::{LaneGuard, Need};
-pub use perdura_dirty::apart::Apart;
+pub use perdura_dirty::cache_padded::CachePadded;
 pub use perdura_dirty::error::RegionError;
 pub use perdura_dirty::geometry::{BLOCK_BYTES, Geometry};
 pub use perdura_dirty::heat::{Heat, Planes};

@@ -13,13 +13,13 @@ use perdura_dirty::policy::pace::QUEUE_DEPTH;
 use perdura_dirty::sys::SharedMemory;
 use perdura_dirty::tracked::Tracked;
 use perdura_dirty::tracking::{PageTracker, Service, TrackingKind};
-use perdura_image::ahead::forget_ahead;
 use perdura_image::backed::Backed;
 use perdura_image::error::OpenError;
 use perdura_image::format::Layout;
 use perdura_image::load::Loading;
 use perdura_image::loads::Loads;
 use perdura_image::log::Log;
+use perdura_image::prezero::forget_prezeroing;
 use perdura_image::recover::{Tail, recover};
 use perdura_image::room::grow_durably;
 use perdura_image::slots;
@@ -28,7 +28,7 @@ use perdura_media::{Clock, Device};
 use crate::capacity::take_over;
 use crate::clean::Cleaner;
 use crate::config::{Config, check_grain, checked};
-use crate::flush::{FlushOptions, commit_all, settle};
+use crate::flush::{FlushOptions, commit_all, redo};
 use crate::load_first::load_or_defer;
 use crate::memory_files::{adopt, map_region, new_memory};
 use crate::region::{Origin, Region};
@@ -62,7 +62,7 @@ impl Region {
         device.grow(Layout::of(&geometry).segment_at(segments))?;
         let ledger = Ledger::create(geometry, image_id, config.region_bytes)?;
         ledger.segments().store(u64::from(segments), Release);
-        ledger.life().store(1, Release);
+        ledger.incarnation().store(1, Release);
         let memory = new_memory(&geometry)?;
         slots::prepare(&*device, &geometry)?;
         let (to, made) = (Arc::clone(&device), Origin::Created);
@@ -99,7 +99,7 @@ impl Region {
         ledger.next_seq().store(found.seq_max + 1, Release);
         ledger.commits().store(header.commit.get(), Release);
         ledger.slot_turn().store(found.slot.turn ^ 1, Release);
-        ledger.life().store(u64::from(header.life.get()) + 1, Release);
+        ledger.incarnation().store(u64::from(header.incarnation.get()) + 1, Release);
         if let Some(offset_bytes) = found.slot.flawed_copy_at {
             tracing::warn!(
                 offset_bytes,
@@ -128,7 +128,7 @@ impl Region {
         check_grain(ledger.geometry(), &config)?;
         let memory = take_over(&ledger, memory, config.planted)?;
         let layout = Layout::of(ledger.geometry());
-        forget_ahead(&ledger);
+        forget_prezeroing(&ledger);
         let is_whole = ledger.loading().load(Acquire) == 0;
         let mut loading = None;
         if !is_whole && ledger.flushed().load(Acquire) == 0 {
@@ -152,9 +152,9 @@ impl Region {
             loading = load_or_defer(&*device, &config, &ledger, &memory, found)?;
             ledger.flushed().store(0, Release);
         }
-        let settled = settle(&ledger, &layout, &*device)?;
+        let redone = redo(&ledger, &layout, &*device)?;
         // The credit of those who wrote is gone with them.
-        ledger.budget_used().store(settled.dirty_bytes, Release);
+        ledger.budget_used().store(redone.dirty_bytes, Release);
         if ledger.uncounted().load(Acquire) != 0 {
             count_live(&ledger)?;
         }
@@ -226,7 +226,7 @@ impl Region {
             running.any_cleaner().commit_checkpoint(&running.backed, false)?;
         }
         if !config.thread || running.backed.loads.left().is_none() {
-            running.settle_buffers();
+            running.prepare_buffers();
         }
         let thread = config.thread.then(|| spawn_cleaner(&running, &config)).transpose()?;
         // Stopped by its drop, whatever fails from here on.

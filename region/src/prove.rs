@@ -50,7 +50,7 @@ impl Region {
     ) -> Result<Proof, RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
         backed.memory.check()?;
-        running.settle_buffers();
+        running.prepare_buffers();
         let mut cleaner = running.open_cleaner()?;
         backed.log.appender.lock().close_frame(&backed.memory.ledger, 0);
         cleaner.outlet.pump(backed, Pump::Durable)?;

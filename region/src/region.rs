@@ -153,7 +153,7 @@ impl Region {
         let (running, backed) = (&*self.running, self.backed());
         let mut cleaner = running.open_cleaner()?;
         if self.thread.is_none() {
-            running.choose_ahead(&mut cleaner).write_piece(backed)?;
+            running.choose_prezeroing(&mut cleaner).write_piece(backed)?;
         }
         cleaner.group_commit(backed)
     }

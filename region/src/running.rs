@@ -5,13 +5,13 @@ use std::sync::OnceLock;
 
 use parking_lot::{Mutex, MutexGuard};
 use perdura_dirty::announce::LaneGuard;
-use perdura_dirty::apart::Apart;
 use perdura_dirty::budget::Tell;
+use perdura_dirty::cache_padded::CachePadded;
 use perdura_dirty::error::RegionError;
 use perdura_dirty::lanes::LaneId;
-use perdura_image::ahead::Ahead;
 use perdura_image::backed::Backed;
 use perdura_image::codec::Compression;
+use perdura_image::prezero::Prezeroing;
 use rustix::io::Errno;
 
 use crate::clean::Cleaner;
@@ -21,10 +21,10 @@ use crate::kind_change::KindChange;
 pub(crate) struct Running {
     /// Locked before lanes and before the appender. Before the memory, which its queue writes from:
     /// fields are dropped in this order.
-    cleaner: Apart<Mutex<Cleaner>>,
+    cleaner: CachePadded<Mutex<Cleaner>>,
     pub backed: Backed,
-    /// What is being written ahead; locked after the cleaner and before the appender.
-    pub ahead: Mutex<Ahead>,
+    /// What is being prezeroed; locked after the cleaner and before the appender.
+    pub prezeroing: Mutex<Prezeroing>,
     /// Held while the budget is changed or drilled.
     pub budget_change: Mutex<()>,
     pub kind_change: KindChange,
@@ -67,8 +67,8 @@ impl Running {
         Self {
             locked: backed.memory.map.lock_in_memory(),
             backed,
-            cleaner: Apart(Mutex::new(cleaner)),
-            ahead: Mutex::default(),
+            cleaner: CachePadded(Mutex::new(cleaner)),
+            prezeroing: Mutex::default(),
             budget_change: Mutex::default(),
             kind_change: KindChange::default(),
             buffers: OnceLock::new(),
@@ -109,16 +109,16 @@ impl Running {
         guard
     }
 
-    /// Chooses what is to be written ahead next; then the cleaner may go.
-    pub fn choose_ahead(&self, cleaner: &mut Cleaner) -> MutexGuard<'_, Ahead> {
-        let mut ahead = self.ahead.lock();
-        ahead.choose(&self.backed, &mut cleaner.outlet.single_bytes);
-        ahead
+    /// Chooses what is to be prezeroed next; then the cleaner may go.
+    pub fn choose_prezeroing(&self, cleaner: &mut Cleaner) -> MutexGuard<'_, Prezeroing> {
+        let mut prezeroing = self.prezeroing.lock();
+        prezeroing.choose(&self.backed, &mut cleaner.outlet.single_bytes);
+        prezeroing
     }
 
     /// Gathers the frame buffers and locks the ledger, unless that was done. It takes longer than
     /// to recover an image without loading it, and so is left to the cleaner's thread then.
-    pub fn settle_buffers(&self) {
+    pub fn prepare_buffers(&self) {
         // Before they are locked: locked pages are gathered less readily.
         let is_compressing = self.backed.log.compression != Compression::Off;
         let ledger = &self.backed.memory.ledger;

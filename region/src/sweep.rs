@@ -61,7 +61,7 @@ impl<'c> Sweep<'c> {
         let (mut refusal, mut go_on) = (None, true);
         self.next = to;
         // A few words behind what was asked for: dirty records lie scattered, and their bytes and
-        // homes are in no cache. Waiting for them one by one was most of what a cleaned record
+        // locations are in no cache. Waiting for them one by one was most of what a cleaned record
         // cost.
         let mut coming = VecDeque::with_capacity(WORDS_AHEAD);
         backed.tracked.for_dirty_words(self.parity, from, to, |word, dirty| {

@@ -38,7 +38,7 @@ impl Running {
         let every_ns = checkpoint_every.map(nanoseconds);
         let mut rhythm = Rhythm::new(nanoseconds(epoch), every_ns, backed.memory.clock.now_ns());
         let mut log_was_full = false;
-        self.settle_buffers();
+        self.prepare_buffers();
         while !backed.memory.budget.is_closed() && backed.memory.failure().is_none() {
             let seen = backed.memory.budget.cleaner_version();
             let dirtied = backed.tracked.dirtied_bytes();
@@ -57,7 +57,7 @@ impl Running {
                 Ok(more)
             });
             let threshold = cleaner.threshold(backed);
-            let mut ahead = self.choose_ahead(&mut cleaner);
+            let mut prezeroing = self.choose_prezeroing(&mut cleaner);
             drop(cleaner);
             if backed.memory.budget.is_closed() {
                 // What is left is the final flush's, and so are its errors.
@@ -79,10 +79,10 @@ impl Running {
                 }
             }
             // After those who wait. The first to fail has said so.
-            if ahead.write_piece(backed).is_err() {
+            if prezeroing.write_piece(backed).is_err() {
                 return;
             }
-            drop(ahead);
+            drop(prezeroing);
             // Idle regions are looked at less often; a waiting writer wakes the thread at once.
             let quiet = backed.tracked.dirtied_bytes() == dirtied;
             let longest = Duration::from_nanos(rhythm.sleep_ns(quiet));

@@ -15,8 +15,8 @@ use rustix::io::Errno;
 
 use crate::running::Running;
 use perdura_dirty::announce::Need;
-use perdura_dirty::door::Inside;
 use perdura_dirty::error::RegionError;
+use perdura_dirty::event_count::Inside;
 use perdura_dirty::geometry::WORD_GRAINS;
 use perdura_dirty::memory::Memory;
 use perdura_dirty::tracking::{Blocked, PageTracker};
@@ -93,18 +93,18 @@ impl<'r> TrappedMemory<'r> {
         };
         let mut credit_bytes = self.credit_for(&pages)?;
         let outcome = loop {
-            let seen = self.tracker.door.version();
+            let seen = self.tracker.unblocked.version();
             let Some(inside) = self.tracker.prepared.enter() else {
                 if let Err(error) = self.check_running() {
                     break Err(error);
                 }
-                self.tracker.door.wait(&*self.memory.clock, seen);
+                self.tracker.unblocked.wait(&*self.memory.clock, seen);
                 continue;
             };
             match self.prepare_pages(pages.clone(), inside, &mut credit_bytes) {
                 Ok(Went::Through(prepared)) => break Ok(prepared),
                 // Too many pages are open: with none held here, the cleaner closes some.
-                Ok(Went::Crowded) => self.tracker.door.wait(&*self.memory.clock, seen),
+                Ok(Went::Crowded) => self.tracker.unblocked.wait(&*self.memory.clock, seen),
                 Ok(Went::Short) => {
                     self.memory
                         .budget
@@ -148,7 +148,7 @@ impl<'r> TrappedMemory<'r> {
             Prepared { memory, tracker, pages: pages.start..pages.start, _inside: inside };
         for page in pages {
             loop {
-                let seen = tracker.door.version();
+                let seen = tracker.unblocked.version();
                 self.check_running()?;
                 match tracker.open_page(page, Some(credit_bytes)) {
                     Ok(()) => break,
@@ -161,7 +161,7 @@ impl<'r> TrappedMemory<'r> {
                             Blocked::Crowded => return Ok(Went::Crowded),
                             // Its block has become persistent since the credit was taken.
                             Blocked::Room => return Ok(Went::Short),
-                            _ => tracker.door.wait(&*memory.clock, seen),
+                            _ => tracker.unblocked.wait(&*memory.clock, seen),
                         }
                     }
                 }

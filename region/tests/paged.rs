@@ -40,18 +40,18 @@ fn random_course(seed: u64, planted: PlantedPaging) -> Result<(), String> {
     let unit = u64::from(fault_pages) * PAGE;
     let units = random.random_range(2..60);
     let resident = random.random_range(1..units);
-    let resting_percent = [0, 25, 60][random.random_range(0..3)];
+    let inactive_percent = [0, 25, 60][random.random_range(0..3)];
     let len_bytes = units * unit;
     let config = PagedConfig {
         fault_pages,
-        resting_percent,
+        inactive_percent,
         planted,
         ..PagedConfig::new(len_bytes, resident * unit)
     };
     let memory = open(&config);
     let mut shadow = vec![0u64; (len_bytes / 8) as usize];
     for step in 0..3000u64 {
-        // Most touches go to a few places, so that units rest and are rescued.
+        // Most touches go to a few places, so that units become inactive and are reactivated.
         let among = if random.random_range(0..3) > 0 { units.min(resident + 2) } else { units };
         let index = random.random_range(0..among * unit / 8);
         match random.random_range(0..200) {
@@ -111,11 +111,11 @@ fn a_victim_whose_dirty_bit_is_forgotten_is_caught() {
 #[test]
 fn four_threads_store_into_the_same_pages_and_the_cap_holds() {
     const THREADS: u64 = 4;
-    for (seed, fault_pages, resting_percent) in [(1, 1, 0), (2, 1, 25), (3, 4, 25), (4, 1, 50)] {
+    for (seed, fault_pages, inactive_percent) in [(1, 1, 0), (2, 1, 25), (3, 4, 25), (4, 1, 50)] {
         let len_bytes = 96 * PAGE;
         let cap_bytes = 20 * PAGE;
         let config =
-            PagedConfig { fault_pages, resting_percent, ..PagedConfig::new(len_bytes, cap_bytes) };
+            PagedConfig { fault_pages, inactive_percent, ..PagedConfig::new(len_bytes, cap_bytes) };
         let memory = open(&config);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -209,7 +209,7 @@ fn the_medium_is_asked_exactly_what_a_naive_pager_would_ask() {
             .map(|_| (random.random_range(0..40), random.random_range(0..3) == 0))
             .collect();
         let config = PagedConfig {
-            resting_percent: 0,
+            inactive_percent: 0,
             steps_max: 10_000,
             ..PagedConfig::new(40 * PAGE, 13 * PAGE)
         };
@@ -261,7 +261,7 @@ fn a_recording_stops_at_its_bound_and_counts_the_rest() {
 #[test]
 fn at_real_pace_a_miss_takes_what_the_model_says() {
     let config = PagedConfig {
-        resting_percent: 0,
+        inactive_percent: 0,
         steps_max: 1000,
         ..PagedConfig::new(64 * PAGE, 8 * PAGE)
     };
@@ -307,7 +307,7 @@ fn settings_that_cannot_work_are_refused_by_name() {
         (PagedConfig { fault_pages: 1024, ..good.clone() }, "fault_pages = 1024"),
         (PagedConfig { len_bytes: 100, ..good.clone() }, "len_bytes = 100"),
         (PagedConfig { resident_bytes: 4095, ..good.clone() }, "resident_bytes = 4095"),
-        (PagedConfig { resting_percent: 91, ..good.clone() }, "resting_percent = 91"),
+        (PagedConfig { inactive_percent: 91, ..good.clone() }, "inactive_percent = 91"),
     ] {
         let message = refused(config).to_string();
         assert!(message.contains(word), "{message}");

@@ -238,7 +238,7 @@ fn a_failed_flush_can_be_repeated() {
         let holder = Attachment::new(m, l).unwrap();
         let mut tries = Vec::new();
         for attempt in 0..4 {
-            // settle flushes once, then the data flush fails
+            // the redo flushes once, then the data flush fails
             let plan = Arc::new(FaultPlan::new());
             plan.fail_flush(2);
             let faulty = FaultyDevice::new(device.clone(), plan, Arc::new(RealClock));

@@ -112,7 +112,7 @@ fn a_slower_device_shrinks_what_may_be_dirty_and_a_recovered_one_gives_it_back()
     assert!((MIB..BUDGET_BYTES / 4).contains(&limit_bytes), "{limit_bytes} B");
     // What may be dirty is flushed in time at the rate there is.
     let geometry = world.region.geometry();
-    let needed_bytes = geometry.flush_bytes(limit_bytes) + geometry.settle_bytes(BUDGET_BYTES);
+    let needed_bytes = geometry.flush_bytes(limit_bytes) + geometry.redo_bytes(BUDGET_BYTES);
     let needed_s = needed_bytes as f64 / (PROVEN / 4) as f64;
     let given_s = geometry.warned_bytes(BUDGET_BYTES) as f64 / PROVEN as f64;
     assert!(needed_s <= given_s * 1.05, "{needed_s} s of {given_s} s");

@@ -1,4 +1,4 @@
-//! Geometries beside the usual one: segments of several frames, and so many of them that a home
+//! Geometries beside the usual one: segments of several frames, and so many of them that a location
 //! takes four bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]

@@ -129,7 +129,7 @@ const SHOWN: [&str; 34] = [
     "captured_bytes",
     "compacted_bytes",
     "compaction_read_bytes",
-    "written_ahead_bytes",
+    "prezeroed_bytes",
     "compression_in_bytes",
     "compression_out_bytes",
     "compression_cpu_ns",

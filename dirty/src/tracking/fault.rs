@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::*;
 use rustix::io::Errno;
 
 use super::pages::{Guard, PAGE_BYTES, PageTracker};
-use crate::door::LOOK_AGAIN;
+use crate::event_count::LOOK_AGAIN;
 use crate::geometry::WORD_GRAINS;
 use crate::planted::Planted;
 use crate::stats::Counters;
@@ -70,7 +70,7 @@ impl PageTracker {
             if self.gone.load(SeqCst) {
                 return false;
             }
-            let (door, room) = (self.door.version(), self.memory.budget.version());
+            let (unblocked, room) = (self.unblocked.version(), self.memory.budget.version());
             let blocked = match self.open_page(page, None) {
                 Ok(()) => return true,
                 Err(Blocked::Broken) => return false,
@@ -83,7 +83,7 @@ impl PageTracker {
             self.ask(page, blocked);
             match blocked {
                 Blocked::Room => self.memory.budget.wait(&*self.memory.clock, room, LOOK_AGAIN),
-                _ => self.door.wait(&*self.memory.clock, door),
+                _ => self.unblocked.wait(&*self.memory.clock, unblocked),
             }
         }
     }
@@ -117,7 +117,7 @@ impl PageTracker {
         let outcome = self.open_locked(page, word, bit, credit_bytes);
         if !keep || outcome.is_err() {
             self.unlock_pages(word, bit);
-            self.door.notify();
+            self.unblocked.notify();
         }
         outcome
     }

@@ -20,8 +20,8 @@ use rustix::io::Errno;
 use super::kind::TrapKind;
 use super::recency::Recency;
 use super::urgent::Urgent;
-use crate::door::{Door, Gate, Inside};
 use crate::error::{RegionError, SetupError};
+use crate::event_count::{EventCount, Gate, Inside};
 use crate::extent::{Extent, mask, runs};
 use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::memory::Memory;
@@ -64,7 +64,7 @@ pub struct PageTracker {
     /// Prepared writes. They may last: a cut waits for them first, with faults still served.
     pub prepared: Gate,
     /// Where stores wait for a page, a cut, or old bytes to be captured.
-    pub door: Door,
+    pub unblocked: EventCount,
     /// The region is being dropped: faults are let go, unserved.
     pub(super) gone: AtomicBool,
     pub(super) urgent: Urgent,
@@ -105,7 +105,7 @@ impl PageTracker {
             capacity_runs: AtomicU64::new(0),
             gate: Gate::default(),
             prepared: Gate::default(),
-            door: Door::default(),
+            unblocked: EventCount::default(),
             gone: AtomicBool::new(false),
             urgent: Urgent::default(),
             room_asked: AtomicBool::new(false),
@@ -225,13 +225,13 @@ impl PageTracker {
     /// Closes all of `bits` or none: while it waits for a page it holds no other. `None`: a page is
     /// locked; it may be so for as long as a prepared write lasts.
     pub fn close_all(&self, word: usize, bits: u64) -> Option<()> {
-        let seen = self.door.version();
+        let seen = self.unblocked.version();
         let closed = self.close(word, bits);
         if closed == bits {
             return Some(());
         }
         self.release(word, closed, 0);
-        self.door.wait(&*self.memory.clock, seen);
+        self.unblocked.wait(&*self.memory.clock, seen);
         None
     }
 
@@ -256,7 +256,7 @@ impl PageTracker {
             }
         }
         self.unlock_pages(word, bits);
-        self.door.notify();
+        self.unblocked.notify();
     }
 
     /// Runs `flip` at an instant at which no page is open: what is in memory then is a consistent
@@ -268,7 +268,7 @@ impl PageTracker {
         let outcome = self.protect_open().map(|()| flip());
         self.gate.reopen();
         self.prepared.reopen();
-        self.door.notify();
+        self.unblocked.notify();
         outcome.map_err(|source| RegionError::Protection { source })
     }
 
@@ -282,7 +282,7 @@ impl PageTracker {
     /// Lets go of every fault: the region is dropped.
     pub fn retire(&self) {
         self.gone.store(true, SeqCst);
-        self.door.notify();
+        self.unblocked.notify();
     }
 
     /// Protects every open page, neighbours in one call. The gate is shut and nothing is prepared.

@@ -48,7 +48,7 @@ impl PageTracker {
     pub fn relieve(&self) {
         if self.crowded.swap(false, AcqRel) {
             self.close_open(0, u64::MAX);
-            self.door.notify();
+            self.unblocked.notify();
         }
     }
 

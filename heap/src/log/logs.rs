@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use perdura_region::Apart;
+use perdura_region::CachePadded;
 use rustix::io::Errno;
 
 use super::logger::Logger;
@@ -26,7 +26,7 @@ pub(crate) struct Logs {
     /// Bytes of closed chunks above which a fold is due.
     pub due_bytes: AtomicU64,
     /// Sequence of the next group.
-    pub clock: Apart<AtomicU64>,
+    pub clock: CachePadded<AtomicU64>,
     /// The clock when the generation began, from which the stamps of records are told apart.
     pub clock_folded: AtomicU64,
     fold: Mutex<Folded>,
@@ -79,7 +79,7 @@ impl Logs {
             generation: AtomicU64::new(0),
             closed_bytes: AtomicU64::new(0),
             due_bytes: AtomicU64::new(FOLD_BYTES_LEAST),
-            clock: Apart(AtomicU64::new(1)),
+            clock: CachePadded(AtomicU64::new(1)),
             clock_folded: AtomicU64::new(0),
             fold: Mutex::new(folded),
             settled: AtomicU64::new(0),

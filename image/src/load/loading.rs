@@ -5,8 +5,8 @@
 //! Invariants:
 //! - A pending grain is clean: whoever would write it, or move it, loads its whole block first. Its
 //!   segment counts it as live, and is never reused while it is pending.
-//! - A grain's home is entered in the ledger with its bytes, not before: until then the ledger says
-//!   [`Ledger::loading`], and who takes it over begins anew.
+//! - A grain's location is entered in the ledger with its bytes, not before: until then the ledger
+//!   says [`Ledger::loading`], and who takes it over begins anew.
 //! - Only copies that won are taken. A payload block is verified before; one that does not verify
 //!   fills nothing.
 //! - A grain's bytes and its pending bit change under the lock of its part; a block counts as
@@ -22,7 +22,7 @@ use perdura_media::Device;
 
 use crate::error::OpenError;
 use crate::format::Layout;
-use perdura_dirty::apart::Apart;
+use perdura_dirty::cache_padded::CachePadded;
 use perdura_dirty::geometry::{Geometry, WORD_GRAINS};
 use perdura_dirty::huge_pages::HugePages;
 use perdura_dirty::ledger::Ledger;
@@ -69,7 +69,7 @@ pub struct Loading {
     /// Numbers of the tables that are not small.
     pub(super) large: Vec<u32>,
     /// Of the parts. Each is locked thousands of times.
-    pub(super) locks: Box<[Apart<Mutex<()>>]>,
+    pub(super) locks: Box<[CachePadded<Mutex<()>>]>,
     /// Segment to be taken up next.
     pub(super) next: AtomicUsize,
     pub(super) bytes_left: AtomicU64,
@@ -135,7 +135,7 @@ impl Loading {
             small,
             large,
             segments_left,
-            locks: (0..parts.count).map(|_| Apart::default()).collect(),
+            locks: (0..parts.count).map(|_| CachePadded::default()).collect(),
             next: AtomicUsize::new(0),
             bytes_left: AtomicU64::new(total_bytes),
             total_bytes,

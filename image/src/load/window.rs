@@ -246,7 +246,7 @@ impl Loading {
                 for line in (0..len.min(LINES_AHEAD * 64)).step_by(64) {
                     prefetch(from.wrapping_add(line as usize));
                 }
-                to.ledger.prefetch_homes(later.run.grain, later.run.len);
+                to.ledger.prefetch_locations(later.run.grain, later.run.len);
             }
             let bytes = self.bytes_of(piece);
             let units = bytes.start / window.unit_bytes..bytes.end.div_ceil(window.unit_bytes);
@@ -289,7 +289,7 @@ impl Loading {
             // change under the lock of its part only, which is held.
             unsafe { to.map.bytes_mut(part.grain << shift, len) }
                 .copy_from_slice(&bytes[from..from + len]);
-            to.ledger.homes().set(part, segment + 1);
+            to.ledger.locations().set(part, segment + 1);
             part.len
         };
         let placed = match is_all {

@@ -178,10 +178,10 @@ impl Written {
         let device = folder.metadata().map_err(at)?.dev();
         let figures = perdura.figures()?;
         Ok(Self {
-            // Perdura's count includes zeros written ahead.
+            // Perdura's count includes bytes of prezeroed segments.
             ours: figures
                 .get("device_bytes")
-                .map(|bytes| bytes + figures.get("written_ahead_bytes").unwrap_or(0)),
+                .map(|bytes| bytes + figures.get("prezeroed_bytes").unwrap_or(0)),
             dirty: figures.get("dirty_bytes"),
             device: device_written_bytes(device),
             process: process_written_bytes(),

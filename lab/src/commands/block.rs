@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use perdura_block::fuse::Mount;
 use perdura_block::nbd::{Address, Export, Listener, Report, Server, Settings, Stop};
 use perdura_block::{Disk, ReadOnly};
-use perdura_media::emulator::Punctuality;
+use perdura_media::emulator::TimingError;
 use perdura_media::model::EnergyUse;
 use perdura_media::{Bytes, Emulator, Pace, RealClock, System, format_duration, parse_duration};
 use rustix::fs::FallocateFlags;
@@ -137,7 +137,7 @@ fn serve(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     say(account("nbd", &report?));
     say(drawn(&medium.energy()));
     if let Some(unmounted) = unmounted.context("--fuse")? {
-        say(format_args!("fuse: {}", lateness(&unmounted.punctuality)));
+        say(format_args!("fuse: {}", lateness(&unmounted.timing_error)));
         if unmounted.was_busy {
             eprintln!(
                 "perdura: the file was still in use (a loop device, a file system): whoever uses it has errors now"
@@ -292,7 +292,7 @@ fn account(what: &str, report: &Report) -> String {
         Bytes(tally.written_bytes),
         tally.refused,
         tally.failed,
-        lateness(&tally.punctuality),
+        lateness(&tally.timing_error),
     )
 }
 
@@ -305,15 +305,15 @@ fn drawn(energy: &EnergyUse) -> String {
 }
 
 /// Modelled against measured time.
-fn lateness(punctuality: &Punctuality) -> String {
-    let Some(error) = punctuality.error() else { return "no time was modelled".to_owned() };
-    let mean = |ps: u64| format_duration(Duration::from_nanos(ps / punctuality.requests / 1000));
+fn lateness(timing_error: &TimingError) -> String {
+    let Some(error) = timing_error.error() else { return "no time was modelled".to_owned() };
+    let mean = |ps: u64| format_duration(Duration::from_nanos(ps / timing_error.requests / 1000));
     format!(
         "modelled {} a request, measured {} later ({:+.1} %), at worst {} later",
-        mean(punctuality.modelled_ps),
-        mean(punctuality.late_ps),
+        mean(timing_error.modelled_ps),
+        mean(timing_error.late_ps),
         error * 100.0,
-        format_duration(Duration::from_nanos(punctuality.late_max_ps / 1000)),
+        format_duration(Duration::from_nanos(timing_error.late_max_ps / 1000)),
     )
 }
 

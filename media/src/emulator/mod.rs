@@ -7,16 +7,16 @@
 //!
 //! - The model decides, never the machine: the emulator's own work passes within the modelled time.
 //!   Where the machine is slower than the medium, [`Emulator::wait`] returns how late it was, and
-//!   [`Punctuality`] adds that up: every run can report its error against the model.
+//!   [`TimingError`] adds that up: every run can report its error against the model.
 //! - [`Pace::Real`] waits by the processor's own clock, calibrated against the system's;
 //!   [`Pace::Virtual`] takes no real time: a wait moves the emulator's clock.
 //! - Accesses have any length and any offset within the capacity. Two that overlap at the same time
 //!   mix their bytes.
 
 mod clock;
-mod punctuality;
 #[cfg(test)]
 mod tests;
+mod timing_error;
 
 use std::fs::File;
 use std::io;
@@ -27,7 +27,7 @@ use crate::profile::System;
 use crate::sys::SharedBytes;
 use clock::EmulatorClock;
 pub use clock::{Pace, Tsc};
-pub use punctuality::Punctuality;
+pub use timing_error::TimingError;
 
 /// An instant of an emulator's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

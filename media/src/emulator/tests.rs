@@ -90,9 +90,9 @@ fn a_capacity_that_is_none_is_refused() {
 
 #[test]
 fn lateness_is_added_up_and_joined() {
-    let mut all = Punctuality::default();
+    let mut all = TimingError::default();
     assert_eq!(all.error(), None);
     all.count(1_000, 20);
-    all.add(&Punctuality { requests: 1, modelled_ps: 1_000, late_ps: 60, late_max_ps: 60 });
+    all.add(&TimingError { requests: 1, modelled_ps: 1_000, late_ps: 60, late_max_ps: 60 });
     assert_eq!((all.requests, all.late_max_ps, all.error()), (2, 60, Some(0.04)));
 }

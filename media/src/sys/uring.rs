@@ -77,7 +77,7 @@ impl Drop for Ring {
             }
             if let Err(errno) = self.enter(1) {
                 // The kernel may still read buffers whose owner is about to free them. A crash
-                // loses nothing (the keeper flushes); going on could write foreign bytes to the
+                // loses nothing (the holder flushes); going on could write foreign bytes to the
                 // device.
                 eprintln!("io_uring_enter failed while writes were in flight: {errno}");
                 std::process::abort();

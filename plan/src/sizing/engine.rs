@@ -209,7 +209,7 @@ impl Engine {
 
 fn version(world: &World, why: Blocked) -> u32 {
     match why {
-        Blocked::Owed => world.door_version,
+        Blocked::Owed => world.unblocked_version,
         Blocked::Room => world.room_version,
     }
 }

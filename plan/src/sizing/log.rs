@@ -1,8 +1,8 @@
 //! The log of a replayed region: segments, frames, where each page's newest copy lies. Counts only,
 //! no bytes.
 //!
-//! Kept is what was used of it: segments, once written to, and homes of the pages that were met.
-//! What a segment was written shrinks with what still lives there, so a log is as large as the
+//! Kept is what was used of it: segments, once written to, and locations of the pages that were
+//! met. What a segment was written shrinks with what still lives there, so a log is as large as the
 //! pages it holds, and not as its medium.
 
 use std::collections::VecDeque;
@@ -79,7 +79,7 @@ pub(super) struct Log {
     pub free_buffers: u32,
     pub closed: VecDeque<Frame>,
     /// The segment of each page's newest copy, plus one.
-    homes: Vec<u32>,
+    locations: Vec<u32>,
     /// How many frames were begun.
     pub begun: u64,
 }
@@ -103,15 +103,15 @@ impl Log {
             open: None,
             free_buffers: geometry.buffers,
             closed: VecDeque::new(),
-            homes: Vec::new(),
+            locations: Vec::new(),
             begun: 0,
         }
     }
 
-    /// Makes room for the homes of pages up to this one, before the page is appended.
+    /// Makes room for the locations of pages up to this one, before the page is appended.
     pub fn reach(&mut self, page: u32) {
-        if self.homes.len() <= page as usize {
-            self.homes.resize(page as usize + 1, 0);
+        if self.locations.len() <= page as usize {
+            self.locations.resize(page as usize + 1, 0);
         }
     }
 
@@ -173,9 +173,9 @@ impl Log {
         open.charged_bytes += if charged { u64::from(done) * PAGE_BYTES } else { 0 };
         self.open = Some(open);
         for page in from..from + done {
-            let home = std::mem::replace(&mut self.homes[page as usize], open.segment + 1);
-            if home != 0 {
-                self.left(home - 1);
+            let location = std::mem::replace(&mut self.locations[page as usize], open.segment + 1);
+            if location != 0 {
+                self.left(location - 1);
             }
             self.segments[open.segment as usize].pages.push(page);
         }
@@ -315,7 +315,7 @@ impl Log {
     /// The pages `from..from + len` of one word whose newest copies lie in `victim`, as bits.
     pub fn living_in(&self, victim: u32, from: u32, len: u32) -> u64 {
         (from..from + len)
-            .filter(|page| self.homes[*page as usize] == victim + 1)
+            .filter(|page| self.locations[*page as usize] == victim + 1)
             .fold(0, |bits, page| bits | 1 << (page % 64))
     }
 
@@ -324,11 +324,11 @@ impl Log {
         let victim_segment = &mut self.segments[victim as usize];
         victim_segment.live_pages = 0;
         for page in std::mem::take(&mut victim_segment.pages) {
-            // A gap has no home.
-            if let Some(home) = self.homes.get_mut(page as usize)
-                && *home == victim + 1
+            // A gap has no location.
+            if let Some(location) = self.locations.get_mut(page as usize)
+                && *location == victim + 1
             {
-                *home = 0;
+                *location = 0;
             }
         }
     }
@@ -398,7 +398,7 @@ mod tests {
                 let len = random.random_range(1..=8).min(64 - page % 64).min(PAGES - page);
                 match log.append(page, len, false) {
                     Ok(done) => {
-                        let segment = log.homes[page as usize] as usize - 1;
+                        let segment = log.locations[page as usize] as usize - 1;
                         written.resize(written.len().max(segment + 1), Vec::new());
                         written[segment].extend(page..page + done);
                     }

@@ -98,7 +98,7 @@ impl Cleaner {
                 if world.pages.owed().word(word) & bit == 0 {
                     return Ok(());
                 }
-                world.door_version += 1;
+                world.unblocked_version += 1;
                 world.append_dirty(true, word, bit, Cause::Checkpoint).1
             };
             match refusal {
@@ -229,7 +229,7 @@ impl Cleaner {
         }
         world.note_space();
         world.pages.reopen(word, lives);
-        world.door_version += 1;
+        world.unblocked_version += 1;
         match refusal {
             None => Ok(Some(true)),
             Some(Refusal::NoBuffer) => Ok(None),

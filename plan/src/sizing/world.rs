@@ -59,7 +59,7 @@ pub(super) struct World {
     /// Changes whenever writers that wait for room should look again.
     pub room_version: u32,
     /// Changes whenever a writer that waits for an owed page should look again.
-    pub door_version: u32,
+    pub unblocked_version: u32,
     pub is_room_waited_for: bool,
     pub room_asked: bool,
     pub urgent: Option<u32>,
@@ -97,7 +97,7 @@ impl World {
             budget_bytes: config.budget_bytes,
             space_limit_bytes: u64::MAX,
             room_version: 0,
-            door_version: 0,
+            unblocked_version: 0,
             is_room_waited_for: false,
             room_asked: false,
             urgent: None,
@@ -286,7 +286,7 @@ impl World {
             let cause = if owed { Cause::Checkpoint } else { Cause::Cleaning };
             let (done, refusal) = self.append_dirty(owed, word, victims, cause);
             self.pages.reopen(word, victims & !done);
-            self.door_version += 1;
+            self.unblocked_version += 1;
             if !owed {
                 self.pages.cleaned(word, done);
             }

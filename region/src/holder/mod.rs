@@ -8,16 +8,16 @@
 //! could be kept. Nothing here writes the region.
 
 mod isolate;
-mod keeper;
 mod link;
 mod program;
 mod serve;
+mod supervisor;
 mod times;
 mod wire;
 
-pub use keeper::{Keeper, Watch};
 pub use link::{Held, Link, LinkError, TakeOver, flush, take_over};
 pub use program::HolderProgram;
 pub use serve::{HolderError, HolderOptions, serve};
+pub use supervisor::{Supervisor, Watch};
 pub use times::Times;
 pub use wire::SOCKET_NAME;

@@ -18,13 +18,13 @@ use parking_lot::MutexGuard;
 use crate::clean::Cleaner;
 use crate::running::Running;
 use perdura_dirty::announce::Need;
-use perdura_dirty::door::Inside;
 use perdura_dirty::error::RegionError;
+use perdura_dirty::event_count::Inside;
 use perdura_dirty::extent::for_words;
 use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use perdura_dirty::homes::NO_HOME;
 use perdura_dirty::kind::{Kind, KindBits};
 use perdura_dirty::lanes::{LaneId, LaneState};
+use perdura_dirty::locations::NO_LOCATION;
 use perdura_dirty::stats::Counters;
 use perdura_dirty::tracking::PageTracker;
 use perdura_image::append::{Refusal, Source};
@@ -62,7 +62,7 @@ struct Part {
     /// The block's grains in it.
     mask: u64,
     /// Those that the image has a copy of.
-    homed: u64,
+    located: u64,
 }
 
 /// Why a block was not emptied yet.
@@ -84,7 +84,7 @@ impl Running {
         let bitmaps = [0, 1].map(|parity| self.backed.memory.ledger.bitmap(parity));
         let is_used = |part: &Part| {
             let dirty = bitmaps.iter().fold(0, |bits, map| bits | map[part.word].load(Acquire));
-            part.homed != 0 || dirty & part.mask != 0
+            part.located != 0 || dirty & part.mask != 0
         };
         if self.parts(block).iter().any(is_used) {
             return Ok(false);
@@ -152,14 +152,14 @@ impl Running {
     /// The bitmap words of a block.
     fn parts(&self, block: u64) -> Vec<Part> {
         let grains = BLOCK_BYTES / self.backed.memory.ledger.geometry().grain_bytes();
-        let homes = self.backed.memory.ledger.homes();
+        let locations = self.backed.memory.ledger.locations();
         let mut parts = Vec::new();
         let Ok(()) = for_words(block * grains, (block + 1) * grains, |word, mask| {
-            let homed = (0..WORD_GRAINS)
+            let located = (0..WORD_GRAINS)
                 .filter(|bit| mask & 1 << bit != 0)
-                .filter(|bit| homes.of(word as u64 * WORD_GRAINS + bit) != NO_HOME)
+                .filter(|bit| locations.of(word as u64 * WORD_GRAINS + bit) != NO_LOCATION)
                 .fold(0, |bits, bit| bits | 1 << bit);
-            parts.push(Part { word, mask, homed });
+            parts.push(Part { word, mask, located });
             Ok::<(), std::convert::Infallible>(())
         });
         parts
@@ -273,7 +273,7 @@ impl Running {
         self.backed.memory.check()?;
         // Before it is emptied.
         self.admit(block)?;
-        // Its homes are known only then.
+        // Its locations are known only then.
         self.backed.load_block(block)?;
         if backed.memory.ledger.closing().load(Acquire) != 0 {
             // A checkpoint ran out of space. What it still owes must be what it was.
@@ -320,15 +320,15 @@ impl Running {
         let bytes_of = |bits: u64| u64::from(bits.count_ones()) << shift;
         let parts = self.parts(block);
         let dirty = |part: &Part| backed.memory.ledger.dirty_word(parity, part.word).load(Acquire);
-        let needed_bytes = parts.iter().map(|part| bytes_of(part.homed & !dirty(part))).sum();
+        let needed_bytes = parts.iter().map(|part| bytes_of(part.located & !dirty(part))).sum();
         if needed_bytes > *credit_bytes {
             return Ok(Some(Lack::Room(needed_bytes)));
         }
         *credit_bytes -= needed_bytes;
         Counters::add(&backed.memory.stats.dirtied_bytes, needed_bytes);
-        for part in parts.iter().filter(|part| part.homed != 0) {
+        for part in parts.iter().filter(|part| part.located != 0) {
             self.kind_change.step()?;
-            backed.memory.ledger.dirty_word(parity, part.word).fetch_or(part.homed, AcqRel);
+            backed.memory.ledger.dirty_word(parity, part.word).fetch_or(part.located, AcqRel);
             backed.memory.summary(parity).mark(part.word);
         }
         self.kind_change.step()?;
@@ -336,7 +336,7 @@ impl Running {
         let mut dropped_bytes = 0;
         for part in &parts {
             loop {
-                let owed = dirty(part) & part.homed;
+                let owed = dirty(part) & part.located;
                 if owed == 0 {
                     break;
                 }
@@ -356,7 +356,7 @@ impl Running {
             }
             self.kind_change.step()?;
             // The image has nothing of these, and zeros need not be written.
-            let unwritten = part.mask & !part.homed;
+            let unwritten = part.mask & !part.located;
             let before =
                 backed.memory.ledger.dirty_word(parity, part.word).fetch_and(!unwritten, AcqRel);
             dropped_bytes += bytes_of(before & unwritten);
@@ -380,7 +380,7 @@ impl Running {
     }
 
     /// Makes the zeros that were written leave the account.
-    pub(super) fn settle_zeros(&self) -> Result<(), RegionError> {
+    pub(super) fn make_zeros_durable(&self) -> Result<(), RegionError> {
         let backed = &self.backed;
         let mut cleaner = self.open_cleaner()?;
         backed.log.appender.lock().close_frame(&backed.memory.ledger, 0);

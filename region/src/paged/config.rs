@@ -19,9 +19,9 @@ pub struct PagedConfig {
     /// Pages that come and go together, a power of two up to 512. More of them read ahead: a
     /// sequential program traps less, a random one moves bytes that it does not want.
     pub fault_pages: u32,
-    /// Percent of the resident bytes that rest: a touch is seen there and saves the unit from
-    /// going. 0: first in, first out.
-    pub resting_percent: u32,
+    /// Percent of the resident bytes that are inactive: in DRAM but not in the page table, so that
+    /// a touch is seen and saves the unit from going. 0: first in, first out.
+    pub inactive_percent: u32,
     /// Accesses of the medium that are kept for a replay; 24 bytes each. 0: none.
     pub steps_max: usize,
     /// A planted bug, for tests that must catch it.
@@ -32,17 +32,17 @@ pub struct PagedConfig {
 pub(super) struct Units {
     pub all: Unit,
     pub resident: Unit,
-    pub resting_max: Unit,
+    pub inactive_max: Unit,
 }
 
 impl PagedConfig {
-    /// `resident_bytes` of `len_bytes` in DRAM, page by page, a quarter of them resting.
+    /// `resident_bytes` of `len_bytes` in DRAM, page by page, a quarter of them inactive.
     pub fn new(len_bytes: u64, resident_bytes: u64) -> Self {
         Self {
             len_bytes,
             resident_bytes,
             fault_pages: 1,
-            resting_percent: 25,
+            inactive_percent: 25,
             steps_max: 0,
             planted: PlantedPaging::None,
         }
@@ -58,9 +58,9 @@ impl PagedConfig {
             let pages = u64::from(self.fault_pages);
             return Err(setting("fault_pages", pages, "a power of two from 1 to 512"));
         }
-        if self.resting_percent > 90 {
-            let percent = u64::from(self.resting_percent);
-            return Err(setting("resting_percent", percent, "0 to 90"));
+        if self.inactive_percent > 90 {
+            let percent = u64::from(self.inactive_percent);
+            return Err(setting("inactive_percent", percent, "0 to 90"));
         }
         let unit_bytes = self.unit_bytes();
         let all = self.len_bytes / unit_bytes;
@@ -76,8 +76,8 @@ impl PagedConfig {
         if medium_bytes < self.len_bytes {
             return Err(PagedError::SmallMedium { medium_bytes, len_bytes: self.len_bytes });
         }
-        let resting = u64::from(resident) * u64::from(self.resting_percent) / 100;
-        let resting_max = (resting as Unit).min(resident - 1);
-        Ok(Units { all: all as Unit, resident, resting_max })
+        let inactive = u64::from(resident) * u64::from(self.inactive_percent) / 100;
+        let inactive_max = (inactive as Unit).min(resident - 1);
+        Ok(Units { all: all as Unit, resident, inactive_max })
     }
 }

@@ -41,7 +41,7 @@ pub(super) unsafe fn serve(context: *const c_void, address: usize, touch: Touch)
 impl Pager {
     fn serve(&self, unit: Unit, touch: Touch, began_ns: u64) -> Result<(), Errno> {
         loop {
-            let seen = self.door.version();
+            let seen = self.unblocked.version();
             let mut state = self.state.lock_in_handler();
             state.recording.began(began_ns);
             // Where the processor does not say, what is entered is protected: a store traps once
@@ -55,7 +55,7 @@ impl Pager {
             match state.residents.touched(unit, is_store) {
                 Touched::Busy => {
                     drop(state);
-                    self.door.wait(&*self.clock, seen);
+                    self.unblocked.wait(&*self.clock, seen);
                     continue;
                 }
                 Touched::Missed { victim, is_stored } => {
@@ -68,9 +68,9 @@ impl Pager {
                     self.counts.write_traps.fetch_add(1, Relaxed);
                     self.uffd.protect(self.address(unit), self.unit_bytes as usize, false)?;
                 }
-                Touched::Rescued { is_dirty, to_rest } => {
-                    self.counts.rescues.fetch_add(1, Relaxed);
-                    self.rest(to_rest)?;
+                Touched::Reactivated { is_dirty, to_deactivate } => {
+                    self.counts.reactivations.fetch_add(1, Relaxed);
+                    self.deactivate(to_deactivate)?;
                     self.enter(unit, is_dirty)?;
                 }
             }
@@ -102,7 +102,7 @@ impl Pager {
                 self.file.punch(self.offset(victim.unit), self.unit_bytes)?;
             }
             self.state.lock_in_handler().residents.left(victim.unit);
-            self.door.notify();
+            self.unblocked.notify();
         }
         if is_stored {
             self.counts.page_ins.fetch_add(1, Relaxed);
@@ -111,12 +111,12 @@ impl Pager {
             self.file.provide(self.offset(unit), self.unit_bytes)?;
         }
         let mut state = self.state.lock_in_handler();
-        let to_rest = state.residents.arrived(unit, is_store);
-        self.rest(to_rest)?;
+        let to_deactivate = state.residents.arrived(unit, is_store);
+        self.deactivate(to_deactivate)?;
         self.enter(unit, is_store)?;
         state.recording.ended(self.clock.now_ns());
         drop(state);
-        self.door.notify();
+        self.unblocked.notify();
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl Pager {
     /// still.
     pub(super) fn forget(&self, unit: Unit) -> Result<(), Errno> {
         loop {
-            let seen = self.door.version();
+            let seen = self.unblocked.version();
             let mut state = self.state.lock_outside();
             if state.residents.place(unit) == Place::Mapped {
                 // Before it ceases to count.
@@ -144,11 +144,11 @@ impl Pager {
                 return Ok(());
             }
             drop(state);
-            self.door.wait(&*self.clock, seen);
+            self.unblocked.wait(&*self.clock, seen);
         }
     }
 
-    fn rest(&self, unit: Option<Unit>) -> Result<(), Errno> {
+    fn deactivate(&self, unit: Option<Unit>) -> Result<(), Errno> {
         unit.map_or(Ok(()), |unit| self.take_out(unit))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use perdura_dirty::door::Door;
+use perdura_dirty::event_count::EventCount;
 use perdura_dirty::sys::signals::{FaultSignal, RANGES_MAX, Registration};
 use perdura_dirty::sys::{FaultLock, Mapping, SharedMemory, Uffd};
 use perdura_media::emulator::Emulator;
@@ -33,8 +33,8 @@ pub struct PagedStats {
     pub page_ins: u64,
     /// Units written to the medium: dirty ones that had to go.
     pub page_outs: u64,
-    /// Resting units that were touched again.
-    pub rescues: u64,
+    /// Inactive units that were touched again.
+    pub reactivations: u64,
     /// First stores to clean units in DRAM.
     pub write_traps: u64,
     /// Bytes in DRAM now.
@@ -50,7 +50,7 @@ pub struct PagedStats {
 impl PagedStats {
     /// Traps of any kind.
     pub fn traps(&self) -> u64 {
-        self.misses + self.rescues + self.write_traps
+        self.misses + self.reactivations + self.write_traps
     }
 }
 
@@ -84,7 +84,7 @@ impl PagedMemory {
         uffd.register_for_paging(start, len).map_err(refused("registering memory for paging"))?;
         try_out(&file, &map, &uffd).map_err(refused("entering a protected page"))?;
         let residents =
-            Residents::new(units.all, units.resident, units.resting_max, config.planted);
+            Residents::new(units.all, units.resident, units.inactive_max, config.planted);
         let pager = Box::new(Pager {
             state: FaultLock::new(State {
                 residents,
@@ -93,7 +93,7 @@ impl PagedMemory {
             unit_bytes: config.unit_bytes(),
             len_bytes: config.len_bytes,
             resident_cap_bytes: u64::from(units.resident) * config.unit_bytes(),
-            door: Door::default(),
+            unblocked: EventCount::default(),
             counts: Counts::default(),
             file,
             map,
@@ -145,7 +145,7 @@ impl PagedMemory {
             misses: counts.misses.load(Relaxed),
             page_ins: counts.page_ins.load(Relaxed),
             page_outs: counts.page_outs.load(Relaxed),
-            rescues: counts.rescues.load(Relaxed),
+            reactivations: counts.reactivations.load(Relaxed),
             write_traps: counts.write_traps.load(Relaxed),
             resident_bytes: u64::from(resident) * self.pager.unit_bytes,
             resident_bytes_max: counts.resident_units_max.load(Relaxed) * self.pager.unit_bytes,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use perdura_dirty::door::Door;
+use perdura_dirty::event_count::EventCount;
 use perdura_dirty::sys::{FaultLock, Mapping, SharedMemory, Uffd};
 use perdura_media::Clock;
 use perdura_media::emulator::Emulator;
@@ -23,7 +23,7 @@ pub(super) struct Pager {
     pub resident_cap_bytes: u64,
     pub state: FaultLock<State>,
     /// Something arrived or left.
-    pub door: Door,
+    pub unblocked: EventCount,
     pub counts: Counts,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Counts {
     pub misses: AtomicU64,
     pub page_ins: AtomicU64,
     pub page_outs: AtomicU64,
-    pub rescues: AtomicU64,
+    pub reactivations: AtomicU64,
     pub write_traps: AtomicU64,
     pub resident_units_max: AtomicU64,
     pub handler_ns: AtomicU64,

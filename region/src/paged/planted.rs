@@ -8,6 +8,6 @@ pub enum PlantedPaging {
     None,
     /// Of some units it is forgotten on their way out that they are dirty.
     ForgetDirtyVictim,
-    /// A dirty unit that is touched while it rests comes back as if it were clean.
-    RescueAsClean,
+    /// A dirty unit that is touched while it is inactive comes back as if it were clean.
+    ReactivateAsClean,
 }

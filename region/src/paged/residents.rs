@@ -1,11 +1,11 @@
 //! Which units are in DRAM, and which goes when another comes: pure code over numbers.
 //!
 //! A queue in two parts (segmented FIFO, as VMS had it). What comes in is *mapped*: touches cost
-//! nothing and are not seen. From the front of that queue units go to a second one, of the *resting*:
-//! still in DRAM, but a touch is seen and brings the unit back behind the mapped ones. Who leaves
-//! DRAM is the oldest of the resting. With no room for resting units it is plain FIFO.
+//! nothing and are not seen. From the front of that queue units go to a second one, of *inactive*
+//! units: still in DRAM, but a touch is seen and brings the unit back behind the mapped ones. The
+//! oldest inactive unit leaves DRAM first. With no room for inactive units this is plain FIFO.
 //!
-//! Invariants: a unit is in one place; mapped, resting and arriving ones together are at most the
+//! Invariants: a unit is in one place; mapped, inactive and arriving ones together are at most the
 //! cap; a unit is dirty only in DRAM; who leaves dirty is written to the medium before its place is
 //! taken.
 
@@ -26,7 +26,7 @@ pub enum Place {
     /// In DRAM and in the page table.
     Mapped,
     /// In DRAM only.
-    Resting,
+    Inactive,
 }
 
 /// What a touch asks for.
@@ -39,12 +39,12 @@ pub enum Touched {
     },
     /// It is dirty from now on: open it for writing.
     Dirtied,
-    /// It was resting: enter it again.
-    Rescued {
+    /// It was inactive: enter it again.
+    Reactivated {
         /// Whether it may be written without being seen.
         is_dirty: bool,
-        /// Who rests now instead: take it out of the page table.
-        to_rest: Option<Unit>,
+        /// The unit that becomes inactive instead: take it out of the page table.
+        to_deactivate: Option<Unit>,
     },
     /// It must come; it is moving until [`Residents::arrived`].
     Missed {
@@ -100,7 +100,7 @@ struct Queue {
 pub struct Residents {
     units: Box<[State]>,
     mapped: Queue,
-    resting: Queue,
+    inactive: Queue,
     arriving: u32,
     cap: u32,
     mapped_max: u32,
@@ -108,9 +108,9 @@ pub struct Residents {
 }
 
 impl Residents {
-    /// None of `units` is in DRAM; `cap` may be, of which `resting_max` rest.
-    pub fn new(units: u32, cap: u32, resting_max: u32, planted: PlantedPaging) -> Self {
-        assert!(cap > resting_max, "a cap of {cap} units, {resting_max} of them resting");
+    /// None of `units` is in DRAM; `cap` may be, of which `inactive_max` are inactive.
+    pub fn new(units: u32, cap: u32, inactive_max: u32, planted: PlantedPaging) -> Self {
+        assert!(cap > inactive_max, "a cap of {cap} units, {inactive_max} of them inactive");
         let out = State {
             place: Place::Out,
             is_dirty: false,
@@ -122,10 +122,10 @@ impl Residents {
         Self {
             units: vec![out; units as usize].into(),
             mapped: empty,
-            resting: empty,
+            inactive: empty,
             arriving: 0,
             cap,
-            mapped_max: cap - resting_max,
+            mapped_max: cap - inactive_max,
             planted,
         }
     }
@@ -141,13 +141,13 @@ impl Residents {
                 }
                 (_, is_dirty) => Touched::Present { is_dirty },
             },
-            Place::Resting => {
+            Place::Inactive => {
                 self.unlink(unit);
                 let was_dirty =
-                    self.state(unit).is_dirty && self.planted != PlantedPaging::RescueAsClean;
+                    self.state(unit).is_dirty && self.planted != PlantedPaging::ReactivateAsClean;
                 let is_dirty = was_dirty || is_store;
                 self.state(unit).is_dirty = is_dirty;
-                Touched::Rescued { is_dirty, to_rest: self.enter(unit) }
+                Touched::Reactivated { is_dirty, to_deactivate: self.enter(unit) }
             }
             Place::Out => self.miss(unit),
         }
@@ -156,7 +156,7 @@ impl Residents {
     fn miss(&mut self, unit: Unit) -> Touched {
         let mut victim = None;
         if self.resident() >= self.cap {
-            let oldest = [self.resting, self.mapped].iter().find(|queue| queue.len > 0).copied();
+            let oldest = [self.inactive, self.mapped].iter().find(|queue| queue.len > 0).copied();
             // Everything is on its way already.
             let Some(oldest) = oldest else { return Touched::Busy };
             victim = Some(self.leave(oldest.first));
@@ -192,7 +192,8 @@ impl Residents {
         state.place = Place::Out;
     }
 
-    /// A missed unit is in DRAM. Returns who rests now instead: take it out of the page table.
+    /// A missed unit is in DRAM. Returns the unit that becomes inactive instead: take it out of the
+    /// page table.
     pub fn arrived(&mut self, unit: Unit, is_store: bool) -> Option<Unit> {
         assert_eq!(self.state(unit).place, Place::Moving, "unit {unit} arrived");
         self.arriving -= 1;
@@ -205,7 +206,7 @@ impl Residents {
     pub fn forget(&mut self, unit: Unit) -> bool {
         match self.state(unit).place {
             Place::Moving => return false,
-            Place::Mapped | Place::Resting => self.unlink(unit),
+            Place::Mapped | Place::Inactive => self.unlink(unit),
             Place::Out => {}
         }
         let state = self.state(unit);
@@ -220,7 +221,7 @@ impl Residents {
 
     /// Units in DRAM, those on their way in among them.
     pub fn resident(&self) -> u32 {
-        self.mapped.len + self.resting.len + self.arriving
+        self.mapped.len + self.inactive.len + self.arriving
     }
 
     fn enter(&mut self, unit: Unit) -> Option<Unit> {
@@ -230,7 +231,7 @@ impl Residents {
         }
         let oldest = self.mapped.first;
         self.unlink(oldest);
-        self.link(oldest, Place::Resting);
+        self.link(oldest, Place::Inactive);
         Some(oldest)
     }
 
@@ -240,7 +241,7 @@ impl Residents {
 
     fn queue(&mut self, place: Place) -> &mut Queue {
         match place {
-            Place::Resting => &mut self.resting,
+            Place::Inactive => &mut self.inactive,
             Place::Mapped => &mut self.mapped,
             Place::Out | Place::Moving => unreachable!("no queue of units that are {place:?}"),
         }

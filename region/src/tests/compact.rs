@@ -103,7 +103,7 @@ fn compaction_has_no_more_on_its_way_than_the_warning_leaves_time_for() {
                     perdura_image::seal::frame_bytes(&buffer) - buffer.charged_bytes().load(Relaxed)
                 })
                 .sum();
-            let reckoned = backed.memory.ledger.geometry().settle_bytes(budget);
+            let reckoned = backed.memory.ledger.geometry().redo_bytes(budget);
             assert!(unpaid <= reckoned, "budget {budget}: {unpaid}, {reckoned} reckoned");
         }
     }

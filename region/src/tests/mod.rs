@@ -1,7 +1,7 @@
 //! Tests of the parts of a region, through a region: what writes, compacts, commits and writes
 //! ahead.
 
-mod ahead;
 mod checkpoint;
 mod compact;
+mod prezero;
 mod seal;

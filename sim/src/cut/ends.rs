@@ -197,7 +197,7 @@ fn crashed(
     }
     // The warning's reserve pays for what the dead process left half done.
     let energy_bytes =
-        energy_bytes(world) + world.region().geometry().settle_bytes(world.region().budget_bytes());
+        energy_bytes(world) + world.region().geometry().redo_bytes(world.region().budget_bytes());
     let held = world.held()?;
     world.die();
     if !by_holder {

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn structs_and_statics_with_locks_are_found_and_borrowed_ones_are_not() {
-        let text = "pub struct A<T> { // Mutex\n    a: Apart<AtomicU64>,\n}\nstruct B(Mutex<u8>);\n\
+        let text = "pub struct A<T> { // Mutex\n    a: CachePadded<AtomicU64>,\n}\nstruct B(Mutex<u8>);\n\
                     struct C<'a> { b: &'a AtomicU8 }\nstatic D: OnceLock<u8> = OnceLock::new();\n\
                     struct E { e: &'static str }\n#[cfg(test)]\nmod tests { struct F(Mutex<()>); }";
         assert_eq!(holders(text), ["A", "B", "D"]);

@@ -14,7 +14,7 @@ use fuser::{
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
-use perdura_media::emulator::Punctuality;
+use perdura_media::emulator::TimingError;
 use perdura_media::{DeviceError, Due};
 
 use super::FILE_NAME;
@@ -23,7 +23,7 @@ use crate::disk::Disk;
 pub(super) struct Files {
     disk: Arc<dyn Disk>,
     cached: bool,
-    punctuality: Arc<Mutex<Punctuality>>,
+    timing_error: Arc<Mutex<TimingError>>,
     owner: (u32, u32),
 }
 
@@ -45,9 +45,9 @@ thread_local! {
 }
 
 impl Files {
-    pub fn new(disk: Arc<dyn Disk>, cached: bool, punctuality: Arc<Mutex<Punctuality>>) -> Self {
+    pub fn new(disk: Arc<dyn Disk>, cached: bool, timing_error: Arc<Mutex<TimingError>>) -> Self {
         let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
-        Self { disk, cached, punctuality, owner: (user.as_raw(), group.as_raw()) }
+        Self { disk, cached, timing_error, owner: (user.as_raw(), group.as_raw()) }
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
@@ -94,7 +94,7 @@ impl Files {
         disk.wait(due);
         let modelled_ps = due.ps().saturating_sub(began.ps());
         let late_ps = disk.now().ps().saturating_sub(due.ps());
-        self.punctuality.lock().count(modelled_ps, late_ps);
+        self.timing_error.lock().count(modelled_ps, late_ps);
         Ok(())
     }
 

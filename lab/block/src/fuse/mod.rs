@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use fuser::{BackgroundSession, Config, MountOption, Session};
 use parking_lot::Mutex;
-use perdura_media::emulator::Punctuality;
+use perdura_media::emulator::TimingError;
 
 use crate::disk::Disk;
 use files::Files;
@@ -67,7 +67,7 @@ pub enum MountError {
 pub struct Mount {
     path: PathBuf,
     session: BackgroundSession,
-    punctuality: Arc<Mutex<Punctuality>>,
+    timing_error: Arc<Mutex<TimingError>>,
 }
 
 /// The end of a mount.
@@ -76,7 +76,7 @@ pub struct Unmounted {
     /// Whether the mount was still in use. Programs that use it get errors from now on.
     pub was_busy: bool,
     /// Modelled against measured time of the accesses.
-    pub punctuality: Punctuality,
+    pub timing_error: TimingError,
 }
 
 impl Mount {
@@ -87,9 +87,9 @@ impl Mount {
     /// The directory is not free, or the system refuses.
     pub fn new(path: &Path, disk: Arc<dyn Disk>, cached: bool) -> Result<Self, MountError> {
         let path = free_directory(path)?;
-        let punctuality = Arc::new(Mutex::new(Punctuality::default()));
+        let timing_error = Arc::new(Mutex::new(TimingError::default()));
         let read_only = disk.is_read_only();
-        let files = Files::new(disk, cached, Arc::clone(&punctuality));
+        let files = Files::new(disk, cached, Arc::clone(&timing_error));
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::FSName("perdura".to_owned()),
@@ -104,7 +104,7 @@ impl Mount {
         let failed = |source| MountError::Mount { path: path.clone(), source };
         let session = Session::new(files, &path, &config).map_err(failed)?;
         let session = session.spawn().map_err(failed)?;
-        Ok(Self { path, session, punctuality })
+        Ok(Self { path, session, timing_error })
     }
 
     /// Path of the file that has the disk's bytes.
@@ -118,7 +118,7 @@ impl Mount {
     /// # Errors
     /// The system refuses.
     pub fn unmount(self) -> Result<Unmounted, MountError> {
-        let Self { path, session, punctuality } = self;
+        let Self { path, session, timing_error } = self;
         let system = |source| MountError::System { path: path.clone(), source };
         let busy = rustix::io::Errno::BUSY.raw_os_error();
         let was_busy = match session.umount_and_join() {
@@ -132,8 +132,8 @@ impl Mount {
             }
             Err(error) => return Err(system(error)),
         };
-        let punctuality = *punctuality.lock();
-        Ok(Unmounted { was_busy, punctuality })
+        let timing_error = *timing_error.lock();
+        Ok(Unmounted { was_busy, timing_error })
     }
 }
 

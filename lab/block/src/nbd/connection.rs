@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use perdura_media::emulator::Punctuality;
+use perdura_media::emulator::TimingError;
 use perdura_media::{DeviceError, Due};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
@@ -78,7 +78,7 @@ pub struct Tally {
     pub failed: u64,
     /// Modelled against measured time, from a request's arrival to the instant at which its reply
     /// could go.
-    pub punctuality: Punctuality,
+    pub timing_error: TimingError,
 }
 
 impl Tally {
@@ -89,7 +89,7 @@ impl Tally {
         self.written_bytes += other.written_bytes;
         self.refused += other.refused;
         self.failed += other.failed;
-        self.punctuality.add(&other.punctuality);
+        self.timing_error.add(&other.timing_error);
     }
 }
 
@@ -145,7 +145,7 @@ impl<'a> Connection<'a> {
         let ended = match self.shake_hands().and_then(|()| self.serve()) {
             Ok(ended) | Err(ended) => ended,
         };
-        self.tally.punctuality = self.replies.punctuality;
+        self.tally.timing_error = self.replies.timing_error;
         (self.tally, ended)
     }
 

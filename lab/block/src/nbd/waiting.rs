@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io::IoSlice;
 
 use perdura_media::Due;
-use perdura_media::emulator::Punctuality;
+use perdura_media::emulator::TimingError;
 
 use super::reply::Reply;
 use crate::disk::Disk;
@@ -26,7 +26,7 @@ pub(super) struct Replies {
     kept: Vec<Vec<u8>>,
     kept_bytes: usize,
     /// How much later than modelled replies became ready.
-    pub punctuality: Punctuality,
+    pub timing_error: TimingError,
 }
 
 /// A reply that waits for its instant. Ordered by instant, then by arrival, in reverse, for the
@@ -86,7 +86,7 @@ impl Replies {
 
     fn count_late(&mut self, began: Due, due: Due, now: Due) {
         let modelled_ps = due.ps().saturating_sub(began.ps());
-        self.punctuality.count(modelled_ps, now.ps().saturating_sub(due.ps()));
+        self.timing_error.count(modelled_ps, now.ps().saturating_sub(due.ps()));
     }
 
     /// The next instant at which a reply becomes ready.

@@ -16,8 +16,8 @@ use super::{Hardware, PathSettings, PlantedPath, Transfer};
 
 #[derive(Debug)]
 pub(super) struct Atomic {
-    free: Apart<AtomicU64>,
-    waiters: Apart<AtomicUsize>,
+    free: CachePadded<AtomicU64>,
+    waiters: CachePadded<AtomicUsize>,
     waiting: Mutex<()>,
     freed: Condvar,
     planted: PlantedPath,
@@ -26,13 +26,13 @@ pub(super) struct Atomic {
 /// A value on cache lines of its own; two, because processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Apart<T>(T);
+struct CachePadded<T>(T);
 
 impl Atomic {
     pub(super) fn new(settings: &PathSettings) -> Self {
         Self {
-            free: Apart(AtomicU64::new(u64::MAX >> (u64::BITS as usize - settings.tags))),
-            waiters: Apart(AtomicUsize::new(0)),
+            free: CachePadded(AtomicU64::new(u64::MAX >> (u64::BITS as usize - settings.tags))),
+            waiters: CachePadded(AtomicUsize::new(0)),
             waiting: Mutex::new(()),
             freed: Condvar::new(),
             planted: settings.planted,

@@ -25,8 +25,8 @@ pub struct Settings {
     pub resident_percent: u32,
     /// Pages that come and go together: 8, as many as Linux reads ahead from swap.
     pub fault_pages: u32,
-    /// Percent of the resident bytes that rest; see [`PagedConfig::resting_percent`].
-    pub resting_percent: u32,
+    /// Percent of the resident bytes that are inactive; see [`PagedConfig::inactive_percent`].
+    pub inactive_percent: u32,
     /// Accesses of the medium that can be recorded, 24 bytes each.
     pub steps_max: usize,
 }
@@ -38,7 +38,7 @@ impl Settings {
             scale,
             resident_percent: 33,
             fault_pages: 8,
-            resting_percent: 25,
+            inactive_percent: 25,
             steps_max: 1 << 24,
         }
     }
@@ -55,7 +55,7 @@ impl Settings {
         let len_bytes = heap_bytes(footprint_bytes).next_multiple_of(unit_bytes);
         Ok(PagedConfig {
             fault_pages: self.fault_pages,
-            resting_percent: self.resting_percent,
+            inactive_percent: self.inactive_percent,
             steps_max: self.steps_max,
             // A program of a few pages needs as many to get on.
             ..PagedConfig::new(len_bytes, resident_bytes.max(least_bytes))

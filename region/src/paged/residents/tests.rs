@@ -12,7 +12,7 @@ struct Naive {
     cap: usize,
     mapped_max: usize,
     mapped: Vec<Unit>,
-    resting: Vec<Unit>,
+    inactive: Vec<Unit>,
     dirty: BTreeSet<Unit>,
     stored: BTreeSet<Unit>,
 }
@@ -26,14 +26,14 @@ impl Naive {
                 true => Touched::Dirtied,
                 false => Touched::Present { is_dirty: was_dirty },
             }
-        } else if self.resting.contains(&unit) {
-            self.resting.retain(|other| *other != unit);
-            let to_rest = self.enter(unit);
-            Touched::Rescued { is_dirty: was_dirty || is_store, to_rest }
+        } else if self.inactive.contains(&unit) {
+            self.inactive.retain(|other| *other != unit);
+            let to_deactivate = self.enter(unit);
+            Touched::Reactivated { is_dirty: was_dirty || is_store, to_deactivate }
         } else {
-            let victim = (self.mapped.len() + self.resting.len() == self.cap).then(|| {
-                let is_mapped = self.resting.is_empty();
-                let queue = if is_mapped { &mut self.mapped } else { &mut self.resting };
+            let victim = (self.mapped.len() + self.inactive.len() == self.cap).then(|| {
+                let is_mapped = self.inactive.is_empty();
+                let queue = if is_mapped { &mut self.mapped } else { &mut self.inactive };
                 let unit = queue.remove(0);
                 let parting = match self.dirty.remove(&unit) {
                     true => Parting::Write,
@@ -50,23 +50,23 @@ impl Naive {
         if is_store {
             self.dirty.insert(unit);
         }
-        let to_rest = match outcome {
+        let to_deactivate = match outcome {
             Touched::Missed { .. } => self.enter(unit),
             _ => None,
         };
-        (outcome, to_rest)
+        (outcome, to_deactivate)
     }
 
     fn enter(&mut self, unit: Unit) -> Option<Unit> {
         self.mapped.push(unit);
-        let to_rest = (self.mapped.len() > self.mapped_max).then(|| self.mapped.remove(0));
-        self.resting.extend(to_rest);
-        to_rest
+        let to_deactivate = (self.mapped.len() > self.mapped_max).then(|| self.mapped.remove(0));
+        self.inactive.extend(to_deactivate);
+        to_deactivate
     }
 
     fn forget(&mut self, unit: Unit) {
         self.mapped.retain(|other| *other != unit);
-        self.resting.retain(|other| *other != unit);
+        self.inactive.retain(|other| *other != unit);
         self.dirty.remove(&unit);
         self.stored.remove(&unit);
     }
@@ -76,14 +76,14 @@ impl Naive {
 fn agrees(seed: u64, planted: PlantedPaging) -> Result<(), String> {
     let mut random = Random::seed_from_u64(seed);
     let cap = random.random_range(1..12);
-    let resting_max = random.random_range(0..cap);
+    let inactive_max = random.random_range(0..cap);
     let units = random.random_range(1..3 * cap + 2);
-    let mut residents = Residents::new(units, cap, resting_max, planted);
+    let mut residents = Residents::new(units, cap, inactive_max, planted);
     let mut naive = Naive {
         cap: cap as usize,
-        mapped_max: (cap - resting_max) as usize,
+        mapped_max: (cap - inactive_max) as usize,
         mapped: vec![],
-        resting: vec![],
+        inactive: vec![],
         dirty: BTreeSet::new(),
         stored: BTreeSet::new(),
     };
@@ -96,22 +96,24 @@ fn agrees(seed: u64, planted: PlantedPaging) -> Result<(), String> {
         }
         let is_store = random.random();
         let touched = residents.touched(unit, is_store);
-        let mut to_rest = None;
+        let mut to_deactivate = None;
         if let Touched::Missed { victim, .. } = touched {
             assert_eq!(residents.touched(unit, is_store), Touched::Busy, "seed {seed}");
             if let Some(victim) = victim.filter(|victim| victim.parting != Parting::Nothing) {
                 assert_eq!(residents.touched(victim.unit, false), Touched::Busy, "seed {seed}");
                 residents.left(victim.unit);
             }
-            to_rest = residents.arrived(unit, is_store);
+            to_deactivate = residents.arrived(unit, is_store);
         }
         let expected = naive.touched(unit, is_store);
-        if (touched, to_rest) != expected {
-            return Err(format!("seed {seed}, step {step}: {touched:?} {to_rest:?}, {expected:?}"));
+        if (touched, to_deactivate) != expected {
+            return Err(format!(
+                "seed {seed}, step {step}: {touched:?} {to_deactivate:?}, {expected:?}"
+            ));
         }
         assert!(residents.resident() <= cap, "seed {seed}");
         let place = residents.place(unit);
-        assert_eq!(place == Place::Resting, naive.resting.contains(&unit), "seed {seed}");
+        assert_eq!(place == Place::Inactive, naive.inactive.contains(&unit), "seed {seed}");
     }
     Ok(())
 }
@@ -125,7 +127,7 @@ fn it_does_what_a_naive_queue_does() {
 
 #[test]
 fn each_planted_bug_is_caught() {
-    for planted in [PlantedPaging::ForgetDirtyVictim, PlantedPaging::RescueAsClean] {
+    for planted in [PlantedPaging::ForgetDirtyVictim, PlantedPaging::ReactivateAsClean] {
         let caught = (0..400).filter(|seed| agrees(*seed, planted).is_err()).count();
         assert!(caught > 0, "{planted:?} was not caught");
     }

@@ -1,4 +1,5 @@
-//! The server's watch over its holder: one that dies is replaced; at the end it is told goodbye.
+//! The server's supervision of its holder: a holder that dies is replaced; at the end it is told
+//! goodbye.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ const RETRY: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 5, tv_n
 
 /// What a holder is given, and how it is started.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct Supervisor {
     /// The region's memory.
     pub memory: OwnedFd,
     /// Its ledger.
@@ -43,7 +44,7 @@ pub struct Watch {
     stop: Arc<OwnedFd>,
 }
 
-impl Keeper {
+impl Supervisor {
     /// Starts a holder unless there is one.
     pub fn start(&mut self, clock: &dyn Clock) -> Result<(), LinkError> {
         if self.link.is_none() {
@@ -65,7 +66,7 @@ impl Keeper {
         let stop = Arc::new(stop);
         let watched = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
-            .name("perdura-keeper".into())
+            .name("perdura-watch".into())
             .spawn(move || self.run(&watched, &*clock))
             .map_err(failed("start a thread"))?;
         Ok(Watch { thread, stop })
@@ -107,7 +108,7 @@ impl Watch {
     /// Everything is on the SSD: lets the holder go.
     pub fn goodbye(self) -> Result<(), LinkError> {
         let io = |errno: rustix::io::Errno| LinkError::Io {
-            what: "wake the keeper".into(),
+            what: "wake the supervisor".into(),
             source: errno.into(),
         };
         rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).map_err(io)?;

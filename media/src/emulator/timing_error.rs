@@ -1,9 +1,9 @@
-//! Modelled time against measured time.
+//! How far the measured time of a run is from its modelled time.
 
-/// Modelled and measured time of a run's accesses. Each thread has its own; [`Punctuality::add`]
+/// Modelled and measured time of a run's accesses. Each thread has its own; [`TimingError::add`]
 /// joins them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Punctuality {
+pub struct TimingError {
     /// Number of accesses.
     pub requests: u64,
     /// Modelled time of all accesses, picoseconds.
@@ -14,7 +14,7 @@ pub struct Punctuality {
     pub late_max_ps: u64,
 }
 
-impl Punctuality {
+impl TimingError {
     /// Counts one access.
     #[inline]
     pub fn count(&mut self, modelled_ps: u64, late_ps: u64) {

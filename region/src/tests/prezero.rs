@@ -74,18 +74,18 @@ fn what_commits_go_to_was_written_before_and_enough_is_left_to_the_flush() {
     assert!(later.clone().all(|(n, left)| written(*n) && *left >= reserve), "{opened:?}");
     let stats = region.stats();
     let log_bytes = region.log_bytes();
-    assert!((1..=log_bytes).contains(&stats.written_ahead_bytes), "{stats:?}");
-    assert!(stats.device_bytes + stats.written_ahead_bytes >= device.written_bytes() / 10 * 9);
+    assert!((1..=log_bytes).contains(&stats.prezeroed_bytes), "{stats:?}");
+    assert!(stats.device_bytes + stats.prezeroed_bytes >= device.written_bytes() / 10 * 9);
 }
 
 #[test]
-fn without_group_commits_nothing_is_written_ahead() {
+fn without_group_commits_nothing_is_prezeroed() {
     let region = open(&SimDevice::new(0, 1));
     for step in 0..200 {
         write(&region, step * 1024, &[1; 1024]);
         region.checkpoint().unwrap();
     }
-    assert_eq!(region.stats().written_ahead_bytes, 0);
+    assert_eq!(region.stats().prezeroed_bytes, 0);
 }
 
 #[test]

@@ -13,12 +13,12 @@ pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A word that changes whenever something that a fault may wait for has happened.
 #[derive(Debug, Default)]
-pub struct Door {
+pub struct EventCount {
     version: AtomicU32,
     waiters: AtomicU32,
 }
 
-impl Door {
+impl EventCount {
     /// Read it before looking at what you would wait for.
     pub fn version(&self) -> u32 {
         self.version.load(SeqCst)
@@ -90,7 +90,7 @@ pub struct Inside<'g> {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         if self.gate.inside.fetch_sub(1, SeqCst) == 1 && self.gate.shut.load(SeqCst) {
-            // As in `Door::notify`.
+            // As in `EventCount::notify`.
             let _ = futex::wake(&self.gate.inside, futex::Flags::PRIVATE, 1);
         }
     }

@@ -22,24 +22,24 @@ use perdura_dirty::sys::AlignedBytes;
 
 /// So much of the free space beyond the emergency reserve is kept written: half a second of commits
 /// at 64 MiB/s.
-const AHEAD_BYTES: u64 = 32 << 20;
+const PREZEROED_BYTES: u64 = 32 << 20;
 /// At most so many bytes for each that such a commit has written: large commits gain little by it,
 /// and pay for the device.
 const SHARE: u64 = 8;
 /// Written at a time, at most: a commit may have to wait for as much.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 
-/// What is being written ahead.
+/// What is being prezeroed.
 #[derive(Debug, Default)]
-pub struct Ahead {
+pub struct Prezeroing {
     /// The segment, and how much of it has its zeros.
     at: Option<(u32, u64)>,
     /// A piece of zeros, from the first need on.
     zeros: Option<AlignedBytes>,
 }
 
-impl Ahead {
-    /// Chooses what is to be written ahead next, under the cleaner's lock. `single_bytes`: written
+impl Prezeroing {
+    /// Chooses what is to be prezeroed next, under the cleaner's lock. `single_bytes`: written
     /// by commits that were single durable writes, as far as they have not led to this yet.
     pub fn choose(&mut self, backed: &Backed, single_bytes: &mut u64) {
         let due_bytes = backed.memory.ledger.geometry().segment_bytes / SHARE;
@@ -48,7 +48,7 @@ impl Ahead {
             && let Some(segment) = take_unwritten(backed)
         {
             // What was not used up in time says nothing about commits to come.
-            *single_bytes = (*single_bytes - due_bytes).min(AHEAD_BYTES / SHARE);
+            *single_bytes = (*single_bytes - due_bytes).min(PREZEROED_BYTES / SHARE);
             self.at = Some((segment, 0));
         }
     }
@@ -72,7 +72,7 @@ impl Ahead {
             .device
             .write_at(at, zeros.as_slice())
             .map_err(|error| backed.memory.latch(&error))?;
-        Counters::add(&backed.memory.stats.written_ahead_bytes, piece_bytes);
+        Counters::add(&backed.memory.stats.prezeroed_bytes, piece_bytes);
         let done = from + piece_bytes;
         self.at = (done < segment_bytes).then_some((segment, done));
         if self.at.is_none() {
@@ -96,7 +96,7 @@ fn take_unwritten(backed: &Backed) -> Option<u32> {
     let clean = backed.space().spare_wanted();
     let mut appender = backed.log.appender.lock();
     let (written, unwritten) = appender.next_unwritten(ledger)?;
-    let ahead = (AHEAD_BYTES / ledger.geometry().segment_bytes).max(2);
+    let ahead = (PREZEROED_BYTES / ledger.geometry().segment_bytes).max(2);
     let enough = u64::from(appender.reserve_segments) + ahead;
     // It is missing meanwhile: nobody must have to make space for that.
     if written as u64 >= enough || appender.spare_segments() <= clean + 1 {
@@ -110,8 +110,8 @@ fn take_unwritten(backed: &Backed) -> Option<u32> {
     Some(unwritten)
 }
 
-/// The process that wrote ahead is gone: segments that it had chosen are free.
-pub fn forget_ahead(ledger: &Ledger) {
+/// The process that prezeroed is gone: segments that it had chosen are free.
+pub fn forget_prezeroing(ledger: &Ledger) {
     for number in 0..ledger.segments().load(Acquire) as u32 {
         let entry = ledger.segment(number);
         if entry.state() == SegmentState::Zeroed {

@@ -6,9 +6,9 @@ use std::ops::Deref;
 /// they read its neighbour.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Apart<T>(pub T);
+pub struct CachePadded<T>(pub T);
 
-impl<T> Deref for Apart<T> {
+impl<T> Deref for CachePadded<T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.0
