@@ -4,41 +4,43 @@ use rustix::io::Errno;
 
 use crate::kind::Kind;
 
-/// Why memory, or what is kept about it, could not be set up.
+/// Why memory, or the ledger beside it, could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// A setting cannot work.
+    /// A setting has a value that cannot work.
     #[error("{name} = {value}: expected {expected}")]
     Setting {
-        /// Which setting.
+        /// Name of the setting.
         name: &'static str,
-        /// Its value, with unit.
+        /// The refused value, with its unit.
         value: String,
-        /// What would work.
+        /// The values that would work.
         expected: &'static str,
     },
-    /// Memory could not be had.
+    /// The system refused memory.
     #[error("{len_bytes} bytes of memory for the {what} refused: {source}")]
     Memory {
-        /// `region`, `ledger`, …
+        /// What the memory was for: `region`, `ledger`, …
         what: &'static str,
-        /// How much.
+        /// Bytes asked for.
         len_bytes: u64,
         /// The system's error.
         source: Errno,
     },
-    /// Live memory of another layout version: another build left it.
+    /// The live memory has another layout version: another build of the program left it.
     #[error("memory held by another version: live layout {found}, this program uses {supported}")]
     LiveLayout {
         /// Version found.
         found: u64,
-        /// Version understood.
+        /// Version that this program understands.
         supported: u64,
     },
-    /// Live memory holds a state that no program of this version writes.
-    #[error("memory held by a faulty program: {what} of number {index} is {value}, which is none")]
+    /// The live memory holds a state that no program of this version writes.
+    #[error(
+        "memory held by a faulty program: {what} of number {index} is {value}, which is unknown"
+    )]
     UnknownState {
-        /// `segment state`, `buffer state`, …
+        /// The kind of state: `segment state`, `buffer state`, …
         what: &'static str,
         /// Number of the segment, buffer or block.
         index: u64,
@@ -48,36 +50,38 @@ pub enum SetupError {
     /// The system refuses a way to trap stores.
     #[error("tracking by {mode} refused: {source}")]
     Tracking {
-        /// Which way.
+        /// The way that was refused.
         mode: &'static str,
         /// The system's error.
         source: Errno,
     },
 }
 
-/// Why a running region refuses.
+/// Why a running region refuses an operation.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
-    /// The device failed; what is dirty stays in memory, and nothing beyond the budget is accepted.
+    /// The device failed: dirty data stay in memory, and nothing beyond the budget is accepted.
     #[error(
-        "the device failed ({cause}); dirty data stay in memory and writes beyond the budget are refused"
+        "the device failed ({cause}); dirty data stay in memory and writes beyond the budget are \
+         refused"
     )]
     Latched {
-        /// First failure, as text.
+        /// The first failure, as text.
         cause: String,
     },
-    /// More room asked for at once than the budget will ever have.
+    /// More bytes were asked for at once than the budget will ever have.
     #[error("{asked_bytes} bytes asked for at once, the budget is {budget_bytes} bytes")]
     BeyondBudget {
-        /// Asked for.
+        /// Bytes asked for.
         asked_bytes: u64,
-        /// Budget in force.
+        /// Budget in force, bytes.
         budget_bytes: u64,
     },
     /// The log has no segment left outside the emergency reserve.
     #[error(
-        "the log is full: {free_segments} segments free, {reserve_segments} kept for the emergency flush"
+        "the log is full: {free_segments} segments free, {reserve_segments} kept for the \
+         emergency flush"
     )]
     LogFull {
         /// Free segments.
@@ -88,21 +92,21 @@ pub enum RegionError {
     /// The device has no room for a larger log.
     #[error("no room for a larger log: {cause}; nothing changed")]
     Space {
-        /// What the device said.
+        /// The device's refusal, as text.
         cause: String,
     },
-    /// Not possible where stores are trapped.
+    /// The operation is not possible where stores are trapped.
     #[error("{what} is not possible in trap mode")]
     Trapped {
-        /// What was asked for.
+        /// The operation.
         what: &'static str,
     },
-    /// A budget that cannot be set.
+    /// The budget cannot be changed to this size.
     #[error("budget of {asked_bytes} bytes refused: {why}")]
     Budget {
-        /// Asked for.
+        /// Budget asked for, bytes.
         asked_bytes: u64,
-        /// Why not.
+        /// Reason of the refusal.
         why: &'static str,
     },
     /// Pages could not be protected or opened (trap modes); nothing is lost, no checkpoint was
@@ -112,61 +116,62 @@ pub enum RegionError {
         /// The system's error.
         source: Errno,
     },
-    /// Blocks that the region does not have.
+    /// A range of blocks leaves the region.
     #[error("blocks {first}..{end} leave a region of {region_blocks} blocks")]
     Blocks {
-        /// The first asked for.
+        /// First block asked for.
         first: u64,
-        /// Behind the last asked for.
+        /// The block behind the last one asked for.
         end: u64,
-        /// Blocks there are.
+        /// Blocks of the region.
         region_blocks: u64,
     },
     /// The kind of a block cannot be changed.
     #[error("block {block} stays {kind}: {why}")]
     KindRefused {
-        /// Which block; those before it in the same call have changed.
+        /// Number of the block; the blocks before it in the same call have changed.
         block: u64,
-        /// What it is.
+        /// The kind that the block keeps.
         kind: Kind,
-        /// Why.
+        /// Reason of the refusal.
         why: &'static str,
     },
     /// The system would not take away the memory of a block: its kind has not changed.
     #[error("block {block} could not be emptied: {source}")]
     NotEmptied {
-        /// Which block.
+        /// Number of the block.
         block: u64,
         /// The system's error.
         source: Errno,
     },
-    /// Only capacity memory is bound to a NUMA node.
+    /// Only capacity memory can be bound to a NUMA node.
     #[error("block {block} is persistent: only capacity blocks can be bound to a NUMA node")]
     NotCapacity {
-        /// The first such block.
+        /// The first block that is not capacity memory.
         block: u64,
     },
-    /// A NUMA node that does not exist, or has no memory.
+    /// The NUMA node does not exist, or has no memory.
     #[error("there is no NUMA node {node} with memory (see /sys/devices/system/node/has_memory)")]
     NoNode {
-        /// Which node.
+        /// Number of the node.
         node: u32,
     },
-    /// The system refuses to bind memory.
+    /// The system refuses to bind memory to a NUMA node.
     #[error(
-        "binding blocks {first}..{end} to NUMA node {node} refused: {source} (EPERM: not permitted here; EIO: memory in use could not be moved; ENOSYS: a kernel without NUMA)"
+        "binding blocks {first}..{end} to NUMA node {node} refused: {source} (EPERM: not permitted \
+         here; EIO: memory in use could not be moved; ENOSYS: a kernel without NUMA)"
     )]
     Binding {
-        /// The first block.
+        /// First block.
         first: u64,
-        /// Behind the last.
+        /// The block behind the last one.
         end: u64,
-        /// Which node.
+        /// Number of the node.
         node: u32,
         /// The system's error.
         source: Errno,
     },
-    /// Intake was stopped by a flush; no more writes.
+    /// The final flush has begun: no more writes are accepted.
     #[error("the region is closed: its final flush has begun")]
     Closed,
 }

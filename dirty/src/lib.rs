@@ -1,37 +1,68 @@
-//! What of a region's memory is not on the SSD yet: the ledger that says so, the locks and traps by
-//! which every write is noticed before it happens, the budget that bounds it, and the policies that
-//! choose what is cleaned first.
+//! The part of a region's memory that is not on the SSD yet: the ledger that records it, the locks
+//! and traps by which every write is noticed before it happens, the budget that bounds it, and the
+//! policies that choose what is cleaned first.
 //!
-//! Nothing here knows the image or the SSD: a write that needs either (because its old bytes are
-//! still owed to a closing epoch, or were not loaded yet) goes through a trait.
+//! Nothing here knows the image or the SSD. Some writes need them, because the old bytes are still
+//! owed to a closing epoch or were not loaded yet: these go through the trait [`Backing`].
 
-pub mod announce;
-pub mod budget;
-pub mod cache_padded;
-pub mod count;
-pub mod error;
-pub mod event_count;
+mod announce;
+mod budget;
+mod cache_padded;
+mod count;
+mod error;
+mod event_count;
+mod floor;
+mod gate;
+mod gathered;
+mod heat;
+mod hints;
+mod huge_pages;
+mod kind;
+mod lanes;
+mod ledger;
+mod locations;
+mod memory;
+mod observed;
+mod rate;
+mod stats;
+mod summary;
+mod tracked;
+mod tracking;
+mod waited;
+
+// Sizes, policies and arithmetic, which planning tools use as well.
 pub mod extent;
-pub mod floor;
-pub mod gathered;
 pub mod geometry;
-pub mod heat;
-pub mod hints;
-pub mod huge_pages;
-pub mod kind;
-pub mod lanes;
-pub mod ledger;
-pub mod locations;
-pub mod memory;
-pub mod observed;
 pub mod planted;
 pub mod policy;
 pub mod promise;
-pub mod rate;
-pub mod stats;
-pub mod summary;
+
+// Memory, and the ledger of it in shared memory.
+pub use count::count_live;
+pub use huge_pages::HugePages;
+pub use kind::{Kind, KindBits};
+pub use ledger::{BufferState, FrameBuffer, Ledger, Packed, SegmentState};
+pub use locations::NO_LOCATION;
+pub use memory::{Memory, MemoryParts};
+pub use stats::{Counters, Stats};
+
+// How writes are noticed.
+pub use announce::{Backing, LaneGuard, Need};
+pub use lanes::{LaneId, LaneState, Lanes};
+pub use tracked::Tracked;
+pub use tracking::{Blocked, PageTracker, Service, TrackingKind, TrapKind};
+
+// What is cleaned, and how much may be dirty.
+pub use budget::Tell;
+pub use floor::Floor;
+pub use heat::{Heat, Planes};
+pub use rate::RateWatch;
+
+// Errors, locks and the unsafe seam.
 pub mod sys;
-pub mod tracked;
-pub mod tracking;
-pub mod waited;
 pub mod written;
+pub use cache_padded::CachePadded;
+pub use error::{RegionError, SetupError};
+pub use event_count::EventCount;
+pub use gate::Inside;
+pub use waited::Waited;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use perdura_heap::{Config, Durability, Heap, HeapError, Kind, Memory, MemoryError};
 use perdura_media::RealClock;
 use perdura_media::sim::SimDevice;
-use perdura_region::{BLOCK_BYTES, Config as RegionConfig, OpenError, Region};
+use perdura_region::{BLOCK_BYTES, Config as RegionConfig, OpenError, Region, SetupError};
 use perdura_region::{TrackingKind, TrapKind};
 
 const NODE_VARIABLE: &str = "PERDURA_TEST_NUMA_NODE";
@@ -63,7 +63,7 @@ fn regions() -> Vec<(TrapKind, Arc<Region>)> {
         };
         match Region::open(device, Arc::new(RealClock), config) {
             Ok(region) => Some((kind, Arc::new(region))),
-            Err(OpenError::Tracking { mode, source }) => {
+            Err(OpenError::Setup(SetupError::Tracking { mode, source })) => {
                 eprintln!("this machine does not grant {mode}: {source}");
                 None
             }

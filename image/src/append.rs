@@ -13,10 +13,9 @@ use crate::format::{FRAME_HEADER_BYTES, room_for_payload};
 use crate::seal::frame_bytes;
 use perdura_dirty::extent::Extent;
 use perdura_dirty::geometry::{BUFFERS, FRAME_MIN_BYTES, WORD_GRAINS};
-use perdura_dirty::ledger::{BufferState, FrameBuffer, Ledger, SegmentState};
-use perdura_dirty::locations::NO_LOCATION;
 use perdura_dirty::policy::pace::QUEUE_DEPTH;
 use perdura_dirty::sys::Mapping;
+use perdura_dirty::{BufferState, FrameBuffer, Ledger, NO_LOCATION, SegmentState};
 
 /// A full segment is gone on with if this part of it is free again: smaller frames cost recovery a
 /// read each.

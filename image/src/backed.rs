@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::announce::{Backing, Need};
 use perdura_dirty::extent::{Extent, mask, runs};
 use perdura_dirty::geometry::WORD_GRAINS;
-use perdura_dirty::memory::Memory;
 use perdura_dirty::policy::space::Space;
-use perdura_dirty::stats::Counters;
-use perdura_dirty::tracked::Tracked;
+use perdura_dirty::{Backing, Counters, Memory, Need, Tracked};
 
 use crate::append::{Appender, Refusal, Source};
 use crate::error::Unreadable;

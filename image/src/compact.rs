@@ -7,12 +7,10 @@
 
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::error::RegionError;
 use perdura_dirty::extent::{Extent, runs};
 use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use perdura_dirty::ledger::{BufferState, SegmentState};
 use perdura_dirty::policy::space::Survey;
-use perdura_dirty::stats::Counters;
+use perdura_dirty::{BufferState, Counters, RegionError, SegmentState};
 
 use crate::append::{Appender, Refusal, Source, free_segment};
 use crate::backed::Backed;

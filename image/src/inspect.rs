@@ -6,9 +6,9 @@ use crate::error::{ImageError, OpenError};
 use crate::load::Target;
 use crate::recover::{Tail, recover};
 use crate::slots;
-use perdura_dirty::ledger::Ledger;
 use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::SharedMemory;
+use perdura_dirty::{Ledger, SetupError};
 
 /// Which frames to believe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub fn image_bytes(device: &dyn Device, believe: Believe) -> Result<Vec<u8>, Ope
     let Some((geometry, image_id)) = slots::read_superblock(device)? else {
         return Err(ImageError::NotAnImage { found: 0 }.into());
     };
-    let refused = |source| OpenError::Memory {
+    let refused = |source| SetupError::Memory {
         what: "image's contents",
         len_bytes: geometry.reserved_bytes,
         source,

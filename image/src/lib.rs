@@ -1,26 +1,49 @@
-//! The image on the SSD: a log of extents. Its format, how frames are filled, sealed, compressed
+//! The image on the SSD, a log of extents: its format, how frames are filled, sealed, compressed
 //! and written, how the log's space is won back, and how memory is loaded from it again.
 //!
 //! Lock order: lanes in ascending order, then the appender.
 
-pub mod append;
+mod append;
 mod arena;
-pub mod backed;
-pub mod codec;
-pub mod compact;
-pub mod error;
-pub mod format;
+mod backed;
+mod codec;
+mod compact;
+mod error;
 mod frame;
+mod load;
+mod loads;
+mod log;
+mod outlet;
+mod pack;
+mod prezero;
+mod recover;
+mod room;
+mod seal;
+
+// The format, byte for byte, and the fixed structures at the image's head.
+pub mod format;
+pub mod slots;
+
+// Writing: frames are filled, sealed and handed to the device.
+pub use append::{Appender, Refusal, Source, free_buffer, free_segment};
+pub use backed::Backed;
+pub use codec::Compression;
+pub use log::Log;
+pub use outlet::{Outlet, Pump};
+pub use pack::Packer;
+pub use seal::{frame_bytes, kept_bytes, raw_bytes, seal};
+
+// The log's space: compaction, prezeroing, growth.
+pub use compact::{Compaction, Step, buffers_in_use, free_dead_now, is_being_written, survey};
+pub use prezero::{Prezeroing, forget_prezeroing};
+pub use room::grow_durably;
+
+// Reading: recovery and loading.
+pub mod inspect;
+pub use error::{ImageError, OpenError, Unreadable};
+pub use load::{Loading, Target};
+pub use loads::{LoadProgress, Loads};
+pub use recover::{Tail, recover};
+
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod inspect;
-pub mod load;
-pub mod loads;
-pub mod log;
-pub mod outlet;
-pub mod pack;
-pub mod prezero;
-pub mod recover;
-pub mod room;
-pub mod seal;
-pub mod slots;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use parking_lot::RwLock;
-use perdura_dirty::lanes::Lanes;
-use perdura_dirty::memory::Memory;
+use perdura_dirty::{Lanes, Memory};
 use perdura_media::Device;
 
 use crate::error::{OpenError, Unreadable};

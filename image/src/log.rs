@@ -4,11 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::cache_padded::CachePadded;
-use perdura_dirty::error::RegionError;
-use perdura_dirty::ledger::{Ledger, SegmentState};
 use perdura_dirty::policy::space::Space;
-use perdura_dirty::waited::Waited;
+use perdura_dirty::{CachePadded, Ledger, RegionError, SegmentState, Waited};
 use perdura_media::Device;
 
 use crate::append::Appender;

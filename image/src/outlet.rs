@@ -6,12 +6,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::error::RegionError;
-use perdura_dirty::ledger::FrameBuffer;
 use perdura_dirty::planted::Planted;
 use perdura_dirty::policy::pace::{self, Pace, QUEUE_DEPTH};
-use perdura_dirty::rate::RateWatch;
-use perdura_dirty::stats::Counters;
+use perdura_dirty::{Counters, FrameBuffer, RateWatch, RegionError};
 use perdura_media::{Completion, WriteQueue};
 
 use crate::append::free_buffer;

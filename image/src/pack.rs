@@ -7,9 +7,8 @@ use crate::format::{
     lengths_bytes,
 };
 use crate::seal::{fill, header_of, raw_bytes, write_header, write_tail};
-use perdura_dirty::ledger::{FrameBuffer, Packed};
 use perdura_dirty::planted::Planted;
-use perdura_dirty::stats::Counters;
+use perdura_dirty::{Counters, FrameBuffer, Packed};
 use std::sync::atomic::Ordering::*;
 
 /// Compresses frames on their way to the device. The cleaner has one.

@@ -14,11 +14,9 @@
 use std::sync::atomic::Ordering::*;
 
 use crate::backed::Backed;
-use perdura_dirty::error::RegionError;
-use perdura_dirty::ledger::{Ledger, SegmentState};
 use perdura_dirty::planted::Planted;
-use perdura_dirty::stats::Counters;
 use perdura_dirty::sys::AlignedBytes;
+use perdura_dirty::{Counters, Ledger, RegionError, SegmentState};
 
 /// So much of the free space beyond the emergency reserve is kept written: half a second of commits
 /// at 64 MiB/s.

@@ -21,9 +21,9 @@ use crate::load::{Loading, Parts, Table, Tally};
 use crate::slots::{Slot, aligned, read_slots};
 use perdura_dirty::extent::Extent;
 use perdura_dirty::geometry::Geometry;
-use perdura_dirty::ledger::{Ledger, SegmentState};
 use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::AlignedBytes;
+use perdura_dirty::{Ledger, SegmentState, SetupError};
 
 /// Segments whose tables are worth a thread more, and most threads that read tables or enter them.
 const SEGMENTS_PER_READER: usize = 16;
@@ -416,14 +416,14 @@ impl Reader<'_> {
         let extents = raw.extents();
         let table = Table::new(*frame, &tally, extents, sums, raw.chunk_ends, &mut arena);
         self.arena = arena;
-        table.map_err(refused(frame.extents() * 8))
+        Ok(table.map_err(refused(frame.extents() * 8))?)
     }
 }
 
-fn refused(len_bytes: usize) -> impl FnOnce(Errno) -> OpenError {
+fn refused(len_bytes: usize) -> impl FnOnce(Errno) -> SetupError {
     move |source| {
         let len_bytes = len_bytes as u64;
-        OpenError::Memory { what: "frames' tables", len_bytes, source }
+        SetupError::Memory { what: "frames' tables", len_bytes, source }
     }
 }
 

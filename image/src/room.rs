@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::error::RegionError;
+use perdura_dirty::RegionError;
 use perdura_media::{Device, DeviceError};
 
 use crate::backed::Backed;

@@ -17,7 +17,7 @@ use crate::format::{
     frame_body_bytes,
 };
 use perdura_dirty::extent::Extent;
-use perdura_dirty::ledger::{FrameBuffer, Ledger};
+use perdura_dirty::{FrameBuffer, Ledger};
 
 /// Bytes of the frame in this buffer, on the device.
 pub fn frame_bytes(buffer: &FrameBuffer<'_>) -> u64 {

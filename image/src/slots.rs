@@ -13,15 +13,15 @@ use crate::format::{
 use perdura_dirty::geometry::{
     BLOCK_BYTES, BUFFERS, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry,
 };
-use perdura_dirty::ledger::Ledger;
 use perdura_dirty::sys::AlignedBytes;
+use perdura_dirty::{Ledger, SetupError};
 
 /// How far a device that begins with zeros is looked at: slots, and the beginning of the log.
 const HEAD_LOOKED_AT_BYTES: u64 = 4 << 20;
 
 /// Aligned memory for I/O, or a typed error.
-pub fn aligned(len: usize) -> Result<AlignedBytes, OpenError> {
-    AlignedBytes::zeroed(len).map_err(|source| OpenError::Memory {
+pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, SetupError> {
+    AlignedBytes::zeroed(len).map_err(|source| SetupError::Memory {
         what: "I/O buffer",
         len_bytes: len as u64,
         source,

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use common::{device, median, places};
 use perdura_media::RealClock;
-use perdura_region::{BLOCK_BYTES, Config, Kind, OpenError, Region, TrackingKind, TrapKind};
+use perdura_region::{
+    BLOCK_BYTES, Config, Kind, OpenError, Region, SetupError, TrackingKind, TrapKind,
+};
 
 const PAGE: u64 = 4096;
 const PAIRS: usize = 5;
@@ -43,7 +45,7 @@ fn main() {
         };
         let region = match Region::open(device, Arc::new(RealClock), config) {
             Ok(region) => region,
-            Err(error @ OpenError::Tracking { .. }) => {
+            Err(error @ OpenError::Setup(SetupError::Tracking { .. })) => {
                 println!("{kind:?}: {error}");
                 continue;
             }

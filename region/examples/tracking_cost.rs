@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use common::{device, median, places};
 use perdura_media::RealClock;
-use perdura_region::{BLOCK_BYTES, Config, LaneId, OpenError, Region, TrackingKind, TrapKind};
+use perdura_region::{
+    BLOCK_BYTES, Config, LaneId, OpenError, Region, SetupError, TrackingKind, TrapKind,
+};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -94,7 +96,7 @@ fn paired(
         };
         let region = match Region::open(device, Arc::new(RealClock), config) {
             Ok(region) => region,
-            Err(OpenError::Tracking { .. }) => return None,
+            Err(OpenError::Setup(SetupError::Tracking { .. })) => return None,
             Err(error) => panic!("{error}"),
         };
         tracked.push(match region.trapped() {

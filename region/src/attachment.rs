@@ -8,10 +8,9 @@ use perdura_media::Device;
 
 use crate::flush::{FlushOptions, FlushReport, flush_all};
 use crate::memory_files::{adopt, map_region};
-use perdura_dirty::error::RegionError;
-use perdura_dirty::ledger::Ledger;
 use perdura_dirty::sys::Mapping;
-use perdura_image::error::OpenError;
+use perdura_dirty::{Ledger, RegionError};
+use perdura_image::OpenError;
 use perdura_image::format::Layout;
 
 /// The three things any holder needs to flush: memory, ledger, image.

@@ -3,10 +3,9 @@
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-use perdura_dirty::error::RegionError;
 use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES};
-use perdura_image::error::OpenError;
-use perdura_image::outlet::Pump;
+use perdura_dirty::{RegionError, SetupError};
+use perdura_image::{OpenError, Pump};
 
 use crate::region::Region;
 
@@ -90,11 +89,12 @@ impl Region {
         let geometry = backed.memory.ledger.geometry();
         let region_bytes = region_bytes.next_multiple_of(BLOCK_BYTES);
         if region_bytes > geometry.reserved_bytes {
-            return Err(OpenError::Setting {
+            return Err(SetupError::Setting {
                 name: "memory",
                 value: format!("{region_bytes} bytes"),
                 expected: "at most the size reserved when the image was created",
-            });
+            }
+            .into());
         }
         let mut cleaner = running.open_cleaner()?;
         backed.fit_log(region_bytes.max(backed.memory.region_bytes()), self.budget_bytes())?;

@@ -4,11 +4,10 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::*;
 
 use perdura_dirty::geometry::BLOCK_BYTES;
-use perdura_dirty::kind::KindBits;
-use perdura_dirty::ledger::Ledger;
 use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::SharedMemory;
-use perdura_image::error::OpenError;
+use perdura_dirty::{KindBits, Ledger, SetupError};
+use perdura_image::OpenError;
 
 use crate::memory_files::{adopt, map_region};
 
@@ -32,7 +31,7 @@ fn empty_capacity(
     planted: Planted,
 ) -> Result<(), OpenError> {
     let blocks = (ledger.region_bytes().load(Acquire) / BLOCK_BYTES) as usize;
-    let refused = |source| OpenError::Memory {
+    let refused = |source| SetupError::Memory {
         what: "capacity blocks of the region, which were to be emptied,",
         len_bytes: blocks as u64 * BLOCK_BYTES,
         source,

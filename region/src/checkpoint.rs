@@ -9,18 +9,13 @@ use std::sync::atomic::Ordering::*;
 
 use crate::clean::Cleaner;
 use crate::sweep::Sweep;
-use perdura_dirty::lanes::LaneId;
 use perdura_dirty::policy::pace::{DRAIN_STEP_BYTES, DRAIN_STEP_TRAPPED_BYTES};
-use perdura_image::append::{Refusal, free_segment};
-use perdura_image::backed::Backed;
+use perdura_dirty::{Counters, LaneId, Ledger, RegionError, SegmentState};
 use perdura_image::format::FRAME_COMMIT;
-use perdura_image::outlet::Pump;
 use perdura_image::slots::{SlotContents, write_slot};
+use perdura_image::{Backed, Pump, Refusal, free_segment};
 
-use perdura_dirty::error::RegionError;
-use perdura_dirty::ledger::{Ledger, SegmentState};
 use perdura_dirty::planted::Planted;
-use perdura_dirty::stats::Counters;
 
 impl Cleaner {
     /// The checkpoint itself; the caller has made sure of space for a drain.

@@ -8,14 +8,10 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::error::RegionError;
-use perdura_dirty::floor::Floor;
 use perdura_dirty::policy::hands::{Hands, Revolutions};
 use perdura_dirty::policy::{RankedBy, next_round, pace};
-use perdura_dirty::stats::Counters;
-use perdura_image::append::Refusal;
-use perdura_image::backed::Backed;
-use perdura_image::outlet::{Outlet, Pump};
+use perdura_dirty::{Counters, Floor, RegionError};
+use perdura_image::{Backed, Outlet, Pump, Refusal};
 use perdura_media::WriteQueue;
 
 use crate::sweep::Sweep;

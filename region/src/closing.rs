@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use perdura_dirty::error::RegionError;
-use perdura_dirty::lanes::LaneId;
+use perdura_dirty::{LaneId, RegionError};
 
 use crate::flush::{FlushOptions, FlushReport, flush_all};
 use crate::region::Region;

@@ -5,9 +5,8 @@ use std::time::Duration;
 use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES, BUFFERS, Geometry, REGION_MIN_BYTES};
 use perdura_dirty::planted::Planted;
 use perdura_dirty::policy::PolicyKind;
-use perdura_dirty::tracking::TrackingKind;
-use perdura_image::codec::Compression;
-use perdura_image::error::OpenError;
+use perdura_dirty::{SetupError, TrackingKind};
+use perdura_image::{Compression, OpenError};
 
 /// Settings of a region.
 #[derive(Debug, Clone)]
@@ -110,7 +109,7 @@ pub(crate) fn check_grain(geometry: &Geometry, config: &Config) -> Result<(), Op
 pub(crate) fn checked(mut config: Config) -> Result<Config, OpenError> {
     config.region_bytes = config.region_bytes.next_multiple_of(BLOCK_BYTES);
     let refused = |name, value: u64, expected| {
-        Err(OpenError::Setting { name, value: format!("{value} bytes"), expected })
+        Err(SetupError::Setting { name, value: format!("{value} bytes"), expected }.into())
     };
     if config.region_bytes < REGION_MIN_BYTES {
         return refused("memory", config.region_bytes, "at least 256 KiB");
@@ -119,25 +118,28 @@ pub(crate) fn checked(mut config: Config) -> Result<Config, OpenError> {
         return refused("budget", config.budget_bytes, "at least 128 KiB");
     }
     if matches!(config.tracking, TrackingKind::Trap(_)) && !config.thread {
-        return Err(OpenError::Setting {
+        return Err(SetupError::Setting {
             name: "thread",
             value: "false".into(),
             expected: "true in trap mode: a store that traps cannot clean by itself",
-        });
+        }
+        .into());
     }
     if config.log_percent < 125 {
-        return Err(OpenError::Setting {
+        return Err(SetupError::Setting {
             name: "log",
             value: format!("{} %", config.log_percent),
             expected: "at least 125 % of the region",
-        });
+        }
+        .into());
     }
     if let Some(lanes) = config.lanes.filter(|lanes| !(1..=1024).contains(lanes)) {
-        return Err(OpenError::Setting {
+        return Err(SetupError::Setting {
             name: "lanes",
             value: lanes.to_string(),
             expected: "1 to 1024",
-        });
+        }
+        .into());
     }
     Ok(config)
 }

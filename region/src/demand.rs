@@ -5,13 +5,9 @@ use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 use crate::clean::Cleaner;
-use perdura_dirty::error::RegionError;
 use perdura_dirty::geometry::WORD_GRAINS;
-use perdura_dirty::stats::Counters;
-use perdura_dirty::tracking::PageTracker;
-use perdura_image::append::Refusal;
-use perdura_image::backed::Backed;
-use perdura_image::outlet::Pump;
+use perdura_dirty::{Counters, PageTracker, RegionError};
+use perdura_image::{Backed, Pump, Refusal};
 
 /// How often a cut that waits for prepared writes looks after faults.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

@@ -1,7 +1,7 @@
 //! What a region says of itself to people.
 
 use crate::region::Region;
-use perdura_image::codec::Compression;
+use perdura_image::Compression;
 
 impl Region {
     /// How cleaning, checkpoints and compaction compress what they write.

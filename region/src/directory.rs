@@ -21,10 +21,10 @@ use crate::holder::{Held, HolderProgram, Link, LinkError, Supervisor, TakeOver, 
 use crate::prove::Proof;
 use crate::region::{Config, Region};
 use crate::room;
-use perdura_dirty::error::RegionError;
+use perdura_dirty::RegionError;
 use perdura_dirty::geometry::BUDGET_MIN_BYTES;
 use perdura_dirty::promise::{BudgetWish, Promise, PromiseError, Terms, default_reserve, promise};
-use perdura_image::error::OpenError;
+use perdura_image::OpenError;
 
 /// Name of the image in its directory.
 pub const IMAGE_NAME: &str = "image.perdura";

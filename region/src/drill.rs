@@ -8,13 +8,8 @@ use std::sync::atomic::Ordering::*;
 
 use crate::flush::{FlushOptions, FlushReport, commit_all};
 use crate::region::Region;
-use perdura_dirty::count::count_live;
-use perdura_dirty::error::{RegionError, SetupError};
 use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use perdura_dirty::kind::Kind;
-use perdura_dirty::lanes::LaneId;
-use perdura_dirty::locations::NO_LOCATION;
-use perdura_dirty::tracked::Tracked;
+use perdura_dirty::{Kind, LaneId, NO_LOCATION, RegionError, SetupError, Tracked, count_live};
 
 /// Bytes of a scattered record.
 pub const RECORD_BYTES: u64 = 1024;

@@ -16,14 +16,12 @@ use std::sync::atomic::fence;
 
 use perdura_media::{Device, DeviceError};
 
-use perdura_dirty::error::RegionError;
 use perdura_dirty::extent::runs;
-use perdura_dirty::ledger::{BufferState, Ledger, SegmentState};
 use perdura_dirty::sys::Mapping;
-use perdura_image::append::{free_buffer, free_segment};
+use perdura_dirty::{BufferState, Ledger, RegionError, SegmentState};
 use perdura_image::format::Layout;
-use perdura_image::seal::{frame_bytes, kept_bytes, seal};
 use perdura_image::slots::{SlotContents, write_slot};
+use perdura_image::{frame_bytes, free_buffer, free_segment, kept_bytes, seal};
 use stream::{Placed, Stream};
 
 /// How to flush.
@@ -254,9 +252,7 @@ mod tests {
     use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP, Geometry};
     use perdura_dirty::planted::Planted;
     use perdura_dirty::sys::SharedMemory;
-    use perdura_image::append::Appender;
-    use perdura_image::load::Target;
-    use perdura_image::recover::{Tail, recover};
+    use perdura_image::{Appender, Tail, Target, recover};
 
     /// The smallest log: no room for the same flush twice.
     fn tight(blocks: u64, budget_blocks: u64) -> Config {

@@ -1,7 +1,7 @@
 //! What changes of kind share.
 
 use parking_lot::Mutex;
-use perdura_dirty::error::RegionError;
+use perdura_dirty::RegionError;
 
 /// One change of a block's kind at a time.
 #[derive(Default)]

@@ -18,11 +18,10 @@ mod change;
 use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::kind::{Kind, KindBits};
+use perdura_dirty::{Kind, KindBits, RegionError};
 use rustix::io::Errno;
 
 use crate::region::Region;
-use perdura_dirty::error::RegionError;
 use perdura_dirty::geometry::BLOCK_BYTES;
 use perdura_dirty::sys::NODES_MAX;
 

@@ -52,18 +52,12 @@ pub use perdura_image::fuzzing;
 pub use perdura_image::{format, inspect};
 
 pub use paged::{PagedConfig, PagedError, PagedMemory};
-pub use perdura_dirty::announce::{LaneGuard, Need};
-pub use perdura_dirty::cache_padded::CachePadded;
-pub use perdura_dirty::error::RegionError;
 pub use perdura_dirty::geometry::{BLOCK_BYTES, Geometry};
-pub use perdura_dirty::heat::{Heat, Planes};
-pub use perdura_dirty::kind::Kind;
-pub use perdura_dirty::lanes::LaneId;
 pub use perdura_dirty::policy::PolicyKind;
-pub use perdura_dirty::stats::Stats;
-pub use perdura_dirty::tracking::{TrackingKind, TrapKind};
-pub use perdura_image::codec::Compression;
-pub use perdura_image::error::{ImageError, OpenError, Unreadable};
-pub use perdura_image::loads::LoadProgress;
+pub use perdura_dirty::{
+    CachePadded, Heat, Kind, LaneGuard, LaneId, Need, Planes, RegionError, SetupError, Stats,
+    TrackingKind, TrapKind,
+};
+pub use perdura_image::{Compression, ImageError, LoadProgress, OpenError, Unreadable};
 pub use region::{Config, Region};
 pub use trapped::{Prepared, TrappedMemory};

@@ -2,12 +2,9 @@
 
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::huge_pages::HugePages;
-use perdura_dirty::ledger::Ledger;
 use perdura_dirty::sys::SharedMemory;
-use perdura_dirty::tracking::TrackingKind;
-use perdura_image::error::OpenError;
-use perdura_image::load::{Loading, Target};
+use perdura_dirty::{HugePages, Ledger, TrackingKind};
+use perdura_image::{Loading, OpenError, Target};
 use perdura_media::Device;
 
 use crate::config::Config;

@@ -2,14 +2,14 @@
 
 use std::os::fd::OwnedFd;
 
+use perdura_dirty::SetupError;
 use perdura_dirty::geometry::Geometry;
 use perdura_dirty::sys::{Mapping, SharedMemory};
-use perdura_image::error::OpenError;
 
 /// A new memory file for a region of this geometry.
-pub(crate) fn new_memory(geometry: &Geometry) -> Result<SharedMemory, OpenError> {
+pub(crate) fn new_memory(geometry: &Geometry) -> Result<SharedMemory, SetupError> {
     let len_bytes = geometry.reserved_bytes;
-    SharedMemory::create("perdura-region", len_bytes).map_err(|source| OpenError::Memory {
+    SharedMemory::create("perdura-region", len_bytes).map_err(|source| SetupError::Memory {
         what: "region",
         len_bytes,
         source,
@@ -17,12 +17,12 @@ pub(crate) fn new_memory(geometry: &Geometry) -> Result<SharedMemory, OpenError>
 }
 
 /// A descriptor that another process handed over.
-pub(crate) fn adopt(what: &'static str, fd: OwnedFd) -> Result<SharedMemory, OpenError> {
-    SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory { what, len_bytes: 0, source })
+pub(crate) fn adopt(what: &'static str, fd: OwnedFd) -> Result<SharedMemory, SetupError> {
+    SharedMemory::from_fd(fd).map_err(|source| SetupError::Memory { what, len_bytes: 0, source })
 }
 
 /// The whole of a region's memory file, mapped.
-pub(crate) fn map_region(memory: &SharedMemory) -> Result<Mapping, OpenError> {
+pub(crate) fn map_region(memory: &SharedMemory) -> Result<Mapping, SetupError> {
     let len_bytes = memory.len_bytes();
-    memory.map().map_err(|source| OpenError::Memory { what: "region", len_bytes, source })
+    memory.map().map_err(|source| SetupError::Memory { what: "region", len_bytes, source })
 }

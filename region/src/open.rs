@@ -4,25 +4,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::count::count_live;
 use perdura_dirty::geometry::{BUDGET_MIN_BYTES, Geometry};
-use perdura_dirty::lanes::Lanes;
-use perdura_dirty::ledger::Ledger;
-use perdura_dirty::memory::{Memory, MemoryParts};
 use perdura_dirty::policy::pace::QUEUE_DEPTH;
 use perdura_dirty::sys::SharedMemory;
-use perdura_dirty::tracked::Tracked;
-use perdura_dirty::tracking::{PageTracker, Service, TrackingKind};
-use perdura_image::backed::Backed;
-use perdura_image::error::OpenError;
+use perdura_dirty::{
+    Lanes, Ledger, Memory, MemoryParts, PageTracker, Service, Tracked, TrackingKind, count_live,
+};
 use perdura_image::format::Layout;
-use perdura_image::load::Loading;
-use perdura_image::loads::Loads;
-use perdura_image::log::Log;
-use perdura_image::prezero::forget_prezeroing;
-use perdura_image::recover::{Tail, recover};
-use perdura_image::room::grow_durably;
 use perdura_image::slots;
+use perdura_image::{
+    Backed, Loading, Loads, Log, OpenError, Tail, forget_prezeroing, grow_durably, recover,
+};
 use perdura_media::{Clock, Device};
 
 use crate::capacity::take_over;

@@ -14,11 +14,10 @@ use perdura_media::{Completion, Device, DeviceError};
 
 use crate::flush::flush_threads;
 use crate::region::Region;
-use perdura_dirty::error::RegionError;
+use perdura_dirty::RegionError;
 use perdura_dirty::sys::AlignedBytes;
-use perdura_image::backed::Backed;
 use perdura_image::format::{CHECK_BYTES, FRAME_HEADER_BYTES, checksum};
-use perdura_image::outlet::Pump;
+use perdura_image::{Backed, Pump};
 
 /// Scattered source memory, larger than processor caches.
 const WINDOW_BYTES: usize = 64 << 20;

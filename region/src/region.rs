@@ -5,17 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::thread::JoinHandle;
 
-use perdura_dirty::announce::{LaneGuard, Need};
-use perdura_dirty::error::RegionError;
 use perdura_dirty::geometry::Geometry;
-use perdura_dirty::lanes::LaneId;
 use perdura_dirty::promise::Terms;
-use perdura_dirty::stats::Stats;
 use perdura_dirty::sys::prefetch;
-use perdura_dirty::tracking::Service;
-use perdura_image::backed::Backed;
-use perdura_image::error::Unreadable;
-use perdura_image::loads::LoadProgress;
+use perdura_dirty::{LaneGuard, LaneId, Need, RegionError, Service, Stats};
+use perdura_image::{Backed, LoadProgress, Unreadable};
 
 use crate::running::Running;
 use crate::trapped::TrappedMemory;

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use perdura_dirty::geometry::{BUDGET_MIN_BYTES, Geometry};
-use perdura_image::error::OpenError;
+use perdura_image::OpenError;
 use perdura_image::format::Layout;
 
 use crate::region::Config;

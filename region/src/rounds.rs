@@ -3,10 +3,9 @@
 
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::error::RegionError;
+use perdura_dirty::RegionError;
 use perdura_dirty::policy::pace;
-use perdura_image::backed::Backed;
-use perdura_image::outlet::Pump;
+use perdura_image::{Backed, Pump};
 
 use crate::clean::Cleaner;
 use crate::demand::asked_bytes;

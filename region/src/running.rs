@@ -4,14 +4,8 @@
 use std::sync::OnceLock;
 
 use parking_lot::{Mutex, MutexGuard};
-use perdura_dirty::announce::LaneGuard;
-use perdura_dirty::budget::Tell;
-use perdura_dirty::cache_padded::CachePadded;
-use perdura_dirty::error::RegionError;
-use perdura_dirty::lanes::LaneId;
-use perdura_image::backed::Backed;
-use perdura_image::codec::Compression;
-use perdura_image::prezero::Prezeroing;
+use perdura_dirty::{CachePadded, LaneGuard, LaneId, RegionError, Tell};
+use perdura_image::{Backed, Compression, Prezeroing};
 use rustix::io::Errno;
 
 use crate::clean::Cleaner;

@@ -17,9 +17,7 @@
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-use perdura_dirty::announce::Need;
-use perdura_dirty::error::RegionError;
-use perdura_dirty::stats::Counters;
+use perdura_dirty::{Counters, Need, RegionError};
 
 use crate::running::Running;
 

@@ -3,15 +3,13 @@
 
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::error::RegionError;
+use perdura_dirty::RegionError;
 use perdura_dirty::geometry::COMPACTION_FRAMES;
 use perdura_dirty::planted::Planted;
 use perdura_dirty::policy::space::{Ahead, FRUITLESS_MAX, FirstLook};
-use perdura_image::backed::Backed;
-use perdura_image::compact::{
-    Compaction, Step, buffers_in_use, free_dead_now, is_being_written, survey,
+use perdura_image::{
+    Backed, Compaction, Pump, Step, buffers_in_use, free_dead_now, is_being_written, survey,
 };
-use perdura_image::outlet::Pump;
 
 use crate::clean::Cleaner;
 

@@ -4,14 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
 
-use perdura_image::backed::Backed;
+use perdura_image::{Appender, Backed, Refusal};
 
 use parking_lot::MutexGuard;
 
-use perdura_image::append::{Appender, Refusal};
-
 use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use perdura_dirty::lanes::{LaneId, LaneState};
+use perdura_dirty::{LaneId, LaneState};
 
 /// Words copied under one hold of a lane: bounds how long a writer may wait for the cleaner.
 const WORDS_PER_HOLD: usize = 16;

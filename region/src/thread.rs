@@ -5,9 +5,8 @@ use std::sync::atomic::Ordering::*;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use perdura_dirty::error::RegionError;
 use perdura_dirty::policy::pace::{self, Rhythm};
-use perdura_image::error::OpenError;
+use perdura_dirty::{RegionError, SetupError};
 
 use crate::config::Config;
 use crate::running::Running;
@@ -16,13 +15,13 @@ use crate::running::Running;
 pub(crate) fn spawn_cleaner(
     running: &Arc<Running>,
     config: &Config,
-) -> Result<JoinHandle<()>, OpenError> {
+) -> Result<JoinHandle<()>, SetupError> {
     let running = Arc::clone(running);
     let (epoch, every) = (config.epoch, config.checkpoint_every);
     std::thread::Builder::new()
         .name("perdura-cleaner".into())
         .spawn(move || running.run_cleaner(epoch, every))
-        .map_err(|error| OpenError::Setting {
+        .map_err(|error| SetupError::Setting {
             name: "cleaner thread",
             value: error.to_string(),
             expected: "a machine that can start one more thread",

@@ -14,12 +14,8 @@ use std::sync::atomic::Ordering::Acquire;
 use rustix::io::Errno;
 
 use crate::running::Running;
-use perdura_dirty::announce::Need;
-use perdura_dirty::error::RegionError;
-use perdura_dirty::event_count::Inside;
 use perdura_dirty::geometry::WORD_GRAINS;
-use perdura_dirty::memory::Memory;
-use perdura_dirty::tracking::{Blocked, PageTracker};
+use perdura_dirty::{Blocked, Inside, Memory, Need, PageTracker, RegionError};
 
 const PAGE_BYTES: u64 = 4096;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use perdura_media::RealClock;
 use perdura_media::sim::SimDevice;
-use perdura_region::{Config, LaneId, OpenError, Region, TrackingKind, TrapKind};
+use perdura_region::{Config, LaneId, OpenError, Region, SetupError, TrackingKind, TrapKind};
 
 const IN_CHILD: &str = "PERDURA_TEST_IN_CHILD";
 
@@ -100,6 +100,9 @@ fn without_userfaultfd() {
     // Asked for by name, a refusal is an error, not another mode.
     for kind in [TrapKind::UffdSigbus, TrapKind::UffdThread] {
         let refused = open(kind, SimDevice::new(0, 2)).map(drop).unwrap_err();
-        assert!(matches!(refused, OpenError::Tracking { .. }), "{kind:?}: {refused}");
+        assert!(
+            matches!(refused, OpenError::Setup(SetupError::Tracking { .. })),
+            "{kind:?}: {refused}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use perdura_media::sim::SimDevice;
 use perdura_media::{Device, RealClock};
 use perdura_region::planted::Planted;
 use perdura_region::region::Origin;
-use perdura_region::{Config, OpenError, PolicyKind, Region, TrackingKind, TrapKind};
+use perdura_region::{Config, OpenError, PolicyKind, Region, SetupError, TrackingKind, TrapKind};
 use support::*;
 
 #[test]
@@ -213,7 +213,7 @@ fn auto_says_what_it_chose_and_why() {
     assert_eq!(region.describe_tracking(), "trap by mprotect and SIGSEGV: as configured");
     let without = Config { thread: false, ..config(TrapKind::Auto) };
     let opened = Region::open(Arc::new(SimDevice::new(0, 9)), Arc::new(RealClock), without);
-    assert!(matches!(opened, Err(OpenError::Setting { name: "thread", .. })));
+    assert!(matches!(opened, Err(OpenError::Setup(SetupError::Setting { name: "thread", .. }))));
 }
 
 /// More isolated pages than the kernel has room for mappings: stores go on, pages are closed in

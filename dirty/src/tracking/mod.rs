@@ -15,5 +15,5 @@ mod urgent;
 
 pub use fault::Blocked;
 pub use kind::{TrackingKind, TrapKind};
-pub use pages::{PAGE_BYTES, PageTracker};
+pub use pages::PageTracker;
 pub use serve::Service;

@@ -1,5 +1,6 @@
 //! What a reader of frames works with, kept from frame to frame.
 
+use perdura_dirty::SetupError;
 use perdura_dirty::sys::AlignedBytes;
 
 use super::table::{Cursor, Piece};
@@ -45,7 +46,7 @@ pub(super) enum FlawKind {
 impl Buffers {
     pub fn new(segment_bytes: usize, first_part: usize) -> Result<Self, OpenError> {
         let len = WINDOW_BYTES.min(segment_bytes);
-        let stored = AlignedBytes::in_huge_pages(len).map_err(|source| OpenError::Memory {
+        let stored = AlignedBytes::in_huge_pages(len).map_err(|source| SetupError::Memory {
             what: "I/O buffer",
             len_bytes: len as u64,
             source,

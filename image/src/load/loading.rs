@@ -22,12 +22,10 @@ use perdura_media::Device;
 
 use crate::error::OpenError;
 use crate::format::Layout;
-use perdura_dirty::cache_padded::CachePadded;
 use perdura_dirty::geometry::{Geometry, WORD_GRAINS};
-use perdura_dirty::huge_pages::HugePages;
-use perdura_dirty::ledger::Ledger;
 use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::Mapping;
+use perdura_dirty::{CachePadded, HugePages, Ledger};
 
 use super::buffers::Buffers;
 use super::newest::{Found, SmallTables, find_all};

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use perdura_dirty::heat::Planes;
+use perdura_dirty::Planes;
 use perdura_dirty::policy::{Mark, PolicyKind, RankedBy};
 
 use super::ages::Ages;

@@ -6,14 +6,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 use perdura_media::{Completion, Device, DeviceError, WriteQueue};
 
-use perdura_dirty::error::RegionError;
 use perdura_dirty::extent::{Extent, runs};
 use perdura_dirty::geometry::WORD_GRAINS;
-use perdura_dirty::ledger::Ledger;
 use perdura_dirty::sys::{Mapping, prefetch};
-use perdura_image::append::{Appender, Refusal, free_buffer};
+use perdura_dirty::{Ledger, RegionError};
 use perdura_image::format::Layout;
-use perdura_image::seal::{frame_bytes, seal};
+use perdura_image::{Appender, Refusal, frame_bytes, free_buffer, seal};
 
 /// Bitmap words a thread takes at a time: 256 KiB of region at 64 B grains.
 const WORDS_PER_CLAIM: usize = 64;

@@ -17,18 +17,13 @@ use parking_lot::MutexGuard;
 
 use crate::clean::Cleaner;
 use crate::running::Running;
-use perdura_dirty::announce::Need;
-use perdura_dirty::error::RegionError;
-use perdura_dirty::event_count::Inside;
 use perdura_dirty::extent::for_words;
 use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use perdura_dirty::kind::{Kind, KindBits};
-use perdura_dirty::lanes::{LaneId, LaneState};
-use perdura_dirty::locations::NO_LOCATION;
-use perdura_dirty::stats::Counters;
-use perdura_dirty::tracking::PageTracker;
-use perdura_image::append::{Refusal, Source};
-use perdura_image::outlet::Pump;
+use perdura_dirty::{
+    Counters, Inside, Kind, KindBits, LaneId, LaneState, NO_LOCATION, Need, PageTracker,
+    RegionError,
+};
+use perdura_image::{Pump, Refusal, Source};
 
 /// How long who lets no epoch be cut waits for another change of kind.
 const OTHER_WAIT: Duration = Duration::from_millis(1);

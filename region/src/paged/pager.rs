@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use perdura_dirty::event_count::EventCount;
+use perdura_dirty::EventCount;
 use perdura_dirty::sys::{FaultLock, Mapping, SharedMemory, Uffd};
 use perdura_media::Clock;
 use perdura_media::emulator::Emulator;

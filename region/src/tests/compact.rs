@@ -5,11 +5,9 @@ use perdura_media::{SimClock, SimDevice};
 
 use crate::testing::write;
 use crate::{Config, Region};
-use perdura_dirty::error::RegionError;
 use perdura_dirty::geometry::BLOCK_BYTES;
-use perdura_dirty::ledger::BufferState;
-use perdura_image::compact::{Compaction, Step};
-use perdura_image::outlet::Pump;
+use perdura_dirty::{BufferState, RegionError};
+use perdura_image::{Compaction, Pump, Step};
 
 #[test]
 fn space_is_made_though_nothing_is_in_use() {
@@ -100,7 +98,7 @@ fn compaction_has_no_more_on_its_way_than_the_warning_leaves_time_for() {
                 .map(|number| backed.memory.ledger.buffer(number))
                 .filter(|buffer| buffer.state() != BufferState::Free)
                 .map(|buffer| {
-                    perdura_image::seal::frame_bytes(&buffer) - buffer.charged_bytes().load(Relaxed)
+                    perdura_image::frame_bytes(&buffer) - buffer.charged_bytes().load(Relaxed)
                 })
                 .sum();
             let reckoned = backed.memory.ledger.geometry().redo_bytes(budget);

@@ -6,7 +6,7 @@ use perdura_media::{SimClock, SimDevice};
 use crate::testing::write;
 use crate::{Config, LaneId, Region};
 use perdura_dirty::geometry::BLOCK_BYTES;
-use perdura_dirty::ledger::{Ledger, SegmentState};
+use perdura_dirty::{Ledger, SegmentState};
 
 const BLOCKS: u64 = 64;
 

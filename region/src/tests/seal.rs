@@ -5,12 +5,10 @@ use perdura_media::{SimClock, SimDevice};
 
 use crate::testing::write;
 use crate::{Config, LaneId, Region};
+use perdura_dirty::SegmentState;
 use perdura_dirty::extent::Extent;
 use perdura_dirty::geometry::BLOCK_BYTES;
-use perdura_dirty::ledger::SegmentState;
-use perdura_image::codec::Compression;
-use perdura_image::outlet::Pump;
-use perdura_image::pack::Packer;
+use perdura_image::{Compression, Packer, Pump};
 
 const BLOCKS: u64 = 32;
 
@@ -120,7 +118,7 @@ fn a_kill_before_the_mark_leaves_a_frame_that_is_written_as_it_was() {
         backed.log.appender.lock().close_frame(&backed.memory.ledger, 0);
         let number = *backed.log.appender.lock().closed.back().unwrap();
         let buffer = backed.memory.ledger.buffer(number);
-        let raw = perdura_image::seal::raw_bytes(&buffer);
+        let raw = perdura_image::raw_bytes(&buffer);
         Packer::default().pack(backed, &buffer);
         let packed = buffer.packed().unwrap();
         assert!(packed.stored_bytes < raw && packed.kept_bytes == packed.stored_bytes);
@@ -162,7 +160,7 @@ fn a_frame_with_another_behind_it_keeps_its_place() {
     let [first, second] =
         [numbers[0], numbers[1]].map(|number| backed.memory.ledger.buffer(number));
     assert_eq!(first.segment().load(Relaxed), second.segment().load(Relaxed));
-    let raw = perdura_image::seal::raw_bytes(&first);
+    let raw = perdura_image::raw_bytes(&first);
     Packer::default().pack(backed, &first);
     let packed = first.packed().unwrap();
     assert!(packed.stored_bytes < raw);

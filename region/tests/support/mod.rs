@@ -12,7 +12,7 @@ use perdura_media::{Device, RealClock};
 use perdura_region::flush::FlushOptions;
 use perdura_region::planted::Planted;
 use perdura_region::region::Attachment;
-use perdura_region::{BLOCK_BYTES, Config, OpenError, Region, TrackingKind, TrapKind};
+use perdura_region::{BLOCK_BYTES, Config, OpenError, Region, SetupError, TrackingKind, TrapKind};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -48,7 +48,7 @@ pub fn modes() -> Vec<TrapKind> {
         let device = Arc::new(perdura_media::sim::SimDevice::new(0, 0));
         match Region::open(device, Arc::new(RealClock), config(*kind)) {
             Ok(_) => true,
-            Err(OpenError::Tracking { mode, source }) => {
+            Err(OpenError::Setup(SetupError::Tracking { mode, source })) => {
                 eprintln!("skipped: {mode}: {source}");
                 false
             }
