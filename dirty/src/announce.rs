@@ -1,8 +1,9 @@
-//! Writing in barrier mode: say which bytes change, while holding their lane, before they change.
+//! Writing in barrier mode: a writer holds the lane of the bytes and announces them before it
+//! changes them.
 //!
-//! Order, for a process that may be killed at any instruction and a power cut that may follow:
-//! budget first, then the ledger's bit, then the byte. A grain that the closing epoch still has to
-//! write is captured (copied into a frame buffer) before it changes.
+//! The order is budget, then the ledger's bit, then the byte: the process may be killed at any
+//! instruction, and a power cut may follow. A grain that the closing epoch still has to write is
+//! captured (copied into a frame buffer) before it changes.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -22,34 +23,36 @@ use crate::planted::Planted;
 use crate::sys::prefetch;
 use crate::tracked::{CREDIT_CHUNK_BYTES, Tracked};
 
-/// A kilobyte with its key and header; of more the rest follows by itself.
+/// Most bytes of a range whose cache lines are requested: a record of a kilobyte with its key and
+/// header. The processor prefetches the rest of a longer record by itself.
 const FILLED_AHEAD_BYTES: u64 = 20 * 64;
 
-/// What a writer must wait for, with no lane held (`Region::satisfy`), before it tries
+/// What is missing. The writer releases every lane, waits for it (`Region::satisfy`), and tries
 /// again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Need {
-    /// Budget for this many bytes.
+    /// The budget has not enough bytes left.
     Room {
         /// Bytes.
         bytes: u64,
     },
-    /// A frame buffer, to capture bytes of a closing epoch.
+    /// No frame buffer is free to capture bytes of a closing epoch.
     Buffer,
 }
 
-/// What lies behind memory: the log that its old bytes go to, and the image that its first bytes
-/// come from.
+/// The log and the image behind the memory: old bytes are captured in the log, and memory that is
+/// not loaded yet comes from the image.
 pub trait Backing: Sync {
-    /// Copies grains of a bitmap word that the closing epoch still owes, before they change.
+    /// Copies grains of a bitmap word before they change, because the closing epoch still owes
+    /// them.
     ///
     /// # Errors
-    /// No frame buffer is free: what the writer must wait for.
+    /// No frame buffer is free; the writer must wait for one.
     fn capture(&self, parity: u64, word: usize, bits: u64) -> Result<(), Need>;
 
-    /// Has a block's bytes in memory on return. If they cannot be read the thread unwinds: a reader
-    /// has no other way to learn of it.
+    /// Loads a block if it is not in memory. If it cannot be read the thread unwinds: a reader has
+    /// no other way to learn of it.
     fn load_or_unwind(&self, block: u64);
 }
 
@@ -59,27 +62,29 @@ pub struct LaneGuard<'r> {
     backing: &'r dyn Backing,
     lane: LaneId,
     state: MutexGuard<'r, LaneState>,
-    /// Cannot change while a lane is held: a cut holds all lanes.
+    /// Parity of the current epoch. It cannot change while a lane is held, because a cut holds all
+    /// lanes.
     parity: u64,
     closing: bool,
-    /// Locked after the final flush had begun: good for reading only.
+    /// The lane was locked after the final flush had begun: it is good for reading only.
     is_closed: bool,
-    /// Counted when the lane is released.
+    /// Bytes that became dirty; added to the lane's counter when it is released.
     dirtied_bytes: u64,
     dropped_bytes: u64,
-    /// Budget was taken under this hold: who waits for budget may clean, once the lane is free,
-    /// what became dirty with it, or take back what is left. Dropped after `state`.
+    /// Wakes those who wait for budget, because budget was taken under this hold: once the lane is
+    /// free they may clean what became dirty, or take back what is left. Dropped after `state`.
     tell: Tell<'r>,
 }
 
 impl<'r> LaneGuard<'r> {
-    /// Locks a lane. What lies behind the memory is asked only where the bytes at hand will not do.
+    /// Locks a lane. `backing` is asked only for blocks that are not loaded and for grains that a
+    /// closing epoch owes.
     pub fn new(tracked: &'r Tracked, backing: &'r dyn Backing, lane: LaneId) -> Self {
         let state = tracked.lanes.lock(lane).lock();
         let parity = tracked.memory.parity();
         let closing = tracked.memory.ledger.closing().load(Acquire) != 0;
-        // The final flush holds every lane, so what was locked before it is flushed with all it
-        // did.
+        // The final flush takes every lane, so it flushes whatever was done under a lane locked
+        // before.
         let is_closed = tracked.memory.budget.is_closed();
         let (dirtied_bytes, dropped_bytes) = (0, 0);
         Self {
@@ -101,19 +106,19 @@ impl<'r> LaneGuard<'r> {
         LaneMemory { tracked: self.tracked, backing: self.backing, lane: self.lane }
     }
 
-    /// Which lane.
+    /// The lane that is held.
     pub fn lane(&self) -> LaneId {
         self.lane
     }
 
-    /// Adds budget bytes obtained by `Region::satisfy` or [`LaneGuard::withdraw`].
+    /// Adds budget bytes that were obtained by `Region::satisfy` or [`LaneGuard::withdraw`].
     pub fn deposit(&mut self, bytes: u64) {
         self.state.credit_bytes += bytes;
         self.tell = Tell::all(&self.tracked.memory.budget);
     }
 
-    /// Takes the lane's unspent budget bytes out, to be deposited in another held lane: an
-    /// operation over several lanes pays from one purse.
+    /// Takes the lane's unspent budget bytes out, to be deposited in another held lane. An
+    /// operation over several lanes pays from one sum this way.
     #[must_use = "bytes that are not deposited again are lost to the budget"]
     pub fn withdraw(&mut self) -> u64 {
         std::mem::take(&mut self.state.credit_bytes)
@@ -135,12 +140,12 @@ impl<'r> LaneGuard<'r> {
         self.state.user.take()
     }
 
-    /// Puts back what [`LaneGuard::take_user`] took.
+    /// Puts back the state that [`LaneGuard::take_user`] took.
     pub fn restore_user(&mut self, user: Box<dyn Any + Send>) {
         self.state.user = Some(user);
     }
 
-    /// The lane user's state together with reading rights; see [`LaneGuard::split`].
+    /// The lane user's state, and at the same time the right to read the lane's memory.
     pub fn split<T: 'static>(&mut self) -> (Option<&mut T>, LaneMemory<'_>) {
         let user = self.state.user.as_mut().and_then(|user| user.downcast_mut());
         let memory = LaneMemory { tracked: self.tracked, backing: self.backing, lane: self.lane };
@@ -152,28 +157,29 @@ impl<'r> LaneGuard<'r> {
         self.tracked.hand_out(block, self.lane);
     }
 
-    /// Bytes of the region that belong to this lane.
+    /// Reads bytes of the region, which must belong to this lane.
     #[inline]
     pub fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         self.memory().bytes(offset, len)
     }
 
-    /// The 8-byte word at `offset` (aligned).
+    /// Reads the 8-byte word at `offset`, which is a multiple of 8.
     #[inline]
     pub fn load(&self, offset: u64) -> u64 {
         self.own(offset, 8);
         self.tracked.memory.map.words(offset, 1)[0].load(Acquire)
     }
 
-    /// Changes the 8-byte word at `offset` (aligned) in one store: it is whole or absent after a
-    /// kill.
+    /// Announces and changes the 8-byte word at `offset`, a multiple of 8, in one store: after a
+    /// kill the change is whole or absent.
     pub fn store(&mut self, offset: u64, value: u64) -> Result<(), Need> {
         self.announce(offset, 8)?;
         self.tracked.memory.map.words(offset, 1)[0].store(value, Release);
         Ok(())
     }
 
-    /// As [`LaneGuard::store`], for a word announced under this same hold: it cannot fail.
+    /// Changes an 8-byte word as [`LaneGuard::store`] does. The word was announced under this same
+    /// hold, so the store cannot fail.
     pub fn store_announced(&mut self, offset: u64, value: u64) {
         let is_trapped = self.tracked.is_trapped();
         let is_free = is_trapped || self.is_dirty(offset, 8) || self.is_capacity(offset);
@@ -182,15 +188,15 @@ impl<'r> LaneGuard<'r> {
         self.tracked.memory.map.words(offset, 1)[0].store(value, Release);
     }
 
-    /// Changes bytes in place. Not atomic: a kill may leave a mixture, so what is reachable must be
-    /// covered by an undo log.
+    /// Announces bytes and changes them in place. A kill may leave a mixture of old and new bytes,
+    /// so an undo log must cover data that are reachable.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Need> {
         self.announced_mut(offset, bytes.len(), None)?.copy_from_slice(bytes);
         Ok(())
     }
 
-    /// Announces a range and returns it to be filled. `heat`: [`LaneGuard::heat_of_successor`] of
-    /// what the new data replace; `None`: they replace what lies there.
+    /// Announces a range and returns it to be filled. `heat` is [`LaneGuard::heat_of_successor`] of
+    /// the data that the new ones replace; with `None` they replace the bytes at the same place.
     pub fn announced_mut(
         &mut self,
         offset: u64,
@@ -203,14 +209,14 @@ impl<'r> LaneGuard<'r> {
         Ok(unsafe { self.tracked.memory.map.bytes_mut(offset, len) })
     }
 
-    /// Enters `len` bytes at `offset` in the ledger, so that they may be changed while this lane is
-    /// held.
+    /// Announces `len` bytes at `offset`: enters them in the ledger, so that they may be changed
+    /// while this lane is held.
     ///
     /// # Errors
-    /// The budget or the frame buffers are used up: release every lane, `Region::satisfy`
-    /// the need, and try again. Nothing is lost; some of the range may be entered already. After
-    /// the final flush has begun nothing can be announced: to satisfy the need is then refused with
-    /// `RegionError::Closed`.
+    /// The budget or the frame buffers are used up. The caller releases every lane, passes the need
+    /// to `Region::satisfy`, and tries again. Nothing is lost; some of the range may be entered
+    /// already. After the final flush has begun nothing can be announced, and `Region::satisfy`
+    /// refuses with `RegionError::Closed`.
     pub fn announce(&mut self, offset: u64, len: u64) -> Result<(), Need> {
         self.announce_as(offset, len, None)
     }
@@ -221,7 +227,7 @@ impl<'r> LaneGuard<'r> {
         }
         self.own(offset, len);
         if self.tracked.is_trapped() {
-            // The store itself announces.
+            // In trap mode the store itself announces: it traps.
             return Ok(());
         }
         if self.is_closed {
@@ -303,18 +309,18 @@ impl<'r> LaneGuard<'r> {
         }
     }
 
-    /// Says that the contents of whole grains inside the range no longer matter to the newest
-    /// state, so that they need not be written. A cut taken earlier still gets what it holds.
+    /// Makes whole grains inside the range clean without writing them, because their contents no
+    /// longer matter to the newest state. A cut taken earlier is not affected.
     pub fn drop_dirty(&mut self, offset: u64, len: u64) {
-        // Nothing of a block is dirty that was not loaded: it need not be.
+        // A block that is not loaded has no dirty grains, so it is not loaded here either.
         self.memory().own_blocks(offset, len);
         if self.tracked.is_trapped() || self.is_closed {
-            // The page is open: what is stored to it next would not be entered again. And what a
-            // failed final flush left dirty must stay so.
+            // In trap mode the page is open, so the next store to it would not be entered again.
+            // After a failed final flush, dirty grains must stay dirty.
             return;
         }
         let geometry = self.tracked.memory.ledger.geometry();
-        // What shares a grain with others is not the caller's alone to drop.
+        // A grain at either end may be shared with other data, which must stay dirty.
         let mut first = offset.div_ceil(geometry.grain_bytes());
         let mut last = (offset + len) >> geometry.grain_shift;
         if self.tracked.memory.planted.is(Planted::DropNeighbours) {
@@ -336,15 +342,15 @@ impl<'r> LaneGuard<'r> {
         self.dropped_bytes += bytes;
     }
 
-    /// Starts loading what is kept about the grain at `offset`: a hint before it is announced or
-    /// dropped.
+    /// Prefetches the ledger's words about the grain at `offset`: a hint before the grain is
+    /// announced or dropped.
     #[inline]
     pub fn prefetch_entry(&self, offset: u64) {
         let word = (offset >> self.tracked.memory.ledger.geometry().grain_shift) / WORD_GRAINS;
         self.tracked.memory.prefetch_entry(self.parity, word as usize);
     }
 
-    /// Starts loading a range that is about to be filled, and what is kept about it.
+    /// Prefetches a range that is about to be filled, and the ledger's words about it.
     #[inline]
     pub fn prefetch_filled(&self, offset: u64, len: u64) {
         self.prefetch_entry(offset);
@@ -353,8 +359,8 @@ impl<'r> LaneGuard<'r> {
         }
     }
 
-    /// How likely data that replace those at `offset`, but are stored elsewhere, will be replaced
-    /// again soon.
+    /// The heat of data that replace those at `offset` but are stored elsewhere: how likely they
+    /// will soon be replaced again.
     pub fn heat_of_successor(&self, offset: u64) -> Heat {
         let grain = offset >> self.tracked.memory.ledger.geometry().grain_shift;
         let (word, bit) = ((grain / WORD_GRAINS) as usize, 1 << (grain % WORD_GRAINS));
@@ -392,7 +398,7 @@ impl Drop for LaneGuard<'_> {
             return;
         }
         if self.is_closed {
-            // The final flush has closed the account.
+            // The final flush has closed the account, so there is nothing to give back to.
             self.state.credit_bytes = 0;
             return;
         }
@@ -405,7 +411,7 @@ impl Drop for LaneGuard<'_> {
     }
 }
 
-/// Reading rights to a lane's blocks.
+/// The right to read a lane's blocks.
 #[derive(Clone, Copy)]
 pub struct LaneMemory<'g> {
     tracked: &'g Tracked,
@@ -414,7 +420,7 @@ pub struct LaneMemory<'g> {
 }
 
 impl<'g> LaneMemory<'g> {
-    /// Bytes of the region that belong to this lane.
+    /// Reads bytes of the region, which must belong to this lane.
     #[inline]
     pub fn bytes(&self, offset: u64, len: usize) -> &'g [u8] {
         self.own(offset, len as u64);
@@ -423,15 +429,15 @@ impl<'g> LaneMemory<'g> {
         unsafe { self.tracked.memory.map.bytes(offset, len) }
     }
 
-    /// The 8-byte word at `offset` (aligned).
+    /// Reads the 8-byte word at `offset`, which is a multiple of 8.
     #[inline]
     pub fn load(&self, offset: u64) -> u64 {
         self.own(offset, 8);
         self.tracked.memory.map.words(offset, 1)[0].load(Acquire)
     }
 
-    /// A write outside the own lane would race with the cleaner and be lost: that is our own
-    /// mistake.
+    /// Asserts that a range belongs to the lane, and loads its blocks if they are not loaded. A
+    /// write outside the own lane would race with the cleaner and be lost.
     #[inline]
     fn own(&self, offset: u64, len: u64) {
         let (first, last) = (offset / BLOCK_BYTES, (offset + len.max(1) - 1) / BLOCK_BYTES);
@@ -440,7 +446,8 @@ impl<'g> LaneMemory<'g> {
         }
     }
 
-    /// Unwinds with `Unreadable` where a block cannot be loaded.
+    /// Asserts the owner of each block and loads it; unwinds with `Unreadable` where a block cannot
+    /// be loaded.
     #[inline(never)]
     fn own_and_load(&self, offset: u64, len: u64) {
         self.own_blocks(offset, len);
@@ -471,7 +478,7 @@ mod tests {
     use crate::policy::PolicyKind;
     use crate::sys::SharedMemory;
 
-    /// Notes what it is asked; it has a buffer for so many captures.
+    /// A backing that records every call; it has buffers for `captures_max` captures.
     struct Noting<'t> {
         tracked: &'t Tracked,
         captured: Mutex<Vec<(u64, usize, u64)>>,

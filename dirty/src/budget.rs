@@ -1,11 +1,12 @@
-//! The account: bytes that would be lost without a flush may never exceed the budget.
+//! The account of dirty bytes: the bytes that would be lost without a flush never exceed the
+//! budget.
 //!
 //! `used` counts credit handed out, dirty grains, and bytes copied but not yet durable. It rises
 //! only by compare-and-swap against the limit, so it never overshoots, and falls only when bytes
-//! are durable, were never dirtied, or ceased to matter (freed memory). Limit, used and high-water
-//! mark lie in the ledger, so that a test or a holder can look on.
+//! are durable, were never dirtied, or ceased to matter (freed memory). Limit, used bytes and
+//! high-water mark lie in the ledger, so that a test or a holder can read them.
 //!
-//! Waiting is a futex on a version word: a fault handler may call everything here.
+//! Waiting is a futex on a version word, so a fault handler may call everything here.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
@@ -15,28 +16,30 @@ use rustix::thread::futex;
 
 use crate::ledger::Ledger;
 
-/// The account of one region; what others must see lies in the ledger.
+/// The account of one region. The numbers that other processes must see lie in the ledger.
 #[derive(Debug)]
 pub struct Budget {
-    /// Limit a shrinking budget must reach first; `u64::MAX` when none is pending.
+    /// The smaller limit that is being reached, bytes; `u64::MAX` while no change is pending.
     pending_limit: AtomicU64,
-    /// What a drain into the log's spare segments could take: binds only while the log is nearly
-    /// full.
+    /// Bytes that a drain into the log's spare segments could take: a limit only while the log is
+    /// nearly full.
     space_limit: AtomicU64,
-    /// What the device could flush in time: binds only while it is slower than was proven.
+    /// Bytes that the device could flush in time: a limit only while the device is slower than was
+    /// proven.
     rate_limit: AtomicU64,
     version: AtomicU32,
     waiters: AtomicU32,
-    /// The cleaner's thread sleeps on a word of its own: writers that give bytes back do not wake
-    /// it.
+    /// A version word for the cleaner's thread alone, so that writers who give bytes back do not
+    /// wake it.
     cleaner_version: AtomicU32,
-    /// A take beyond this wakes the cleaner's thread, once; `u64::MAX` while it works.
+    /// More used bytes than this wake the cleaner's thread, once; `u64::MAX` while the thread
+    /// works.
     call_above: AtomicU64,
     closed: AtomicBool,
 }
 
 impl Default for Budget {
-    /// An account without a pending change.
+    /// An account with no limit but the one in the ledger.
     fn default() -> Self {
         Self {
             pending_limit: AtomicU64::new(u64::MAX),
@@ -52,7 +55,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes `bytes` from the budget if they fit now.
+    /// Takes `bytes` from the budget if they fit now; returns whether they did.
     pub fn try_take(&self, ledger: &Ledger, bytes: u64) -> bool {
         let used = ledger.budget_used();
         let mut seen = used.load(SeqCst);
@@ -84,13 +87,14 @@ impl Budget {
         }
     }
 
-    /// Gives `bytes` back.
+    /// Gives `bytes` back to the budget and wakes those who wait.
     pub fn give_back(&self, ledger: &Ledger, bytes: u64) {
         if bytes == 0 {
             return;
         }
         if self.is_closed() {
-            // The final flush counts anew what is dirty, whatever writers still think they hold.
+            // The final flush has counted the dirty bytes anew, without the credit that writers may
+            // still hold.
             let _ = ledger
                 .budget_used()
                 .fetch_update(AcqRel, Acquire, |used| Some(used.saturating_sub(bytes)));
@@ -101,8 +105,8 @@ impl Budget {
         self.notify();
     }
 
-    /// A number that changes with every notification: read it before checking what you would wait
-    /// for.
+    /// A number that changes with every notification. A waiter reads it before it checks the
+    /// condition that it waits for.
     pub fn version(&self) -> u32 {
         self.version.load(SeqCst)
     }
@@ -123,13 +127,13 @@ impl Budget {
         self.waiters.fetch_sub(1, SeqCst);
     }
 
-    /// As [`Budget::version`], for the cleaner's thread.
+    /// The number that changes with every call of the cleaner's thread; see [`Budget::version`].
     pub fn cleaner_version(&self) -> u32 {
         self.cleaner_version.load(SeqCst)
     }
 
-    /// The cleaner's thread sleeps until called, or until more than `call_above` is used, at most
-    /// `longest`.
+    /// Lets the cleaner's thread sleep until it is called, or more than `call_above` bytes are
+    /// used, but no longer than `longest`.
     pub fn wait_as_cleaner(
         &self,
         clock: &dyn Clock,
@@ -139,7 +143,7 @@ impl Budget {
         longest: Duration,
     ) {
         self.call_above.store(call_above, SeqCst);
-        // Who took beyond it before it was set has not called.
+        // A writer who went beyond it before it was set has not called.
         if ledger.budget_used().load(SeqCst) <= call_above {
             clock.wait_change(&self.cleaner_version, seen, longest);
         }
@@ -149,28 +153,28 @@ impl Budget {
     /// Wakes the cleaner's thread.
     pub fn call_cleaner(&self) {
         self.cleaner_version.fetch_add(1, SeqCst);
-        // As in `notify`.
+        // A wake can only fail for a bad address, which a field of `self` is not.
         let _ = futex::wake(&self.cleaner_version, futex::Flags::PRIVATE, 1);
     }
 
-    /// Whether somebody waits.
+    /// Whether somebody waits for budget: a hint.
     pub fn has_waiters(&self) -> bool {
         self.waiters.load(Relaxed) > 0
     }
 
-    /// Announces a smaller limit: from now on nothing new fits above it.
+    /// Begins to shrink the budget: from now on nothing new fits above `limit`.
     pub fn begin_shrink(&self, limit: u64) {
         self.pending_limit.store(limit, SeqCst);
     }
 
-    /// Nothing new fits above what the log's spare space could take.
+    /// Sets the limit that the log's spare space allows, bytes.
     pub fn limit_by_space(&self, bytes: u64) {
         if self.space_limit.swap(bytes, SeqCst) < bytes {
             self.notify();
         }
     }
 
-    /// Nothing new fits above what the device could flush in time. Returns the limit before.
+    /// Sets the limit that the device's rate allows, bytes. Returns the limit before.
     pub fn limit_by_rate(&self, bytes: u64) -> u64 {
         let before = self.rate_limit.swap(bytes, SeqCst);
         if before < bytes {
@@ -179,19 +183,20 @@ impl Budget {
         before
     }
 
-    /// Limit that new takes are held to: the one in force, the smaller one being reached, what the
-    /// device could flush in time, or what the log has space for.
+    /// The limit that new takes are held to: the smallest of the limit in force, the one being
+    /// reached, and those that the device's rate and the log's space allow.
     pub fn effective_limit(&self, ledger: &Ledger) -> u64 {
         self.wanted_limit(ledger).min(self.space_limit.load(Relaxed))
     }
 
-    /// As [`Budget::effective_limit`], regardless of space.
+    /// The limit of new takes as [`Budget::effective_limit`] says it, but regardless of the log's
+    /// space.
     pub fn wanted_limit(&self, ledger: &Ledger) -> u64 {
         let wanted = ledger.budget_limit().load(SeqCst).min(self.pending_limit.load(SeqCst));
         wanted.min(self.rate_limit.load(SeqCst))
     }
 
-    /// Puts `limit` in force. False: more than that is used at this moment.
+    /// Puts `limit` in force. Returns false if more than that is used at this moment.
     #[must_use]
     pub fn commit_limit(&self, ledger: &Ledger, limit: u64) -> bool {
         let used = ledger.budget_used().load(SeqCst);
@@ -205,13 +210,13 @@ impl Budget {
         true
     }
 
-    /// Gives up a change that could not be made.
+    /// Gives up a change of the limit that could not be made.
     pub fn abandon_change(&self) {
         self.pending_limit.store(u64::MAX, SeqCst);
         self.notify();
     }
 
-    /// No more waiting: the region's final flush has begun.
+    /// Ends all waiting, because the region's final flush has begun.
     pub fn close(&self) {
         self.closed.store(true, SeqCst);
         self.notify();
@@ -224,18 +229,18 @@ impl Budget {
     }
 }
 
-/// Notifies those who wait for budget when it is dropped: after the lock that is declared before
-/// it.
+/// Wakes those who wait for budget when it is dropped. Declared after a lock, it is dropped after
+/// the lock is released.
 #[derive(Default)]
 pub struct Tell<'b>(Option<&'b Budget>);
 
 impl<'b> Tell<'b> {
-    /// Will notify.
+    /// Wakes everybody when it is dropped.
     pub fn all(budget: &'b Budget) -> Self {
         Self(Some(budget))
     }
 
-    /// Will notify nobody: nothing has changed.
+    /// Wakes nobody when it is dropped, because nothing has changed.
     pub fn nobody(&mut self) {
         self.0 = None;
     }

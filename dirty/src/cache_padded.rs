@@ -1,9 +1,9 @@
-//! Values that threads change often, each on cache lines of its own.
+//! A value on cache lines of its own, for words that one thread changes often.
 
 use std::ops::Deref;
 
-/// Shares no cache line with anything: what one thread writes often, others would wait for where
-/// they read its neighbour.
+/// A value that shares no cache line with another: where one thread writes it often, threads that
+/// read a neighbour would wait. 128 B, because processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CachePadded<T>(pub T);

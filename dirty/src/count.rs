@@ -1,5 +1,5 @@
-//! Counting live bytes anew from the locations of all grains: after a flush, or a kill between two
-//! counters.
+//! Counting live bytes anew from the locations of all grains: after a flush, or after a kill
+//! between two counters.
 
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -9,15 +9,15 @@ use crate::ledger::{Ledger, SegmentState};
 use crate::locations::{NO_LOCATION, for_runs};
 use rustix::io::Errno;
 
-/// Locations read at a time.
+/// Bytes of locations that are read at a time.
 const PIECE_BYTES: usize = 512 << 10;
-/// Below so many pieces a thread more takes longer than it saves.
+/// Pieces that are worth one thread more.
 const PIECES_PER_THREAD: usize = 16;
 const THREADS_MAX: usize = 4;
 
-/// Sets the segments' live bytes. The locations are read as a file, not through the mapping: of a
-/// large region that is several times faster than to have its pages entered one by one, and gives
-/// no memory to those never written.
+/// Sets the live bytes of all segments. Locations are read as a file and not through the mapping:
+/// for a large region this is several times faster than page faults, and pages that were never
+/// written get no memory.
 pub fn count_live(ledger: &Ledger) -> Result<(), SetupError> {
     let segments = ledger.segments().load(Acquire) as u32;
     let grain_bytes = ledger.geometry().grain_bytes();
@@ -36,7 +36,7 @@ pub fn count_live(ledger: &Ledger) -> Result<(), SetupError> {
             let piece = &mut bytes[..len.min(PIECE_BYTES)];
             ledger.read_locations(from as u64, piece)?;
             for_runs(location_bytes, piece, |location, len| {
-                // One that does not exist is met, and asserted, where it is used.
+                // A location that does not exist is passed over here; its use asserts it.
                 if location != NO_LOCATION
                     && let Some(grains) = grains.get(location as usize - 1)
                 {
@@ -59,7 +59,7 @@ pub fn count_live(ledger: &Ledger) -> Result<(), SetupError> {
     for (number, grains) in (0..segments).zip(grains) {
         let (entry, live_bytes) = (ledger.segment(number), grains.into_inner() * grain_bytes);
         entry.live_bytes().store(live_bytes, Relaxed);
-        // One without live bytes may still be needed by the last commit: the next one frees it.
+        // The last commit may still need a segment without live bytes; the next commit frees it.
         if live_bytes > 0 {
             entry.set_state(SegmentState::Used);
         }

@@ -5,35 +5,35 @@ use crate::geometry::WORD_GRAINS;
 /// A run of grains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// First grain.
+    /// Number of the first grain.
     pub grain: u64,
-    /// Grains.
+    /// Number of grains.
     pub len: u64,
 }
 
 impl Extent {
-    /// Most grains one extent can hold.
+    /// Most grains that one extent can hold.
     pub const LEN_MAX: u64 = (1 << 24) - 1;
 
-    /// 40 bits of grain number, 24 bits of length.
+    /// Packs the extent into a word: 40 bits of grain number, 24 bits of length.
     pub fn pack(self) -> u64 {
         debug_assert!(self.grain < 1 << 40 && self.len <= Self::LEN_MAX);
         self.grain << 24 | self.len
     }
 
-    /// The inverse of [`Extent::pack`].
+    /// Unpacks a word that [`Extent::pack`] made.
     pub fn unpack(word: u64) -> Self {
         Self { grain: word >> 24, len: word & Self::LEN_MAX }
     }
 }
 
-/// `len` bits from bit `from`.
+/// A mask of `len` bits from bit `from` on.
 pub fn mask(from: u64, len: u64) -> u64 {
     debug_assert!(from + len <= 64 && len > 0);
     (u64::MAX >> (64 - len)) << from
 }
 
-/// Calls `f` with each bitmap word of the grains `from..to`, and their bits in it, until it fails.
+/// Calls `f` with each bitmap word of the grains `from..to` and their bits in it, until `f` fails.
 #[inline]
 pub fn for_words<E>(
     from: u64,
@@ -62,7 +62,7 @@ pub fn runs(word: usize, mut bits: u64) -> impl Iterator<Item = Extent> {
     })
 }
 
-/// The bitmap words of a run, and its bits in each.
+/// The bitmap words of a run, each with the run's bits in it.
 pub fn words(run: Extent) -> impl Iterator<Item = (usize, u64)> {
     let (mut grain, end) = (run.grain, run.grain + run.len);
     std::iter::from_fn(move || {

@@ -1,21 +1,21 @@
-//! A round's choice: from which rank on dirty data are its victims, or whether it spares what is
-//! hot.
+//! The choice of a cleaning round: the rank from which on dirty data are victims, or whether hot
+//! data are spared.
 
 use crate::geometry::WORD_GRAINS;
 use crate::hints::unit_shift;
 use crate::policy::{self, Mark, RankedBy, View};
 use crate::tracked::Tracked;
 
-/// Victims are the units of this rank and above, or what is cold.
+/// Which dirty grains a cleaning round takes: units of a rank and above, or cold grains.
 pub struct Floor {
     view: View,
     rank: u64,
-    /// False: there was too little that is cold.
+    /// Whether hot grains are spared; false if too few grains are cold.
     pub spares: bool,
 }
 
 impl Floor {
-    /// For about `want_bytes`. `round` differs from round to round.
+    /// Chooses victims of about `want_bytes`. `round` is the number of the round.
     pub fn plan(tracked: &Tracked, round: u64, want_bytes: u64) -> Self {
         let hints = &tracked.memory.hints;
         let view = View::of(hints.policy.ranked_by(), hints.epoch(), round, |seen| {
@@ -34,7 +34,7 @@ impl Floor {
         floor
     }
 
-    /// Of a bitmap word's dirty grains, those to be cleaned.
+    /// The victims among the dirty grains of a bitmap word.
     pub fn victims(&self, tracked: &Tracked, word: usize, dirty: u64) -> u64 {
         if tracked.memory.hints.policy.ranked_by() == RankedBy::Heat {
             return if self.spares { dirty & tracked.memory.hints.heat.cold(word) } else { dirty };

@@ -2,33 +2,33 @@
 //!
 //! A store touches its memory at random, so with 4 KiB pages each access misses the TLB as well as
 //! the cache. A piece of 2 MiB gets its memory in one system call when the first block in it is
-//! handed out: cheaper than the 512 page faults it replaces, and nothing is taken that is not about
-//! to be used. Failure rule: where huge pages are refused, small ones serve; nobody asks again and
-//! again.
+//! handed out. The call is cheaper than the 512 page faults that it replaces, and no memory is
+//! taken that is not about to be used. Where huge pages are refused, small ones serve, and after a
+//! few refusals nothing more is asked for.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use crate::sys::{HUGE_PAGE_BYTES, Mapping};
 
-/// Refusals after which no more is asked for: each may have made the kernel look long for free
-/// memory.
+/// Refusals after which nothing more is asked for: each may have made the kernel search long for
+/// free memory.
 const REFUSALS_MAX: u32 = 8;
 
-/// Which pieces of one mapping have been asked for.
+/// The pieces of one mapping for which huge pages have been asked for.
 pub struct Gathered {
     asked: Box<[AtomicU64]>,
     refused: AtomicU32,
 }
 
 impl Gathered {
-    /// For a mapping of `len_bytes`; what is left beyond its last whole piece stays in small pages.
+    /// For a mapping of `len_bytes`. The bytes beyond its last whole piece stay in small pages.
     pub fn new(len_bytes: u64) -> Self {
         let words = (len_bytes / PIECE).div_ceil(64);
         let asked = (0..words).map(|_| AtomicU64::new(0)).collect();
         Self { asked, refused: AtomicU32::new(0) }
     }
 
-    /// Gives the pieces that hold these bytes their memory. The bytes stay as they are.
+    /// Gives huge pages to the pieces that hold these bytes. The bytes stay as they are.
     #[inline]
     pub fn cover(&self, map: &Mapping, offset: u64, len: u64) {
         for piece in offset / PIECE..=(offset + len.max(1) - 1) / PIECE {

@@ -1,31 +1,33 @@
-//! Sizes of one region and its image: fixed at creation, except that it may grow up to its reserve.
+//! Sizes of one region and its image. They are fixed at creation, except that a region may grow up
+//! to its reserve.
 
 use crate::error::SetupError;
 
 /// Bytes of a block: the unit that belongs to one lane and has one kind.
 pub const BLOCK_BYTES: u64 = 64 * 1024;
-/// Smallest budget: below it one operation could not proceed.
+/// Smallest budget: below this one operation could not proceed.
 pub const BUDGET_MIN_BYTES: u64 = 128 * 1024;
-/// Smallest region.
+/// Bytes of the smallest region.
 pub const REGION_MIN_BYTES: u64 = 4 * BLOCK_BYTES;
-/// Smallest grain (barrier mode) as a power of two: 64 B, a cache line.
+/// Bytes of a grain in barrier mode as a power of two: 64 B, a cache line.
 pub const GRAIN_SHIFT_BARRIER: u32 = 6;
-/// Grain of trap mode as a power of two: 4 KiB, a page.
+/// Bytes of a grain in trap mode as a power of two: 4 KiB, a page.
 pub const GRAIN_SHIFT_TRAP: u32 = 12;
-/// Frames that compaction may have on their way.
+/// Frames that compaction may have on their way to the device.
 pub const COMPACTION_FRAMES: u32 = 4;
-/// Reserved bytes for which one more lane is made: 16 MiB in use, at the usual four times as much
-/// in reserve.
+/// Reserved bytes for each lane. The reserve is usually four times the bytes in use, so this is 16
+/// MiB in use.
 const LANE_BYTES: u64 = 64 << 20;
-/// Lanes made without being asked for, besides the shared one.
+/// Most lanes that are made by default, besides the shared one.
 const LANES_MAX: u64 = 64;
-/// Largest segment.
+/// Bytes of the largest segment.
 pub const SEGMENT_MAX_BYTES: u64 = 64 << 20;
-/// Sixteen of them on their way to a device show its full rate (docs/measuring/flush.md).
+/// Smallest limit of a frame's size: sixteen such frames on their way to a device reach its full
+/// rate (docs/measuring/flush.md).
 const FRAME_LIMIT_LEAST_BYTES: u64 = 1 << 20;
-/// A frame is not begun in a segment's rest smaller than this.
+/// Smallest rest of a segment in which a frame is begun.
 pub const FRAME_MIN_BYTES: u64 = 16 * 1024;
-/// Frame buffers of a region; not part of the format.
+/// Frame buffers of a region; their number is not part of the format.
 pub const BUFFERS: u32 = 20;
 /// Grains covered by one bitmap word.
 pub const WORD_GRAINS: u64 = 64;
@@ -35,21 +37,21 @@ pub const WORD_GRAINS: u64 = 64;
 pub struct Geometry {
     /// Largest size the region may grow to, bytes; a multiple of [`BLOCK_BYTES`].
     pub reserved_bytes: u64,
-    /// Bytes of one grain as a power of two.
+    /// Log2 of a grain's bytes.
     pub grain_shift: u32,
     /// Bytes of a log segment; a power of two.
     pub segment_bytes: u64,
     /// Most segments the log may have.
     pub segments_max: u32,
-    /// Frame buffers in shared memory, each of the size of the longest frame.
+    /// Frame buffers in shared memory, each as large as the longest frame.
     pub buffers: u32,
 }
 
 impl Geometry {
     /// Geometry for a region of up to `reserved_bytes`.
     ///
-    /// `segment_bytes` of `None` chooses 1 MiB, or more where that would need over 16,384 segments,
-    /// up to the most there may be.
+    /// With `segment_bytes` of `None` segments have 1 MiB, or more (up to [`SEGMENT_MAX_BYTES`])
+    /// where that would make more than 16,384 segments.
     pub fn new(
         reserved_bytes: u64,
         grain_shift: u32,
@@ -102,39 +104,38 @@ impl Geometry {
         WORD_GRAINS << self.grain_shift
     }
 
-    /// Grains in the reserved range.
+    /// Grains of the reserved range.
     pub fn grains(&self) -> u64 {
         self.reserved_bytes >> self.grain_shift
     }
 
-    /// Bitmap words for the reserved range.
+    /// Bitmap words of the reserved range.
     pub fn words(&self) -> usize {
         self.grains().div_ceil(WORD_GRAINS) as usize
     }
 
-    /// Blocks in the reserved range.
+    /// Blocks of the reserved range.
     pub fn blocks(&self) -> usize {
         (self.reserved_bytes / BLOCK_BYTES) as usize
     }
 
-    /// Lanes that suit the size: one for each [`LANE_BYTES`] up to 64, and one for what all share.
-    /// Every lane of a heap holds partly used spans of its own, so a small region must not have
-    /// many.
+    /// Lanes that suit the size: one for each 64 MiB of the reserve up to 64, and one that all
+    /// writers share. Every lane of a heap holds partly used spans of its own, so a small region
+    /// must not have many.
     pub fn lanes(&self) -> u16 {
         let wanted = (self.reserved_bytes / LANE_BYTES).clamp(1, LANES_MAX);
         wanted.next_power_of_two() as u16 + 1
     }
 
-    /// Most bytes of a frame, and of its buffer. Where segments are larger, a few frames fill one:
-    /// to keep a frame of each buffer as large would take memory from the data for no faster flush,
-    /// and more of them would cost recovery a read each.
+    /// Most bytes of a frame, and of its buffer. Larger buffers would take memory from the data and
+    /// flush no faster; smaller frames would cost recovery more reads.
     pub fn frame_limit(&self) -> u64 {
         (self.segment_bytes / 4).max(FRAME_LIMIT_LEAST_BYTES).min(self.segment_bytes)
     }
 
-    /// Worst-case bytes on the device for `dirty_bytes` of dirty grains that are all isolated:
-    /// every extent costs 8 B of table, every 4 KiB of payload 8 B of checksum, every frame one 4
-    /// KiB round-up.
+    /// Most bytes on the device for `dirty_bytes` of dirty grains, reached when all are isolated:
+    /// every extent costs 8 B of table, every 4 KiB of payload 8 B of checksum, and every frame is
+    /// rounded up to 4 KiB.
     pub fn flush_bytes(&self, dirty_bytes: u64) -> u64 {
         let table = (dirty_bytes >> self.grain_shift) * 8;
         let sums = dirty_bytes.div_ceil(4096) * 8;
@@ -142,30 +143,29 @@ impl Geometry {
         body + body.div_ceil(self.frame_limit() / 2) * 8192
     }
 
-    /// Most bytes of frames that a flush finds half done by a killed process and writes again, in
-    /// addition to [`Geometry::flush_bytes`]. Frames of dirty bytes are not among them: those count
-    /// as dirty until they are durable. Frames of compaction are, and it keeps to so few. Their
-    /// places in the log are theirs already, so they cost time and no space. (A flush or a drill
-    /// that is itself killed leaves up to a segment for each buffer; that is the reserve's.)
+    /// Most bytes of half-written frames of a killed process that a flush writes again, in addition
+    /// to [`Geometry::flush_bytes`]. They are frames of compaction, whose number is limited: grains
+    /// in other frames count as dirty until the frames are durable. These frames have their places
+    /// in the log already, so they cost time and no space. (A flush or a drill that is itself
+    /// killed leaves up to a segment for each buffer; the reserve has room for these.)
     pub fn redo_bytes(&self, budget_bytes: u64) -> u64 {
-        // One more is open, and the grains of one bitmap word may go beyond.
+        // One more frame may be open, and the grains of one bitmap word may go beyond the limit.
         u64::from(COMPACTION_FRAMES + 1) * self.frame_bytes_max(budget_bytes) + self.word_bytes()
     }
 
-    /// Most bytes of a frame: so small that a few of them in flight leave most of a small budget to
-    /// writers.
+    /// Most bytes of a frame under this budget: so few that some frames on their way leave most of
+    /// a small budget to writers.
     pub fn frame_bytes_max(&self, budget_bytes: u64) -> u64 {
         (budget_bytes / 8).next_power_of_two().clamp(16 << 10, self.frame_limit())
     }
 
-    /// What a warning must leave time for: [`Geometry::flush_bytes`] and
+    /// Bytes that must be written within the warning: [`Geometry::flush_bytes`] and
     /// [`Geometry::redo_bytes`].
     pub fn warned_bytes(&self, budget_bytes: u64) -> u64 {
         self.flush_bytes(budget_bytes) + self.redo_bytes(budget_bytes)
     }
 
-    /// Segments that must stay free so that `dirty_bytes` can always be flushed, by up to four
-    /// writers.
+    /// Segments that must stay free so that up to four threads can always flush `dirty_bytes`.
     pub fn reserve_segments(&self, dirty_bytes: u64) -> u32 {
         (self.flush_bytes(dirty_bytes).div_ceil(self.segment_bytes * 7 / 8) + 4) as u32
     }

@@ -1,16 +1,15 @@
-//! How often dirty data were written again, in two bits a grain: the table of the `clock-pro`
-//! policy.
+//! Heat: how often dirty data were written again, in two bits a grain. The policy `clock-pro` uses
+//! it.
 //!
-//! Two hands, as in CLOCK-Pro (Jiang, Chen and Zhang, USENIX ATC 2005). Heat 0 is *cold*: the
-//! cleaner's hand takes it. Every write to a dirty grain adds one, up to 3, and hot grains are
-//! passed over. A second hand, an eighth as fast, cools: it takes one from each dirty grain, and
-//! forgets clean ones. A grain that is cleaned is left with heat 1, so that data written again
-//! before the second hand comes are hot at once. What that saves against second chance is in
-//! docs/measuring/cleaning.md. No more data are looked at: the hands read bitmaps, 64 grains at a
-//! time.
+//! There are two hands, as in CLOCK-Pro (Jiang, Chen and Zhang, USENIX ATC 2005). The cleaner's
+//! hand takes grains of heat 0, which are *cold*, and passes over hot ones. Every write to a dirty
+//! grain adds one, up to 3. The cooling hand, an eighth as fast, takes one from each dirty grain
+//! and sets the heat of clean grains to 0. A cleaned grain is left with heat 1, so that data
+//! written again before the cooling hand comes are hot at once. docs/measuring/cleaning.md compares
+//! this with second chance. Both hands read bitmaps, 64 grains at a time.
 //!
-//! Hints: whoever holds a grain's lane, its page's lock or the cleaner may change its bits, and a
-//! lost change does no harm.
+//! Heat is a hint: a thread that holds a grain's lane, its page's lock or the cleaner may change
+//! it, and a lost change does no harm.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,44 +18,44 @@ use rustix::io::Errno;
 
 use crate::sys::{Mapping, prefetch};
 
-/// Heat of data that is about to be stored elsewhere than what it replaces.
+/// How often data were written again while dirty, from 0 to 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Heat(u8);
 
 impl Heat {
-    /// Data that replace nothing.
+    /// The heat of data that replace nothing.
     pub const COLD: Self = Self(0);
     const MAX: u8 = 3;
 
-    /// The heat of what replaces data of this heat.
+    /// The heat of data that replace data of this heat.
     fn successor(self, was_dirty: bool) -> Self {
         Self((self.0 + u8::from(was_dirty)).min(Self::MAX))
     }
 }
 
-/// Two bits for each of a bitmap word's grains: the low ones, the high ones. Pure: the region keeps
-/// them in a table that threads share, a replay of a trace in one of its own.
+/// The heat of the 64 grains of a bitmap word, as a word of low bits and a word of high bits. Pure
+/// arithmetic, which the region's table and the replay of a trace share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Planes(u64, u64);
 
 impl Planes {
-    /// Grains without heat.
+    /// The grains of heat 0.
     pub fn cold(self) -> u64 {
         !(self.0 | self.1)
     }
 
-    /// Dirty grains `bits` are written again.
+    /// The heat after the dirty grains `bits` are written again.
     pub fn warmed(self, bits: u64) -> Self {
         let Self(low, high) = self;
         self.with(bits, Self(!low | high, low | high))
     }
 
-    /// Grains `bits` were cleaned.
+    /// The heat after the grains `bits` were cleaned.
     pub fn cleaned(self, bits: u64) -> Self {
         self.set(bits, Heat(1))
     }
 
-    /// The cooling hand passes.
+    /// The heat after the cooling hand has passed, given the dirty grains.
     pub fn cooled(self, dirty: u64) -> Self {
         let Self(low, high) = self;
         Self(high & !low & dirty, low & high & dirty)
@@ -72,11 +71,11 @@ impl Planes {
     }
 }
 
-/// The table, private to a process.
+/// The heat of all grains of a region, private to a process.
 pub struct HeatTable(Mapping);
 
 impl HeatTable {
-    /// For so many bitmap words.
+    /// Makes a table for `words` bitmap words, all of heat 0.
     pub fn new(words: usize) -> Result<Self, Errno> {
         let mapping = Mapping::anonymous(words as u64 * 16)?;
         mapping.prefer_huge_pages();
@@ -102,25 +101,25 @@ impl HeatTable {
         }
     }
 
-    /// Starts loading the heat of a bitmap word's grains.
+    /// Prefetches the heat of a bitmap word's grains.
     #[inline]
     pub fn prefetch(&self, word: usize) {
         prefetch(self.0.base().wrapping_add(word * 16));
     }
 
-    /// Of a bitmap word, the grains that are cold.
+    /// The grains of a bitmap word that are cold.
     pub fn cold(&self, word: usize) -> u64 {
         self.load(word).cold()
     }
 
-    /// The heat of data that replace a grain's elsewhere.
+    /// The heat of data that replace those of a grain but are stored elsewhere.
     pub fn successor_of(&self, word: usize, bit: u64, is_dirty: bool) -> Heat {
         let Planes(low, high) = self.load(word);
         Heat(u8::from(low & bit != 0) + 2 * u8::from(high & bit != 0)).successor(is_dirty)
     }
 
-    /// Grains `bits` are written; of them `dirty` were dirty. `heat`: that of new data, which have
-    /// nothing to do with what lay there.
+    /// Notes that the grains `bits` are written, of which `dirty` were dirty. `heat` is given for
+    /// new data that do not replace those at the same place.
     pub fn written(&self, word: usize, bits: u64, dirty: u64, heat: Option<Heat>) {
         self.change(word, |planes| match heat {
             None => planes.warmed(bits & dirty),
@@ -128,7 +127,8 @@ impl HeatTable {
         });
     }
 
-    /// As [`HeatTable::written`], where the neighbours may be written at the same moment.
+    /// Notes that one dirty grain is written, like [`HeatTable::written`], where other threads may
+    /// write its neighbours at the same moment.
     pub fn written_among_others(&self, word: usize, bit: u64) {
         let Planes(low, high) = self.load(word).warmed(bit);
         for (place, plane) in self.places(word).iter().zip([low, high]) {
@@ -139,12 +139,12 @@ impl HeatTable {
         }
     }
 
-    /// Grains `bits` were cleaned.
+    /// Notes that the grains `bits` were cleaned.
     pub fn cleaned(&self, word: usize, bits: u64) {
         self.change(word, |planes| planes.cleaned(bits));
     }
 
-    /// The cooling hand passes.
+    /// Lets the cooling hand pass over a bitmap word, of which `dirty` are dirty.
     pub fn cool(&self, word: usize, dirty: u64) {
         self.change(word, |planes| planes.cooled(dirty));
     }

@@ -1,5 +1,5 @@
-//! What policies remember of writes: heat, and a mark for each unit. Private to a process, and only
-//! hints: a lost change does no harm.
+//! What policies remember of writes: heat for each grain, and a mark for each unit. These are hints
+//! that are private to a process, so a lost change does no harm.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -10,20 +10,21 @@ use crate::heat::HeatTable;
 use crate::policy::{Mark, PolicyKind};
 use crate::sys::Mapping;
 
-/// Bytes of a policy unit as a power of two, barrier mode: 1 KiB.
+/// Log2 of a policy unit's bytes in barrier mode: 1 KiB.
 const UNIT_SHIFT_BARRIER: u32 = 10;
 
 /// What a region's cleaning policy remembers of the writes to each piece of memory.
 pub struct Hints {
     /// How often grains were written again while dirty.
     pub heat: HeatTable,
-    /// The policy that asks for it.
+    /// The cleaning policy.
     pub policy: PolicyKind,
-    /// Whether writes to dirty data are noted, too.
+    /// Whether writes to data that are dirty already are noted, too.
     pub recency: bool,
-    /// As many words for each unit as the policy needs.
+    /// The marks of all units, with as many words for each as the policy needs; `None` if it needs
+    /// none.
     marks: Option<Mapping>,
-    /// Number of the policy's epoch (1 ms by default).
+    /// Number of the policy's epoch, which lasts 1 ms by default.
     epoch: CachePadded<AtomicU32>,
 }
 
@@ -36,7 +37,7 @@ impl Hints {
     /// Empty tables for a region of this geometry.
     ///
     /// # Errors
-    /// The memory for them is refused.
+    /// The system refuses the memory for the tables.
     pub fn new(geometry: &Geometry, policy: PolicyKind, recency: bool) -> Result<Self, SetupError> {
         let failed = |what, len_bytes| move |source| SetupError::Memory { what, len_bytes, source };
         let heat = HeatTable::new(geometry.words());
@@ -48,23 +49,23 @@ impl Hints {
         Ok(Self { heat, policy, recency, marks, epoch: CachePadded(AtomicU32::new(1)) })
     }
 
-    /// Number of the policy's epoch.
+    /// The number of the policy's epoch.
     pub fn epoch(&self) -> u32 {
         self.epoch.load(Relaxed)
     }
 
-    /// The policy's epoch is over.
+    /// Ends the policy's epoch.
     pub fn advance(&self) {
         self.epoch.fetch_add(1, Relaxed);
     }
 
-    /// Whether writers leave marks.
+    /// Whether the policy needs marks of writers.
     #[inline]
     pub fn has_marks(&self) -> bool {
         self.marks.is_some()
     }
 
-    /// The mark that writers left for a unit. At worst it is torn.
+    /// The mark that writers left for a unit. A write at the same moment may tear it.
     pub fn mark_of(&self, unit: u64) -> Mark {
         let mut words = [0; 2];
         for (word, place) in words.iter_mut().zip(self.mark_words(unit)) {
@@ -73,7 +74,7 @@ impl Hints {
         Mark::unpack(words)
     }
 
-    /// Notes that a unit is written; the caller excludes other writers of it.
+    /// Notes that a unit is written. The caller keeps other writers of the unit out.
     pub fn mark_written(&self, unit: u64, was_dirty: bool) {
         let places = self.mark_words(unit);
         if !places.is_empty() {

@@ -1,12 +1,13 @@
-//! The kind of a block: persistent memory, or capacity memory, which is memory and nothing else.
+//! The kind of a block: persistent memory, or capacity memory, which is plain memory.
 
-/// What a block's memory is for.
+/// What the memory of a block is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
-    /// Durable: tracked, charged, written to the SSD.
+    /// Durable memory: tracked, counted in the budget, written to the SSD.
     #[default]
     Persistent,
-    /// Plain memory, gone after a restart. Stores cost nothing and are never written anywhere.
+    /// Plain memory, lost with a restart. Stores to it cost no budget and are never written to the
+    /// SSD.
     Capacity,
 }
 
@@ -19,14 +20,14 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// A block's kind as the ledger holds it, in a byte.
+/// The kind of a block as the ledger holds it, in a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KindBits {
-    /// Durable memory.
+    /// Persistent memory.
     Persistent,
-    /// Plain memory, wherever the system takes it from.
+    /// Capacity memory from any NUMA node.
     Capacity,
-    /// Plain memory that comes from one NUMA node.
+    /// Capacity memory that is bound to one NUMA node.
     BoundCapacity,
 }
 
@@ -34,7 +35,7 @@ impl KindBits {
     const CAPACITY: u8 = 1;
     const BOUND: u8 = 2;
 
-    /// The byte in the ledger.
+    /// The byte that the ledger holds for this kind.
     pub fn to_byte(self) -> u8 {
         match self {
             Self::Persistent => 0,
@@ -43,13 +44,14 @@ impl KindBits {
         }
     }
 
-    /// What a byte in the ledger says; `Err`: the byte, which says nothing that is known.
+    /// The kind that a byte of the ledger stands for; `Err` has the byte if it stands for none.
     pub fn from_byte(byte: u8) -> Result<Self, u8> {
         let all = [Self::Persistent, Self::Capacity, Self::BoundCapacity];
         all.into_iter().find(|bits| bits.to_byte() == byte).ok_or(byte)
     }
 
-    /// Whether a byte in the ledger says capacity memory: asked at every write.
+    /// Whether a byte of the ledger stands for capacity memory, bound or not. Every write asks
+    /// this.
     #[inline]
     pub fn is_capacity(byte: u8) -> bool {
         byte & Self::CAPACITY != 0

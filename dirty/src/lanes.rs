@@ -16,35 +16,35 @@ use crate::waited::Waited;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(pub u16);
 
-/// What a lane protects besides its blocks.
+/// The state that a lane protects besides its blocks.
 #[derive(Default)]
 pub struct LaneState {
-    /// Budget bytes taken and not yet spent on dirty grains.
+    /// Bytes taken from the budget and not yet spent on dirty grains.
     pub credit_bytes: u64,
-    /// Volatile state of the lane's user: a shard.
+    /// Volatile state of the lane's user, for example a shard of the store.
     pub user: Option<Box<dyn Any + Send>>,
 }
 
 #[derive(Default)]
 struct CountedLane {
     lock: Waited<LaneState>,
-    /// Changed by who holds the lane. Summed over all lanes they are in the statistics: one counter
-    /// for all would be a line that every writer takes from every other.
+    /// Bytes that became dirty under the lane, changed by its holder. Each lane counts for itself,
+    /// because one counter would be a cache line that all writers contend for.
     dirtied_bytes: AtomicU64,
     dropped_bytes: AtomicU64,
 }
 
-/// Beside a block's lane: its bytes are not in memory yet.
+/// A bit beside the lane's number in a block's owner word: the block's bytes are not in memory yet.
 const UNLOADED: u16 = 1 << 15;
 
-/// All lanes of a region, and which block belongs to which.
+/// All lanes of a region, and the lane that owns each block.
 pub struct Lanes {
     lanes: Box<[CachePadded<CountedLane>]>,
     owner: Box<[AtomicU16]>,
 }
 
 impl Lanes {
-    /// So many lanes; every block belongs to the first.
+    /// Makes `lanes` lanes; every block belongs to the first.
     pub fn new(lanes: u16, blocks: usize) -> Self {
         Self {
             lanes: (0..lanes).map(|_| CachePadded::default()).collect(),
@@ -52,7 +52,7 @@ impl Lanes {
         }
     }
 
-    /// How many lanes there are.
+    /// The number of lanes.
     pub fn count(&self) -> u16 {
         self.lanes.len() as u16
     }
@@ -62,7 +62,7 @@ impl Lanes {
         &self.lanes[usize::from(lane.0)].lock
     }
 
-    /// Counts what was done under a lane that is still held.
+    /// Adds to the counters of a lane, which the caller still holds.
     #[inline]
     pub fn count_written(&self, lane: LaneId, dirtied_bytes: u64, dropped_bytes: u64) {
         let lane = &self.lanes[usize::from(lane.0)];
@@ -75,12 +75,12 @@ impl Lanes {
         }
     }
 
-    /// Bytes that became dirty under lanes.
+    /// Bytes that became dirty under any lane.
     pub fn dirtied_bytes(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.dirtied_bytes.load(Relaxed)).sum()
     }
 
-    /// Dirty bytes dropped under lanes.
+    /// Dirty bytes that were dropped under any lane.
     pub fn dropped_bytes(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.dropped_bytes.load(Relaxed)).sum()
     }
@@ -94,7 +94,7 @@ impl Lanes {
     /// Whether the block at `offset` is the lane's, and loaded.
     #[inline]
     pub fn is_ready(&self, offset: u64, lane: LaneId) -> bool {
-        // Acquire: who loaded it may have been another thread.
+        // Acquire, because another thread may have loaded the block.
         self.owner[(offset / BLOCK_BYTES) as usize].load(Acquire) == lane.0
     }
 
@@ -103,18 +103,18 @@ impl Lanes {
         self.owner[block as usize].load(Acquire) & UNLOADED != 0
     }
 
-    /// The block's bytes are to be loaded on first use; nothing runs yet.
+    /// Notes that a block is to be loaded on first use, before any writer runs.
     pub fn set_unloaded(&self, block: u64) {
         self.owner[block as usize].fetch_or(UNLOADED, Relaxed);
     }
 
-    /// The block's bytes are in memory.
+    /// Notes that the block's bytes are in memory.
     pub fn set_loaded(&self, block: u64) {
         self.owner[block as usize].fetch_and(!UNLOADED, Release);
     }
 
-    /// Locks the lane of the block at `offset`. The block may change hands before its lane is ours;
-    /// not after.
+    /// Locks the lane of the block at `offset`. The block may move to another lane before the lock
+    /// is taken, but not after that.
     pub fn lock_owner_of(&self, offset: u64) -> (LaneId, MutexGuard<'_, LaneState>) {
         loop {
             let lane = self.of(offset);
@@ -125,18 +125,18 @@ impl Lanes {
         }
     }
 
-    /// As [`Lanes::lock_owner_of`], unless somebody holds it.
+    /// Locks the lane of the block at `offset` unless somebody holds the lane.
     pub fn try_lock_owner_of(&self, offset: u64) -> Option<(LaneId, MutexGuard<'_, LaneState>)> {
         let lane = self.of(offset);
         let held = self.lock(lane).try_lock()?;
         (self.of(offset) == lane).then_some((lane, held))
     }
 
-    /// Gives a block to a lane. The caller holds the lane that owned it, so that the cleaner, which
-    /// holds it too while it copies, never loses it under its feet; or nothing runs yet.
+    /// Gives a block to a lane. The caller holds the lane that owns the block, so that the cleaner,
+    /// which holds the lane while it copies, never loses the block; or nothing runs yet.
     pub fn assign(&self, block: u64, lane: LaneId) {
         assert!(lane.0 < self.count(), "lane {} does not exist", lane.0);
-        // Its bytes may be arriving at this moment.
+        // The bit must survive: the block may be loaded at this moment.
         let moved = |owner| Some(owner & UNLOADED | lane.0);
         let _ = self.owner[block as usize].fetch_update(Release, Relaxed, moved);
     }

@@ -1,7 +1,7 @@
-//! The dirty ledger: what is not yet on the SSD, in shared memory beside the data.
+//! The dirty ledger: shared memory beside the data that records what is not yet on the SSD.
 //!
-//! Any process that has the memory, this ledger and the image can flush: nothing that a flush needs
-//! is private to the process that writes. Invariants:
+//! Any process that has the memory, this ledger and the image can flush, because nothing that a
+//! flush needs is private to the process that writes. Invariants:
 //! - a grain's bit is set before its bytes change, and cleared only after its bytes are in a frame
 //!   buffer;
 //! - a frame buffer is free only when its frame is durable;
@@ -9,8 +9,8 @@
 //!   `closing` is set;
 //! - a grain of a capacity block has no bit.
 //!
-//! The layout carries a version: a newer program attaches or refuses, never guesses. Whoever
-//! attaches also refuses states that this program does not know.
+//! The layout carries a version, so that another program attaches or refuses and never guesses. A
+//! program that attaches also refuses states that it does not know.
 
 mod buffer;
 mod kinds;
@@ -38,7 +38,7 @@ const HEADER_BYTES: u64 = 4096;
 const SEGMENT_ENTRY_BYTES: u64 = 32;
 const BUFFER_CONTROL_BYTES: u64 = 64;
 
-/// Words of the header.
+/// The words of the header, in the order in which they lie.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 enum Word {
@@ -84,14 +84,14 @@ struct Offsets {
     location_bytes: u64,
     segments: u64,
     controls: u64,
-    /// A byte for each block: its kind.
+    /// Offset of the bytes that hold the kind of each block.
     kinds: u64,
     tables: u64,
     table_bytes: u64,
     buffers: u64,
     buffer_bytes: u64,
-    /// As many buffers of the same size, for what frames become when compressed. While nothing is
-    /// compressed they are not touched, and so take no memory.
+    /// Offset of as many buffers of the same size for the compressed form of frames. While nothing
+    /// is compressed they are not touched, and so take no memory.
     packed: u64,
     total: u64,
 }
@@ -109,7 +109,8 @@ impl Offsets {
         let tables = kinds + page(g.blocks() as u64);
         let table_bytes = page(buffer_bytes / (g.grain_bytes() + 8) * 8 + 8);
         let buffers = tables + table_bytes * u64::from(g.buffers);
-        // Huge pages can hold what begins where one does; small buffers are not worth the gap.
+        // Buffers begin at a huge page so that huge pages can hold them; small buffers are not
+        // worth the gap.
         let buffers_bytes = buffer_bytes * u64::from(g.buffers);
         let buffers = match buffers_bytes < HUGE_PAGE_BYTES as u64 {
             true => buffers,
@@ -139,7 +140,7 @@ impl Offsets {
 }
 
 impl Ledger {
-    /// A new, empty ledger.
+    /// Makes an empty ledger.
     pub fn create(
         geometry: Geometry,
         image_id: u64,
@@ -164,7 +165,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Attaches to the ledger another process made.
+    /// Attaches to a ledger that another process made.
     pub fn attach(memory: SharedMemory) -> Result<Self, SetupError> {
         let len_bytes = memory.len_bytes();
         let refused = |source| SetupError::Memory { what: "ledger", len_bytes, source };
@@ -195,7 +196,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Refuses states that a faulty program has left: nothing is done by a value that nobody knows.
+    /// Refuses unknown states, which a faulty program has left.
     fn check_states(&self) -> Result<(), SetupError> {
         for number in 0..self.segments().load(Acquire).min(self.geometry.segments_max.into()) {
             let found = self.segment(number as u32).found_state();
@@ -213,17 +214,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// The sizes the ledger was made for.
+    /// The sizes for which the ledger was made.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// The memory file, to be handed to a holder.
+    /// The ledger's memory file, to be handed to a holder.
     pub fn memory(&self) -> &SharedMemory {
         &self.memory
     }
 
-    /// Gives what is kept here about a block its memory, in huge pages.
+    /// Gives huge pages to the ledger's entries about a block.
     pub fn gather_for(&self, gathered: &Gathered, block: u64) {
         let grains = BLOCK_BYTES >> self.geometry.grain_shift;
         for bitmap in self.offsets.bitmaps {
@@ -233,8 +234,8 @@ impl Ledger {
         gathered.cover(&self.map, self.offsets.location + block * locations_bytes, locations_bytes);
     }
 
-    /// Puts the frame buffers in huge pages, for the device's sake; see [`Mapping::gather`].
-    /// `is_compressing`: the frames that leave are the compressed ones, too.
+    /// Puts the frame buffers in huge pages, so that the device is handed larger pieces; see
+    /// [`Mapping::gather`]. `is_compressing`: the buffers of compressed frames, too.
     pub fn gather_buffers(&self, is_compressing: bool) -> Result<(), Errno> {
         let len_bytes = self.offsets.buffer_bytes * u64::from(self.geometry.buffers);
         if len_bytes < HUGE_PAGE_BYTES as u64 {
@@ -252,25 +253,25 @@ impl Ledger {
         self.map.lock_in_memory()
     }
 
-    /// One epoch's dirty bitmap: `epoch & 1`.
+    /// The dirty bitmap of an epoch; `parity` is the epoch's lowest bit.
     pub fn bitmap(&self, parity: u64) -> &[AtomicU64] {
         self.map.words(self.offsets.bitmaps[(parity & 1) as usize], self.geometry.words())
     }
 
-    /// One word of a dirty bitmap.
+    /// One word of an epoch's dirty bitmap.
     #[inline]
     pub fn dirty_word(&self, parity: u64, word: usize) -> &AtomicU64 {
         debug_assert!(word < self.geometry.words());
         &self.map.words(self.offsets.bitmaps[(parity & 1) as usize] + word as u64 * 8, 1)[0]
     }
 
-    /// Bitmap words of the region in use; the ledger is laid out for the reserve.
+    /// Bitmap words that the region uses; the ledger is laid out for the reserve.
     pub fn words_in_use(&self) -> usize {
         let grains = self.region_bytes().load(Acquire) >> self.geometry.grain_shift;
         grains.div_ceil(WORD_GRAINS) as usize
     }
 
-    /// Log segment of each grain's newest copy.
+    /// The location of each grain: the log segment of its newest copy.
     pub fn locations(&self) -> Locations<'_> {
         let (at, grains) = (self.offsets.location, self.geometry.grains() as usize);
         match self.offsets.location_bytes {
@@ -279,19 +280,19 @@ impl Ledger {
         }
     }
 
-    /// Bytes of a location.
+    /// Bytes of a location in the ledger.
     pub fn location_bytes(&self) -> u64 {
         self.offsets.location_bytes
     }
 
-    /// Asks for the locations of these grains.
+    /// Prefetches the locations of these grains.
     pub fn prefetch_locations(&self, grain: u64, grains: u64) {
         let location = |grain| self.offsets.location + grain * self.offsets.location_bytes;
         prefetch(self.map.base().wrapping_add(location(grain) as usize));
         prefetch(self.map.base().wrapping_add(location(grain + grains) as usize - 1));
     }
 
-    /// Reads locations as bytes, from byte `from` of them on.
+    /// Reads the locations as bytes, beginning with their byte `from`.
     pub fn read_locations(&self, from: u64, bytes: &mut [u8]) -> Result<(), Errno> {
         self.memory.read_at(self.offsets.location + from, bytes)
     }
@@ -302,7 +303,7 @@ impl Ledger {
         self.map.octets(self.offsets.kinds, self.geometry.blocks())
     }
 
-    /// The kind of a block; of a block that the region does not have: persistent.
+    /// The kind of a block; persistent for a block that the region does not have.
     #[inline]
     pub fn kind(&self, block: u64) -> Kind {
         match self.kinds().get(block as usize) {
@@ -311,14 +312,14 @@ impl Ledger {
         }
     }
 
-    /// One segment's entry.
+    /// The entry of a segment.
     pub fn segment(&self, number: u32) -> SegmentEntry<'_> {
         assert!(number < self.geometry.segments_max, "segment {number} does not exist");
         let at = self.offsets.segments + u64::from(number) * SEGMENT_ENTRY_BYTES;
         SegmentEntry { words: self.map.words(at, 4) }
     }
 
-    /// One frame buffer.
+    /// A frame buffer by its number.
     pub fn buffer(&self, number: u32) -> FrameBuffer<'_> {
         assert!(number < self.geometry.buffers, "buffer {number} does not exist");
         let n = u64::from(number);
@@ -333,8 +334,8 @@ impl Ledger {
         }
     }
 
-    /// Forgets where everything is, so that recovery can tell it anew. The sequence numbers and the
-    /// sizes stay.
+    /// Forgets the dirty grains, locations and states of segments and buffers, so that recovery can
+    /// enter them anew. The sequence numbers and the sizes stay.
     pub fn forget_places(&self) {
         let words = self.words_in_use();
         for parity in [0, 1] {
@@ -373,9 +374,9 @@ macro_rules! header_words {
 }
 
 header_words! {
-    /// Identity of the image these data belong to.
+    /// Identity of the image to which these data belong.
     image_id => ImageId;
-    /// Bytes of the region in use (it grows online).
+    /// Bytes of the region in use. They may grow at run time.
     region_bytes => RegionBytes;
     /// Number of the current epoch.
     epoch => Epoch;
@@ -383,11 +384,11 @@ header_words! {
     closing => Closing;
     /// Sequence number of the next frame.
     next_seq => NextSeq;
-    /// Segments the log has now.
+    /// Segments that the log has now.
     segments => Segments;
-    /// Sequence number covered by the last committed slot.
+    /// Sequence number of the last frame that the last commit slot covers.
     commit_seq => CommitSeq;
-    /// Commits so far; the higher one counts.
+    /// Number of the last commit. Of two commit slots the one with the higher number counts.
     commits => Commits;
     /// How often the image has been opened: frames of an earlier incarnation never count as tail
     /// frames.
@@ -396,19 +397,19 @@ header_words! {
     slot_turn => SlotTurn;
     /// Budget in force, bytes.
     budget_limit => BudgetLimit;
-    /// Credit + dirty + copied and not yet durable, bytes.
+    /// Bytes of the budget in use: credit, dirty grains, and grains copied but not yet durable.
     budget_used => BudgetUsed;
     /// Largest `budget_used` since the limit was last set, bytes.
     budget_high => BudgetHigh;
-    /// 1 from a final commit until the ledger has noted it: memory is just what the image holds,
-    /// though bits are set and locations are old.
+    /// 1 from a final commit until the ledger has noted it. Meanwhile memory and image agree,
+    /// though dirty bits are set and locations are old.
     flushed => Flushed;
-    /// 1 while a flush waits for the device to make all of it durable: nothing else moves then.
+    /// 1 while a flush waits for the device flush; nothing else in the ledger changes meanwhile.
     syncing => Syncing;
-    /// 1 while locations move and the segments' live bytes do not agree with them.
+    /// 1 while locations change and the segments' live bytes do not agree with them.
     uncounted => Uncounted;
-    /// 1 while parts of memory are not yet loaded from the image: only what is dirty is surely
-    /// there.
+    /// 1 while parts of memory are not yet loaded from the image: only dirty grains are surely in
+    /// memory.
     loading => Loading;
 }
 

@@ -1,8 +1,8 @@
-//! Locations: which log segment holds each grain's newest copy, as its number plus one; zero,
-//! untouched memory, means nowhere.
+//! The location of each grain: the number of the log segment that holds its newest copy, plus one.
+//! Zero, which is untouched memory, means that no segment holds the grain.
 //!
-//! They are most of what is kept beside the data: two bytes each, unless the log may have more
-//! segments than those count.
+//! Locations are most of the memory beside the data. They have two bytes each, unless the log may
+//! have more segments than two bytes can count.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU32};
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU16, AtomicU32};
 use crate::extent::Extent;
 use crate::geometry::Geometry;
 
-/// `location` of a grain that no segment holds.
+/// The location of a grain that no segment holds.
 pub const NO_LOCATION: u32 = 0;
 
-/// Bytes of a location where they follow from the geometry.
+/// Bytes of a location under this geometry.
 pub fn location_bytes(geometry: &Geometry) -> u64 {
     if geometry.segments_max < u32::from(u16::MAX) { 2 } else { 4 }
 }
@@ -21,14 +21,14 @@ pub fn location_bytes(geometry: &Geometry) -> u64 {
 /// The locations of all grains.
 #[derive(Clone, Copy)]
 pub enum Locations<'l> {
-    /// Of two bytes each.
+    /// Locations of two bytes each.
     Narrow(&'l [AtomicU16]),
-    /// Of four.
+    /// Locations of four bytes each.
     Wide(&'l [AtomicU32]),
 }
 
 impl Locations<'_> {
-    /// A grain's location.
+    /// The location of a grain.
     #[inline]
     pub fn of(&self, grain: u64) -> u32 {
         match self {
@@ -37,7 +37,7 @@ impl Locations<'_> {
         }
     }
 
-    /// These grains' newest copies are in one place.
+    /// Sets the location of a run of grains.
     #[inline]
     pub fn set(&self, run: Extent, location: u32) {
         let grains = run.grain as usize..(run.grain + run.len) as usize;
@@ -53,7 +53,7 @@ impl Locations<'_> {
         }
     }
 
-    /// How many grains of a run, from its first on, have the location that the first has.
+    /// The number of grains at the beginning of a run that share the location of the first.
     #[inline]
     pub fn alike(&self, run: Extent) -> u64 {
         let first = self.of(run.grain);
@@ -61,7 +61,8 @@ impl Locations<'_> {
     }
 }
 
-/// Calls `f` with each run of equal locations in bytes read from the ledger, and its length.
+/// Calls `f` with each run of equal locations and its length. The bytes are as [`crate::Ledger`]
+/// holds them.
 pub fn for_runs(location_bytes: u64, bytes: &[u8], mut f: impl FnMut(u32, u64)) {
     if location_bytes == 2 {
         for run in bytes.as_chunks::<2>().0.chunk_by(|a, b| a == b) {

@@ -1,7 +1,7 @@
-//! A range of memory, and the account of what of it is dirty.
+//! A range of memory, and the account of its dirty bytes.
 //!
-//! Shared by all who write, trap, clean or flush it. Locks are elsewhere: everything here may be
-//! used by a fault handler.
+//! Everybody who writes, traps, cleans or flushes the memory shares it. There are no locks here, so
+//! a fault handler may use everything.
 
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, OnceLock};
@@ -21,62 +21,62 @@ use crate::stats::Counters;
 use crate::summary::Summary;
 use crate::sys::{Mapping, SharedMemory, prefetch};
 
-/// Cache lines of a record asked for ahead of its copy.
+/// Cache lines of a record that are prefetched before it is copied.
 const LINES_AHEAD: u64 = 8;
 
-/// What the account of a region's memory begins with.
+/// The parts from which the account of a region's memory is made.
 pub struct MemoryParts {
     /// The memory file.
     pub file: SharedMemory,
     /// The whole file, mapped.
     pub map: Mapping,
-    /// What of it is dirty.
+    /// The ledger of its dirty bytes.
     pub ledger: Ledger,
-    /// Times for policies and waits.
+    /// The clock for policies and waits.
     pub clock: Arc<dyn Clock>,
-    /// Which dirty data are cleaned first.
+    /// The policy that chooses what is cleaned first.
     pub policy: PolicyKind,
-    /// Whether writes to dirty data are noted, too.
+    /// Whether writes to data that are dirty already are noted, too.
     pub recency: bool,
     /// A planted bug, for tests that must catch it.
     pub planted: Planted,
 }
 
-/// A range of memory, and the account of what of it is dirty.
+/// A range of memory, and the account of its dirty bytes.
 pub struct Memory {
     /// The memory file.
     pub file: SharedMemory,
     /// The whole file, mapped.
     pub map: Mapping,
-    /// What of it is dirty; shared with whoever takes over.
+    /// The ledger of its dirty bytes, shared with a process that takes over.
     pub ledger: Ledger,
-    /// How much may be dirty.
+    /// The account of the bytes that may be dirty.
     pub budget: CachePadded<Budget>,
     /// What policies remember of writes.
     pub hints: Hints,
-    /// Counters for people.
+    /// Counters for statistics.
     pub stats: CachePadded<Counters>,
-    /// Times for policies and waits.
+    /// The clock for policies and waits.
     pub clock: Arc<dyn Clock>,
-    /// Pieces of memory and ledger that were given huge pages.
+    /// The pieces of memory and ledger that were given huge pages.
     pub huge_pages: HugePages,
     /// A planted bug, for tests that must catch it.
     pub planted: Planted,
-    /// By parity of the epoch: which parts of its bitmap may hold bits.
+    /// For each parity of the epoch, the parts of its bitmap that may hold bits.
     summaries: [Summary; 2],
-    /// The first failure, for good.
+    /// The first failure, which is kept for good.
     failure: OnceLock<String>,
 }
 
 impl Memory {
-    /// The account of memory that nobody uses yet. Only the part in use can hold dirty bits.
+    /// Makes the account of memory that nobody uses yet.
     ///
     /// # Errors
-    /// The memory for tables is refused.
+    /// The system refuses the memory for tables.
     pub fn new(parts: MemoryParts) -> Result<Self, SetupError> {
         let MemoryParts { file, map, ledger, clock, policy, recency, planted } = parts;
         let geometry = *ledger.geometry();
-        // Reading bits of the rest would give it memory.
+        // Only these words can hold bits; to read the others would give them memory.
         let words_in_use = ledger.words_in_use();
         let summary = |parity| Summary::of(&geometry, &ledger.bitmap(parity)[..words_in_use]);
         Ok(Self {
@@ -105,14 +105,14 @@ impl Memory {
         self.ledger.epoch().load(Acquire) & 1
     }
 
-    /// Which parts of an epoch's bitmap may hold bits.
+    /// The parts of an epoch's bitmap that may hold bits.
     #[inline]
     pub fn summary(&self, parity: u64) -> &Summary {
         &self.summaries[(parity & 1) as usize]
     }
 
-    /// Asks for the memory that cleaning a word will touch: the records' first lines (the rest
-    /// follows by itself) and their locations.
+    /// Prefetches the memory that cleaning a word will touch: the first cache lines of each run
+    /// (the processor prefetches the rest by itself) and the locations.
     pub fn prefetch_grains(&self, word: usize, bits: u64) {
         let grain_bytes = self.ledger.geometry().grain_bytes();
         for run in runs(word, bits) {
@@ -124,14 +124,14 @@ impl Memory {
         }
     }
 
-    /// Asks for what is kept about a word's grains.
+    /// Prefetches the ledger's words about the grains of a bitmap word.
     #[inline]
     pub fn prefetch_entry(&self, parity: u64, word: usize) {
         prefetch(std::ptr::from_ref(self.ledger.dirty_word(parity, word)).cast());
         self.hints.heat.prefetch(word);
     }
 
-    /// Remembers the first failure of the device for good; the device keeps a latch of its own.
+    /// Remembers the first failure of the device for good. The device keeps a latch of its own.
     pub fn latch(&self, error: &DeviceError) -> RegionError {
         let cause = self.failure.get_or_init(|| error.to_string()).clone();
         tracing::error!(%cause, "the device failed: dirty data stay in memory");
@@ -139,8 +139,8 @@ impl Memory {
         RegionError::Latched { cause }
     }
 
-    /// Remembers a failure if it is the first, and ends the waits of those who would wait for ever.
-    /// Returns whether it is.
+    /// Remembers a failure if it is the first, and wakes writers, who would wait for ever. Returns
+    /// whether it is the first.
     pub fn fail(&self, cause: &str) -> bool {
         let is_first = self.failure.set(cause.to_owned()).is_ok();
         self.budget.notify();
@@ -152,7 +152,7 @@ impl Memory {
         self.failure.get().map(String::as_str)
     }
 
-    /// Refuses once something has failed.
+    /// Returns an error once something has failed.
     ///
     /// # Errors
     /// The latched failure.
@@ -163,7 +163,7 @@ impl Memory {
         }
     }
 
-    /// Refuses writers once the final flush has begun.
+    /// Returns an error once the final flush has begun.
     ///
     /// # Errors
     /// [`RegionError::Closed`].

@@ -1,61 +1,63 @@
-//! The device's rate, as the cleaner's own writes show it. Pure arithmetic: bytes and times in, a
-//! judgement out.
+//! The observed rate: how fast the device is, as the cleaner's own writes show it. Pure arithmetic:
+//! it is given bytes and times, and returns a judgement.
 //!
-//! What counts is an interval between two looks at the queue over which the device had work all the
-//! time: after it, more than [`deep_bytes`] of what was outstanding before it still are. How long
-//! the cleaner took to copy, or to be scheduled, does not matter then: a busy machine does not make
-//! a slow device. The time from a submission to an idle device until it is seen idle again says at
-//! most that it is *no slower* than that. A device that hides its writes in a cache shows in its
-//! flushes: what a large flush takes longer than a small one, at the shortest, is time per byte
-//! too. The fixed cost of a flush is not: the emergency flush pays it once.
+//! A sample is an interval between two looks at the queue during which the device had work all the
+//! time: at its end more than [`deep_bytes`] of the bytes outstanding at its beginning still are.
+//! So it does not matter how long the cleaner took to copy or to be scheduled, and a busy machine
+//! does not make the device look slow. The time from a submission to an idle device until the
+//! device is seen idle again only says that it is *no slower* than that.
 //!
-//! The conservative rate is the 10th percentile of the last samples. It is judged too slow only
-//! when it has been a fifth below what the promise needs for ten seconds, and the newest sample
-//! still is; once it is, the judgement follows it until it is back. It never says that the device
-//! is faster than was proven.
+//! A device that hides writes in a cache shows its rate in flushes. The shortest time by which a
+//! large flush takes longer than a small one is time per byte, too. The fixed cost of a flush is
+//! not counted, because the emergency flush pays it once.
+//!
+//! The conservative rate is the 10th percentile of the last samples, and at most the proven rate.
+//! It is judged too slow only when it has been a fifth below the rate that the promise needs for
+//! ten seconds, and the newest sample still is. From then on the judgement follows the rate until
+//! it has recovered.
 //!
 //! [`deep_bytes`]: Observed::size_for
 
 use std::collections::VecDeque;
 
-/// Samples looked back at.
+/// Samples that are kept.
 const SAMPLES_MAX: usize = 16;
-/// When so many in a row are fine, what was slow before them is over.
+/// Fast samples in a row after which an earlier slowness counts as over.
 const SAMPLES_FINE: usize = 4;
-/// Fewer say nothing.
+/// Fewest samples that give a rate.
 const SAMPLES_MIN: usize = 8;
-/// Flushes of a kind looked back at.
+/// Small flushes, and large ones, that are kept.
 const FLUSHES_MAX: usize = 16;
-/// A rate below this share of what is needed is too slow.
+/// A rate below this share of the rate needed is too slow.
 const SLOW_PERCENT: u64 = 80;
-/// A rate of this share of what is needed is no longer too slow.
+/// A rate of at least this share of the rate needed is no longer too slow.
 const RECOVERED_PERCENT: u64 = 90;
-/// So long it must have been too slow.
+/// Time for which the rate must have been too slow.
 const SLOW_FOR_NS: u64 = 10_000_000_000;
 
-/// What is known of the device's rate, and what is made of it.
+/// The samples of the device's rate, and the judgement of them.
 #[derive(Debug, Default)]
 pub struct Observed {
-    /// Rate that was proven, bytes per second; 0: nothing is promised, nothing is watched.
+    /// The proven rate, bytes per second; 0: nothing is promised, so nothing is watched.
     proven: u64,
     deep_bytes: u64,
     sample_bytes: u64,
     looked_ns: u64,
     outstanding_bytes: u64,
-    /// Of them, submitted since the last look.
+    /// Outstanding bytes that were submitted since the last look.
     fresh_bytes: u64,
-    /// When the device was given work, idle before.
+    /// Time at which the idle device was last given work.
     began_ns: u64,
-    /// Submitted since then.
+    /// Bytes submitted since the idle device was last given work.
     begun_bytes: u64,
-    /// The sample being taken.
+    /// The sample that is being taken.
     busy: Sum,
-    /// What was done from idle to idle.
+    /// Bytes and time from idle to idle: a lower bound of the rate.
     at_least: Sum,
     rates: VecDeque<u64>,
     taken: u64,
     small_flushes_ns: VecDeque<u64>,
-    /// Nanoseconds and bytes.
+    /// Duration in nanoseconds and bytes of each large flush.
     large_flushes: VecDeque<(u64, u64)>,
     slow_since_ns: Option<u64>,
     is_slow: bool,
@@ -64,9 +66,9 @@ pub struct Observed {
 /// Whether the promise can still be kept in full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
-    /// As far as is known.
+    /// The promise can be kept, as far as is known.
     Kept,
-    /// Not at this rate, bytes per second.
+    /// The promise cannot be kept at this rate, bytes per second.
     Slow(u64),
 }
 
@@ -77,35 +79,36 @@ struct Sum {
 }
 
 impl Observed {
-    /// From now on watches a device of which `proven` bytes per second are expected; 0 ends it.
+    /// Begins to watch a device whose proven rate is `proven` bytes per second; 0 ends watching.
     pub fn watch(&mut self, proven: u64, budget_bytes: u64) {
         *self = Self { proven, outstanding_bytes: self.outstanding_bytes, ..Self::default() };
         self.size_for(budget_bytes);
     }
 
-    /// What the cleaner keeps outstanding follows from what may be dirty, and so does an eighth of
-    /// a proof.
+    /// Sizes the samples for a limit of dirty bytes, from which follows how much the cleaner keeps
+    /// outstanding.
     pub fn size_for(&mut self, limit_bytes: u64) {
         self.deep_bytes = (limit_bytes / 16).clamp(128 << 10, 4 << 20);
         self.sample_bytes = (limit_bytes / 8).clamp(1 << 20, 32 << 20);
     }
 
-    /// Whether anything is watched: without, the clock need not be asked.
+    /// Whether the rate is watched; otherwise the clock need not be read.
     pub fn is_watching(&self) -> bool {
         self.proven > 0
     }
 
-    /// Enough is outstanding that waiting for it in two steps shows the device's rate.
+    /// Whether so much is outstanding that waiting for it in two steps shows the device's rate.
     pub fn is_deep(&self) -> bool {
         self.is_watching() && self.outstanding_bytes >= 2 * self.deep_bytes
     }
 
-    /// Whether the time of the next submission matters.
+    /// Whether the device is idle, so that the time of the next submission matters.
     pub fn is_idle(&self) -> bool {
         self.is_watching() && self.outstanding_bytes == 0
     }
 
-    /// A write was submitted; `now_ns` is a time before that, if the device was idle.
+    /// Notes that a write was submitted. If the device was idle, `now_ns` is a time before the
+    /// submission.
     pub fn submitted(&mut self, bytes: u64, now_ns: u64) {
         if self.outstanding_bytes == 0 {
             (self.began_ns, self.begun_bytes) = (now_ns, 0);
@@ -115,8 +118,8 @@ impl Observed {
         self.fresh_bytes += bytes;
     }
 
-    /// The queue was looked at, and `done_bytes` had completed since the last look. True: there is
-    /// a new sample.
+    /// Notes that the queue was looked at, and that `done_bytes` had completed since the last look.
+    /// Returns whether there is a new sample.
     pub fn looked(&mut self, now_ns: u64, done_bytes: u64) -> bool {
         let interval_ns = now_ns.saturating_sub(self.looked_ns);
         self.outstanding_bytes = self.outstanding_bytes.saturating_sub(done_bytes);
@@ -136,12 +139,12 @@ impl Observed {
         self.take_sample()
     }
 
-    /// What was outstanding has ended, unseen.
+    /// Forgets the outstanding writes, which have ended without a look at the queue.
     pub fn forget_outstanding(&mut self) {
         (self.outstanding_bytes, self.fresh_bytes) = (0, 0);
     }
 
-    /// The device, idle otherwise, was flushed after writes of `bytes`.
+    /// Notes a flush of the otherwise idle device after writes of `bytes`.
     pub fn flushed(&mut self, bytes: u64, took_ns: u64) {
         if bytes >= self.deep_bytes {
             push(&mut self.large_flushes, (took_ns, bytes), FLUSHES_MAX);
@@ -150,7 +153,7 @@ impl Observed {
         }
     }
 
-    /// Samples taken so far.
+    /// The number of samples so far.
     pub fn samples(&self) -> u64 {
         self.taken
     }
@@ -165,9 +168,9 @@ impl Observed {
         self.with_flush(sorted[sorted.len() / 10])
     }
 
-    /// A rate of writing, and the time to flush what was written; at most the proven rate.
+    /// The rate of writing and flushing, given the rate of writing alone; at most the proven rate.
     fn with_flush(&self, written: u64) -> u64 {
-        // Time per MiB.
+        // Nanoseconds per MiB.
         let ns = (1u64 << 20).saturating_mul(NS_PER_S) / written.max(1) + self.flush_ns_per_mib();
         ((1u64 << 20) * NS_PER_S / ns.max(1)).min(self.proven)
     }
@@ -188,7 +191,7 @@ impl Observed {
             return Judgement::Kept;
         }
         let since_ns = *self.slow_since_ns.get_or_insert(now_ns);
-        // Time in which nothing was seen is no evidence: what comes after it is.
+        // Time without samples is no evidence, so the newest sample must be slow, too.
         self.is_slow |= !is_fine_now && now_ns.saturating_sub(since_ns) >= SLOW_FOR_NS;
         if self.is_slow { Judgement::Slow(rate) } else { Judgement::Kept }
     }
@@ -201,7 +204,7 @@ impl Observed {
         }
         if let Some(rate) = self.at_least.full(self.sample_bytes) {
             self.at_least = Sum::default();
-            // A lower bound is news only where less was believed, and no evidence of what is slow.
+            // A lower bound only raises the rate; it is no evidence of slowness.
             if self.rate() != 0
                 && rate > self.rate()
                 && let Some(lowest) = self.rates.iter_mut().min()
@@ -219,8 +222,8 @@ impl Observed {
         push(&mut self.rates, rate, SAMPLES_MAX);
     }
 
-    /// What a large flush takes longer than a small one, for each MiB: the shortest of both, for
-    /// noise only adds.
+    /// Nanoseconds per MiB by which a large flush takes longer than a small one. The shortest
+    /// flushes count, because noise only adds time.
     fn flush_ns_per_mib(&self) -> u64 {
         let Some(fixed_ns) = self.small_flushes_ns.iter().min() else { return 0 };
         self.large_flushes
@@ -234,7 +237,7 @@ impl Observed {
 }
 
 impl Sum {
-    /// Bytes per second, if so many bytes have been seen and took any time.
+    /// Bytes per second, if at least `sample_bytes` have been seen and took any time.
     fn full(&self, sample_bytes: u64) -> Option<u64> {
         let full = self.bytes >= sample_bytes && self.ns > 0;
         full.then(|| {
@@ -266,7 +269,7 @@ mod tests {
         observed
     }
 
-    /// A full queue, kept full: writes of 1 MiB at `rate` for `mib`.
+    /// Keeps the queue full: `mib` writes of 1 MiB that complete at `rate`.
     fn saturate(observed: &mut Observed, now_ns: &mut u64, rate: u64, mib: u64) -> u64 {
         let mut samples = 0;
         observed.submitted(16 * MIB, *now_ns);
@@ -276,7 +279,7 @@ mod tests {
             samples += u64::from(observed.looked(*now_ns, MIB));
             observed.submitted(MIB, *now_ns);
         }
-        // The rest ends whenever it likes; nobody looks for a while.
+        // The rest ends at any time, because nobody looks for a while.
         *now_ns += NS_PER_S;
         observed.looked(*now_ns, 16 * MIB);
         samples
@@ -300,7 +303,7 @@ mod tests {
     fn a_cleaner_that_is_slow_itself_says_nothing_of_the_device() {
         let (mut observed, mut now) = (watching(), 0);
         for _ in 0..10_000 {
-            // 4 MiB, one after another, each looked for long after it was done: 4 MiB/s.
+            // Writes of 4 MiB one after another, each seen long after its end: 4 MiB/s.
             observed.submitted(4 * MIB, now);
             now += NS_PER_S;
             observed.looked(now, 4 * MIB);
@@ -326,11 +329,11 @@ mod tests {
         let Judgement::Slow(rate) = observed.judge(now + SLOW_FOR_NS, PROVEN) else { panic!() };
         assert!(close_to(rate, 200 * MIB));
         now += SLOW_FOR_NS;
-        // Not for a promise that needs less.
+        // A promise that needs less is kept.
         assert_eq!(observed.judge(now, 200 * MIB), Judgement::Kept);
         assert_eq!(observed.judge(now, PROVEN), Judgement::Kept);
         assert!(matches!(observed.judge(now + SLOW_FOR_NS, PROVEN), Judgement::Slow(_)));
-        // Better, not yet good: it follows.
+        // The device is faster, but not fast enough: the judgement follows it.
         saturate(&mut observed, &mut now, 850 * MIB, 400);
         let Judgement::Slow(rate) = observed.judge(now, PROVEN) else { panic!() };
         assert!(close_to(rate, 850 * MIB));

@@ -1,13 +1,13 @@
 //! Bugs that can be planted, so that the tests prove they would be caught.
 //!
-//! Each is one wrong turn at one place, taken only if a region's settings name it and the program
-//! was built with the feature `planted`: [`Planted::is`] is constant without it, so a release holds
-//! the names of the bugs and none of the wrong turns.
+//! Each bug is one wrong decision at one place. It is taken only if a region's settings name the
+//! bug and the program was built with the feature `planted`. Without the feature [`Planted::is`] is
+//! constant, so a release holds the names of the bugs and none of the wrong code.
 
-/// One wrong turn.
+/// A bug that can be planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Planted {
-    /// The right program.
+    /// No bug: the correct program.
     #[default]
     None,
     /// The device flush before the commit slot is left out.
@@ -20,28 +20,28 @@ pub enum Planted {
     CleanAtCopy,
     /// A group commit reports success before its device flush.
     AcknowledgeBeforeCommit,
-    /// Segments are reused before the checkpoint that lets them go has committed.
+    /// Segments are reused before the checkpoint that frees them has committed.
     FreeBeforeCommit,
-    /// A block counts as loaded when the first segment that has a part of it was read.
+    /// A block counts as loaded when the first segment with a part of the block was read.
     LoadedTooEarly,
-    /// The bytes of a compressed frame are let go when the device has taken them, not when they are
-    /// durable.
+    /// The bytes of a compressed frame are overwritten when the device has taken them, not when
+    /// they are durable.
     LetGoWhenWritten,
-    /// What a compressed frame does not need is given back though another frame was begun behind
-    /// it.
+    /// The space that a compressed frame does not need is given back though another frame was begun
+    /// behind it.
     GiveBackAlways,
-    /// Grains that a freed object shares with its neighbours cease to count as dirty, too.
+    /// Grains that a freed object shares with its neighbours are dropped from the dirty ones, too.
     DropNeighbours,
     /// A group commit's frame is made durable by itself though frames before it are not.
     SingleAlways,
-    /// A segment that zeros are being written to is left among the free ones.
+    /// A segment that is being prezeroed stays among the free ones.
     ZeroUntaken,
-    /// Capacity memory that a holder kept is handed on as it is, not emptied.
+    /// Capacity memory that a holder kept is not emptied when a process takes over.
     KeepCapacity,
 }
 
 impl Planted {
-    /// All bugs, for tests that must catch each.
+    /// All bugs, for tests that must catch each of them.
     pub const ALL: [Self; 13] = [
         Self::SkipFlush,
         Self::DropChecksum,
@@ -61,13 +61,13 @@ impl Planted {
     /// Whether this program was built so that bugs can be planted.
     pub const CAN_PLANT: bool = cfg!(feature = "planted");
 
-    /// Whether this bug is planted; never so without the feature `planted`.
+    /// Whether this bug is planted. Without the feature `planted` it never is.
     #[inline]
     pub fn is(self, bug: Self) -> bool {
         Self::CAN_PLANT && self == bug
     }
 
-    /// Name on the command line.
+    /// The bug's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",

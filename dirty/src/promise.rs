@@ -1,16 +1,16 @@
-//! The arithmetic of the promise: how much may be dirty so that the flush fits the warning.
+//! The arithmetic of the promise: how many bytes may be dirty so that the flush fits the warning.
 //!
 //! `warned_bytes(budget) <= proven rate x (warning - reserve)` (Viyojit, section 5.1). The bytes
-//! are those of the budget in the flush's layout and those of the frames that a killed process left
-//! half done ([`Geometry::warned_bytes`]). The reserve is time for the rest: stopping writers,
-//! commit records, the last device flush.
+//! are those of the whole budget as a flush writes it, and those of frames that a killed process
+//! left half written ([`Geometry::warned_bytes`]). The reserve is time for everything else:
+//! stopping writers, commit slots, the last device flush.
 
 use std::time::Duration;
 
 use crate::geometry::BUDGET_MIN_BYTES;
 use crate::geometry::Geometry;
 
-/// Where a budget comes from.
+/// The budget that a user asks for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BudgetWish {
     /// As much as the warning allows.
@@ -21,12 +21,12 @@ pub enum BudgetWish {
     Percent(f64),
 }
 
-/// What is given.
+/// The terms of a promise: times, rate and size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Terms {
     /// Time between the warning and the cut.
     pub warning: Duration,
-    /// Part of it kept for what does not grow with the budget.
+    /// Part of the warning that is kept for work which does not grow with the budget.
     pub reserve: Duration,
     /// Proven flush rate, bytes per second.
     pub rate_bytes_per_s: u64,
@@ -41,14 +41,14 @@ impl Terms {
     }
 }
 
-/// The budget and what it means.
+/// A budget, and the time that its flush takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise {
     /// Dirty bytes allowed.
     pub budget_bytes: u64,
-    /// Seconds a flush of all of it takes at the proven rate, reserve included.
+    /// Time that a flush of the whole budget takes at the proven rate, reserve included.
     pub flush_time: Duration,
-    /// The warning would allow more than the region has.
+    /// Whether the budget is at least as large as the region.
     pub covers_whole_region: bool,
 }
 
@@ -56,39 +56,41 @@ pub struct Promise {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromiseError {
-    /// The reserve eats the warning.
+    /// The reserve is as long as the warning, or longer.
     #[error("a warning of {warning:?} leaves nothing after the reserve of {reserve:?}")]
     NoTime {
-        /// Given warning.
+        /// The warning that was given.
         warning: Duration,
-        /// Given reserve.
+        /// The reserve that was given.
         reserve: Duration,
     },
-    /// Asked for more than the warning allows.
+    /// The budget asked for is larger than the warning allows.
     #[error(
-        "a budget of {budget_bytes} bytes takes {needed:?} to flush at the proven {rate_bytes_per_s} bytes/s, the warning is {warning:?}; the largest budget it allows is {largest_bytes} bytes"
+        "a budget of {budget_bytes} bytes takes {needed:?} to flush at the proven \
+         {rate_bytes_per_s} bytes/s, the warning is {warning:?}; the largest budget it allows is \
+         {largest_bytes} bytes"
     )]
     TooLarge {
         /// Asked for.
         budget_bytes: u64,
-        /// Time it would take, reserve included.
+        /// Time that its flush would take, reserve included.
         needed: Duration,
-        /// Given warning.
+        /// The warning that was given.
         warning: Duration,
-        /// Proven rate.
+        /// Proven rate, bytes per second.
         rate_bytes_per_s: u64,
-        /// What would fit.
+        /// The largest budget that fits the warning, bytes.
         largest_bytes: u64,
     },
-    /// Below one unit.
+    /// The budget is below the smallest one.
     #[error("a budget of {budget_bytes} bytes is below the smallest, {smallest_bytes} bytes")]
     TooSmall {
-        /// Asked for or derived.
+        /// The budget asked for or derived, bytes.
         budget_bytes: u64,
-        /// Smallest that lets one operation proceed.
+        /// The smallest budget with which one operation can proceed, bytes.
         smallest_bytes: u64,
     },
-    /// Not a share.
+    /// The share of the region is not a percentage.
     #[error("{percent} % is not a share of the region: expected more than 0 and at most 100")]
     NotAShare {
         /// Asked for.
@@ -96,7 +98,7 @@ pub enum PromiseError {
     },
 }
 
-/// The reserve taken if none is given: a tenth of the warning, from 50 ms to 2 s.
+/// The default reserve: a tenth of the warning, but at least 50 ms and at most 2 s.
 pub fn default_reserve(warning: Duration) -> Duration {
     (warning / 10).clamp(Duration::from_millis(50), Duration::from_secs(2))
 }
@@ -137,7 +139,7 @@ pub fn promise(
     Ok(Promise { budget_bytes, flush_time, covers_whole_region })
 }
 
-/// Time to flush `budget_bytes` at the proven rate, without reserve.
+/// Time to flush `budget_bytes` at the proven rate, without the reserve.
 pub fn flush_time(geometry: &Geometry, rate_bytes_per_s: u64, budget_bytes: u64) -> Duration {
     Duration::from_secs_f64(
         geometry.warned_bytes(budget_bytes) as f64 / rate_bytes_per_s.max(1) as f64,
@@ -148,7 +150,8 @@ fn largest_budget(geometry: &Geometry, rate_bytes_per_s: u64, time: Duration) ->
     largest_within(rate_bytes_per_s, time, |bytes| geometry.warned_bytes(bytes))
 }
 
-/// Most dirty bytes whose `cost`, in bytes to write, can be written within `time`; to 4 KiB.
+/// The most dirty bytes whose `cost`, in bytes to write, can be written within `time`, exact to 4
+/// KiB.
 pub fn largest_within(rate_bytes_per_s: u64, time: Duration, cost: impl Fn(u64) -> u64) -> u64 {
     let affordable = (rate_bytes_per_s as f64 * time.as_secs_f64()).min(1e18) as u64;
     let (mut fits, mut beyond) = (0u64, affordable + 1);
@@ -195,7 +198,7 @@ mod tests {
         let redo_bytes = geometry.redo_bytes(budget_bytes);
         assert!(redo_bytes > 5 * geometry.frame_limit());
         assert!(geometry.redo_bytes(128 << 10) < 128 << 10);
-        // Exactly the flush's time is too little, by exactly the time of those frames.
+        // The time of the flush alone is too short, by just the time of those frames.
         let seconds = |bytes: u64| Duration::from_secs_f64(bytes as f64 / 100e6);
         let flush_bytes = geometry.flush_bytes(budget_bytes);
         let given = |bytes| Terms {

@@ -1,6 +1,6 @@
-//! What follows from the observed rate: a device that has become slower than the promise needs
-//! shrinks what may be dirty until it fits again; one that recovers gives it back, up to the budget
-//! and never beyond.
+//! The effect of the observed rate on the budget. While the device is slower than the promise
+//! needs, fewer bytes may be dirty, so that the flush still fits the warning. When it has
+//! recovered, the whole budget is allowed again, and never more.
 
 use std::sync::atomic::Ordering::*;
 
@@ -9,29 +9,29 @@ use crate::memory::Memory;
 use crate::observed::{Judgement, Observed};
 use crate::promise::{Terms, largest_within};
 
-/// However slow the device, a single operation must be able to proceed: no less than an eighth of
-/// the budget or this, whichever is smaller.
+/// The limit never falls below this, or an eighth of the budget if that is smaller, so that a
+/// single operation can proceed however slow the device is.
 const OPERATION_BYTES: u64 = 1 << 20;
 
-/// The device's rate as it is seen, held against what the budget rests on.
+/// Compares the observed rate of the device with the terms of the promise.
 pub struct RateWatch {
-    /// What is seen.
+    /// The samples of the device's rate.
     pub observed: Observed,
-    /// What the budget rests on, if anything is promised.
+    /// The terms of the promise; `None` if nothing is promised.
     terms: Option<Terms>,
-    /// The limit that was last reported, bytes; `u64::MAX`: none.
+    /// The limit that was last logged, bytes; `u64::MAX` if none is in force.
     limit_told_bytes: u64,
 }
 
 impl Default for RateWatch {
-    /// Nothing is promised, and nothing watched.
+    /// Nothing is promised, so nothing is watched.
     fn default() -> Self {
         Self { observed: Observed::default(), terms: None, limit_told_bytes: u64::MAX }
     }
 }
 
 impl RateWatch {
-    /// Says what the budget rests on. From now on what is seen is held against it.
+    /// Sets the terms of the promise, with which the observed rate is compared from now on.
     pub fn watch(&mut self, memory: &Memory, terms: &Terms) {
         self.terms = Some(*terms);
         let budget_bytes = memory.ledger.budget_limit().load(Acquire);
@@ -39,7 +39,7 @@ impl RateWatch {
         memory.budget.limit_by_rate(u64::MAX);
     }
 
-    /// A new sample of the device's rate has been taken.
+    /// Limits the dirty bytes by the observed rate, of which there is a new sample.
     pub fn heed(&mut self, memory: &Memory) {
         let Some(terms) = self.terms else { return };
         let geometry = memory.ledger.geometry();
@@ -52,7 +52,7 @@ impl RateWatch {
             Judgement::Kept => u64::MAX,
             Judgement::Slow(rate) => {
                 let floor_bytes = BUDGET_MIN_BYTES.max((budget_bytes / 8).min(OPERATION_BYTES));
-                // Frames stay as large as the budget in force lets them be.
+                // The size of frames follows from the budget in force, not from this limit.
                 let redo_bytes = geometry.redo_bytes(budget_bytes);
                 let cost = |bytes| geometry.flush_bytes(bytes) + redo_bytes;
                 largest_within(rate, time, cost).max(floor_bytes)
@@ -62,7 +62,7 @@ impl RateWatch {
         let before_bytes = memory.budget.limit_by_rate(limit_bytes);
         let observed_bytes_per_s = self.observed.rate();
         let proven_bytes_per_s = terms.rate_bytes_per_s;
-        // Said when it begins and ends, and when it has become a quarter worse.
+        // Logged when a limit begins and ends, and when it has fallen by another quarter.
         if limit_bytes == u64::MAX && before_bytes != u64::MAX {
             tracing::info!(budget_bytes, "the device is as fast as was proven again: full budget");
             self.limit_told_bytes = u64::MAX;

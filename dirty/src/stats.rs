@@ -1,22 +1,25 @@
-//! Counters of one region since it was opened. Relaxed: they inform, they decide nothing.
+//! Counters of one region since it was opened. All accesses are relaxed, because counters only
+//! inform and decide nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Live counters.
+        /// The counters, which all threads change.
         #[derive(Debug, Default)]
         pub struct Counters { $($(#[$doc])* pub $name: AtomicU64,)* }
-        /// A reading of the counters.
+        /// The values of all counters at one time.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
         pub struct Stats { $($(#[$doc])* pub $name: u64,)* }
         impl Counters {
-            /// A reading of all counters.
+            /// Reads all counters.
             pub fn read(&self) -> Stats { Stats { $($name: self.$name.load(Relaxed),)* } }
         }
         impl Stats {
             /// Name and value of every counter, in declaration order.
-            pub fn fields(&self) -> Vec<(&'static str, u64)> { vec![$((stringify!($name), self.$name),)*] }
+            pub fn fields(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
         }
     };
 }
@@ -34,19 +37,19 @@ counters! {
     captured_bytes,
     /// Clean bytes copied to free segments.
     compacted_bytes,
-    /// Bytes read back from the device by compaction (extent tables only).
+    /// Bytes that compaction read back from the device: extent tables only.
     compaction_read_bytes,
-    /// Bytes written to the device, frames and commit slots.
+    /// Bytes of frames and commit slots written to the device.
     device_bytes,
-    /// Zeros written to free segments before the log goes there; not among `device_bytes`.
+    /// Zeros written to free segments before the log goes there; not counted in `device_bytes`.
     prezeroed_bytes,
     /// Payload bytes of frames that were to be compressed.
     compression_in_bytes,
-    /// What was stored for them; those that did not shrink are among both.
+    /// Payload bytes stored for these frames; a frame that did not shrink counts in both.
     compression_out_bytes,
-    /// Processor time spent on it, nanoseconds.
+    /// Processor time of compression, nanoseconds.
     compression_cpu_ns,
-    /// Frames that did shrink.
+    /// Frames that compression made smaller.
     compressed_frames,
     /// Frames written.
     frames,
@@ -54,10 +57,10 @@ counters! {
     device_flushes,
     /// Checkpoints committed.
     checkpoints,
-    /// When the last of these checkpoints was committed, nanoseconds on the region's clock; 0: none
-    /// was since the region was opened.
+    /// Time of the last checkpoint since the region was opened, nanoseconds on the region's clock;
+    /// 0: there was none.
     checkpoint_at_ns,
-    /// Group commits.
+    /// Group commits made.
     group_commits,
     /// Nanoseconds spent in checkpoints.
     checkpoint_ns,
@@ -65,23 +68,23 @@ counters! {
     cut_ns_max,
     /// Times a writer had to wait for budget or a frame buffer.
     stalls,
-    /// Nanoseconds writers waited (barrier; a trapped store's wait is counted, not timed).
+    /// Nanoseconds that writers waited in barrier mode (the wait of a trapped store is counted, not
+    /// timed).
     stall_ns,
-    /// Longest of these waits, nanoseconds.
+    /// Longest wait of a writer in barrier mode, nanoseconds.
     stall_ns_max,
-    /// Conservative rate of the device as the cleaner's own writes show it, bytes per second; 0:
-    /// not known.
+    /// The observed rate of the device, bytes per second; 0: not known.
     observed_rate_bytes_per_s,
-    /// Samples of that rate.
+    /// Samples of the observed rate.
     rate_samples,
     /// Write faults taken (trap modes).
     faults,
-    /// Pages protected again.
+    /// Pages that were protected again (trap modes).
     reprotections,
     /// Epochs of the policy (trap modes): in each, every page then open was protected once.
     epochs,
-    /// Duration of the last of them, nanoseconds: the configured epoch, or longer where protecting
-    /// so many pages would have cost more than a tenth of it.
+    /// Duration of the policy's last epoch (trap modes), nanoseconds: the configured epoch, or
+    /// longer where protecting so many pages would have cost more than a tenth of it.
     epoch_ns_last,
 }
 

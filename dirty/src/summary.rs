@@ -1,10 +1,10 @@
-//! Which parts of a dirty bitmap may hold bits, so that a sweep of a few records does not look at
-//! all of it.
+//! A summary of a dirty bitmap: the parts that may hold bits, so that a sweep of a few records does
+//! not look at the whole bitmap.
 //!
-//! A bit for each block (for each bitmap word, where a word is longer than a block). Private; built
-//! anew on attach. A bit that is not set means that the bitmap is zero there; one that is set means
-//! nothing. There are few, so that they are rarely changed: that takes a locked instruction, which
-//! waits for all stores of the record before it.
+//! The summary has a bit for each block, or for each bitmap word where a word covers more than a
+//! block. It is private to a process and built anew on attach. A clear bit means that the bitmap is
+//! zero there; a set bit promises nothing. To change a bit takes a locked instruction, which waits
+//! for all stores of the record before it, so there are few bits and they rarely change.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::*;
@@ -15,12 +15,12 @@ use crate::sys::prefetch;
 /// The summary of one bitmap.
 pub struct Summary {
     marks: Box<[AtomicU64]>,
-    /// Bitmap words of a group, as a power of two.
+    /// Log2 of the bitmap words for each bit of the summary.
     group_shift: u32,
 }
 
 impl Summary {
-    /// The summary of a bitmap, of which these words may hold bits.
+    /// Makes the summary of a bitmap of which only `words` may hold bits.
     pub fn of(geometry: &Geometry, words: &[AtomicU64]) -> Self {
         let group_bytes = geometry.word_bytes().min(BLOCK_BYTES);
         let group_shift = (BLOCK_BYTES / group_bytes).trailing_zeros();
@@ -35,14 +35,14 @@ impl Summary {
         summary
     }
 
-    /// Notes that a word has become non-zero: after its bits.
+    /// Notes that a word has become non-zero; called after its bits are set.
     pub fn mark(&self, word: usize) {
         let (marks, bit) = self.place(word >> self.group_shift);
         marks.fetch_or(bit, AcqRel);
     }
 
-    /// As [`Summary::mark`], by who holds the lane of the word's block, without which nobody
-    /// forgets it.
+    /// Notes that a word has become non-zero, without a locked instruction if the bit is set
+    /// already. The caller holds the lane of the word's block, without which nobody clears the bit.
     #[inline]
     pub fn mark_held(&self, word: usize) {
         let (marks, bit) = self.place(word >> self.group_shift);
@@ -71,8 +71,8 @@ impl Summary {
                 return;
             }
             let first = at.max(begin);
-            // Writers change most of it between one sweep and the next: it comes from their
-            // processors' caches.
+            // Writers change most of the bitmap between two sweeps, so it comes from the caches of
+            // other processors.
             bitmap[begin..].iter().skip(end - begin).step_by(8).take(2).for_each(|next| {
                 prefetch(std::ptr::from_ref(next).cast());
             });
@@ -99,16 +99,17 @@ impl Summary {
         if marks != 0 {
             return Some(group + marks.trailing_zeros() as usize);
         }
-        // Most are zero: a group commit of a few records looks at all of them.
+        // Most words of the summary are zero; a group commit of a few records looks at all of them.
         let rest = &self.marks[group / 64 + 1..];
         let skipped = rest.iter().position(|marks| marks.load(Relaxed) != 0)?;
         let at = group / 64 + 1 + skipped;
         Some(at * 64 + self.marks[at].load(Relaxed).trailing_zeros() as usize)
     }
 
-    /// Forgets the group of a word if it is zero. Who marks with [`Summary::mark`] may be setting
-    /// bits at this moment, the bits first, the mark second: so forget first and look again second,
-    /// or a bit would never be found.
+    /// Clears the mark of a word's group if the group is zero. A thread that uses [`Summary::mark`]
+    /// may be setting bits at this moment, first in the bitmap and then in the summary. So the mark
+    /// is cleared first and the bitmap is looked at again after that, or a bit could be missed for
+    /// ever.
     pub fn unmark_if_clean(&self, bitmap: &[AtomicU64], word: usize) {
         let group = word >> self.group_shift;
         let words = group << self.group_shift..(group + 1) << self.group_shift;
@@ -168,7 +169,7 @@ mod tests {
                     (word, words),
                     (0, word),
                     (word, word + 1),
-                    // Ends where nothing is marked.
+                    // These end where nothing is marked.
                     (0, between),
                     (between, words),
                 ] {
@@ -177,7 +178,7 @@ mod tests {
                     assert_eq!(seen(&summary, &bitmap, from, to), expected, "{from}..{to}");
                 }
             }
-            // Those cleaned since are not told, and not looked for again.
+            // Words that were cleaned since are not reported, and their marks are gone.
             for word in dirty.drain(..) {
                 bitmap[word].store(0, Relaxed);
             }

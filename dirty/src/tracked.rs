@@ -1,4 +1,4 @@
-//! Memory whose writes are noticed before they happen: by lanes that writers lock, or by traps.
+//! Memory whose writes are noticed before they happen: by announcements under a lane, or by traps.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,26 +8,26 @@ use crate::memory::Memory;
 use crate::stats::Stats;
 use crate::tracking::PageTracker;
 
-/// Credit taken from the budget at a time, at most, so that most writes touch only their lane.
+/// Most credit that is taken from the budget in advance, so that most writes touch only their lane.
 pub(crate) const CREDIT_CHUNK_BYTES: u64 = 4096;
 
-/// Memory, and how writes to it are noticed.
+/// Memory, and the means by which writes to it are noticed.
 pub struct Tracked {
     /// The memory and its account.
     pub memory: Arc<Memory>,
-    /// The locks of writers that announce what they change.
+    /// The locks of writers that announce.
     pub lanes: Lanes,
-    /// The state of pages in trap mode; `None`: writers announce what they change.
+    /// The state of pages in trap mode; `None` in barrier mode, where writers announce.
     tracker: Option<Arc<PageTracker>>,
 }
 
 impl Tracked {
-    /// Memory, its lanes, and in trap mode its pages.
+    /// Joins memory, its lanes and, in trap mode, the state of its pages.
     pub fn new(memory: Arc<Memory>, lanes: Lanes, tracker: Option<Arc<PageTracker>>) -> Self {
         Self { memory, lanes, tracker }
     }
 
-    /// The state of pages, in trap mode.
+    /// The state of pages in trap mode; `None` in barrier mode.
     #[inline]
     pub fn pages(&self) -> Option<&Arc<PageTracker>> {
         self.tracker.as_ref()
@@ -39,9 +39,9 @@ impl Tracked {
         self.tracker.is_some()
     }
 
-    /// Gives a block that is not in use to a lane which will use it.
+    /// Gives an unused block to a lane that will use it.
     pub fn hand_out(&self, block: u64, lane: LaneId) {
-        // Where pages are trapped one by one they must be small.
+        // Pages that are trapped one by one must be small.
         if !self.is_trapped() {
             self.memory.huge_pages.for_block(&self.memory.map, &self.memory.ledger, block);
         }
@@ -61,7 +61,7 @@ impl Tracked {
         let (summary, bitmap) = (self.memory.summary(parity), ledger.bitmap(parity));
         let clean = |word: usize| {
             let offset = word as u64 * ledger.geometry().word_bytes();
-            // The caller may hold another lane, so this one is not waited for. Fault handlers mark
+            // The caller may hold another lane, so nobody waits for this one. Fault handlers mark
             // without a lane.
             let lane = self.lanes.try_lock_owner_of(offset);
             if lane.is_some() || self.is_trapped() {
@@ -76,12 +76,13 @@ impl Tracked {
         self.memory.stats.dirtied_bytes.load(Relaxed) + self.lanes.dirtied_bytes()
     }
 
-    /// Bytes that became dirty less those dropped again: what the budget has had to take in.
+    /// Bytes that became dirty, less those that were dropped again: the bytes that the budget had
+    /// to take.
     pub fn net_dirtied_bytes(&self) -> u64 {
         self.dirtied_bytes().saturating_sub(self.lanes.dropped_bytes())
     }
 
-    /// A reading of all counters.
+    /// Reads all counters.
     pub fn read_stats(&self) -> Stats {
         Stats {
             dirtied_bytes: self.dirtied_bytes(),
@@ -90,14 +91,14 @@ impl Tracked {
         }
     }
 
-    /// Credit a lane may keep between operations, bytes.
+    /// Credit that a lane may keep between operations, bytes.
     pub fn credit_keep_bytes(&self) -> u64 {
         let limit = self.memory.ledger.budget_limit().load(Relaxed);
         let fair = limit / 32 / u64::from(self.lanes.count());
         if fair < 256 { 0 } else { fair.min(CREDIT_CHUNK_BYTES) }
     }
 
-    /// Gives back the credit that idle lanes keep.
+    /// Gives back the credit of all lanes that nobody holds.
     pub fn reclaim_credit(&self) {
         for lane in 0..self.lanes.count() {
             let Some(mut state) = self.lanes.lock(LaneId(lane)).try_lock() else { continue };
@@ -107,7 +108,7 @@ impl Tracked {
         }
     }
 
-    /// As [`Tracked::reclaim_credit`], waiting for lanes that are held; called with none held.
+    /// Gives back the credit of all lanes, waiting for those that are held; the caller holds none.
     /// Returns the bytes given back.
     pub fn reclaim_all_credit(&self) -> u64 {
         let mut bytes = 0;

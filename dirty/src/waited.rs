@@ -1,19 +1,20 @@
-//! A mutex whose holder can see that somebody waits.
+//! A mutex whose holder can see that another thread waits.
 //!
-//! The cleaner holds a lane, and the appender, for many copies in a row, for a lock taken anew is
-//! what a short copy costs. Where a writer waits it lets go after the one it is at. The writer
-//! spins meanwhile: to be parked and woken takes a virtual processor longer than the wait.
+//! The cleaner holds a lane, and the appender, for many copies in a row, because taking a lock
+//! costs as much as a short copy. Where a writer waits, the cleaner releases the lock after the
+//! copy that it is making. The writer spins meanwhile, because being parked and woken takes a
+//! virtual processor longer than the wait.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Looks at a lock before its waiter is parked: a few microseconds, for a copy or two. More of them
-/// gained nothing, and whoever holds the lock may have been preempted.
+/// Looks at a lock before its waiter is parked: a few microseconds, enough for a copy or two. More
+/// looks gained nothing, and the holder of the lock may have been preempted.
 const LOOKS_MAX: u32 = 200;
 
-/// A mutex of which the holder can see that somebody waits for it.
+/// A mutex whose holder can see that another thread waits for it.
 #[derive(Debug, Default)]
 pub struct Waited<T> {
     mutex: Mutex<T>,
@@ -21,7 +22,7 @@ pub struct Waited<T> {
 }
 
 impl<T> Waited<T> {
-    /// A free mutex.
+    /// Makes a free mutex.
     pub fn new(value: T) -> Self {
         Self { mutex: Mutex::new(value), waiting: AtomicU32::new(0) }
     }
@@ -53,13 +54,14 @@ impl<T> Waited<T> {
         held
     }
 
-    /// Whether somebody waits. A hint.
+    /// Whether a thread waits for the mutex: a hint.
     #[inline]
     pub fn is_waited_for(&self) -> bool {
         self.waiting.load(Relaxed) > 0
     }
 
-    /// After letting go because somebody waits: until one of them has it, or for a moment.
+    /// Waits until another thread has taken the mutex, but only for a moment. The caller has just
+    /// released it because a thread waits.
     pub fn give_way(&self) {
         for _ in 0..LOOKS_MAX {
             if !self.is_waited_for() || self.mutex.is_locked() {

@@ -1,46 +1,46 @@
-//! Which pages of a process were written since it was last asked, as the kernel keeps account of it
-//! (Linux 6.7): a range is registered with a userfaultfd that opens protected pages by itself when
-//! they are stored to, and its page map tells which are open. Nothing traps in user mode, and
-//! nobody waits: a first store to a page costs one fault in the kernel.
+//! The pages of a process that were written since the last query, as the kernel records them (Linux
+//! 6.7). A range is registered with a userfaultfd that opens protected pages by itself when they
+//! are stored to, and the process's page map says which pages are open. Nothing traps in user mode
+//! and nobody waits: a first store to a page costs one fault in the kernel.
 //!
-//! A region's own tracking is not this one: it must know *before* a page is written (`tracking`).
-//! These are for who wants to know afterwards: checkpoints of an application's memory (`heap`),
+//! A region's own tracking must know *before* a page is written, so it does not use this. It is for
+//! those who want to know afterwards: checkpoints of an application's memory (`heap`), and
 //! recordings of a live program (`plan`).
 //!
-//! Soft-dirty bits would do the same on older kernels, but are reset for a whole process at once
-//! (`clear_refs`): two users of them lose each other's writes, so they are not used.
+//! Soft-dirty bits would do the same on older kernels. They are reset for a whole process at once
+//! (`clear_refs`), so that two users would lose each other's writes; so they are not used.
 
 use rustix::io::Errno;
 
 use crate::sys::Uffd;
 pub use crate::sys::{Kept, PageMap, Run};
 
-/// Ranges of a process in which the kernel keeps account of stores. When its last descriptor is
-/// closed, here and in the process, all protection is gone.
+/// Ranges of a process in which the kernel records stores. When its last descriptor is closed, here
+/// and in the process, all protection is gone.
 #[derive(Debug)]
 pub struct Watch(Uffd);
 
 impl Watch {
-    /// Of this process.
+    /// Makes a watch of this process.
     ///
     /// # Errors
-    /// `INVAL`: the kernel is too old. `PERM`, `NOSYS`: it does not let us.
+    /// `INVAL`: the kernel is too old. `PERM`, `NOSYS`: the kernel does not permit it.
     pub fn own() -> Result<Self, Errno> {
         let uffd = Uffd::open_unagreed()?;
         uffd.agree_to_open()?;
         Ok(Self(uffd))
     }
 
-    /// Of another process, which made a userfaultfd and has it open as descriptor `number`;
-    /// [`Watch::agree`] must follow.
+    /// Makes a watch of another process, which made a userfaultfd and has it open as descriptor
+    /// `number`. [`Watch::agree`] must follow.
     ///
     /// # Errors
-    /// Those of `pidfd_open` and `pidfd_getfd`.
+    /// The errors of `pidfd_open` and `pidfd_getfd`.
     pub fn of_process(pid: i32, number: i32) -> Result<Self, Errno> {
         Uffd::of_process(pid, number).map(Self)
     }
 
-    /// Agrees with the kernel on what it is for.
+    /// Agrees with the kernel that it records stores.
     ///
     /// # Errors
     /// `INVAL`: the kernel is too old.
@@ -48,12 +48,12 @@ impl Watch {
         self.0.agree_to_open()
     }
 
-    /// Makes whole pages of a range protectable; none is protected yet. What is registered already
-    /// stays as it is.
+    /// Registers the whole pages of a range; none is protected yet. Ranges that are registered
+    /// already stay as they are.
     ///
     /// # Errors
-    /// `BUSY`: somebody else has registered it. `INVAL`: no such mapping, or of a kind that cannot
-    /// be.
+    /// `BUSY`: another userfaultfd has registered the range. `INVAL`: there is no such mapping, or
+    /// it is of a kind that cannot be registered.
     pub fn register(&self, start: u64, end: u64) -> Result<(), Errno> {
         self.0.register(start as usize, (end - start) as usize)
     }

@@ -1,5 +1,4 @@
-//! A frame buffer in shared memory, and the room beside it for what its frame becomes when
-//! compressed.
+//! A frame buffer in shared memory, and the room beside it for the compressed frame.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -9,9 +8,9 @@ use crate::sys::Mapping;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum BufferState {
-    /// No frame needs it: the last one is durable.
+    /// No frame needs the buffer, because its last one is durable.
     Free = 0,
-    /// Extents are being appended.
+    /// Extents are appended to the frame.
     Filling = 1,
     /// The frame is complete but for its checksums, or is being written.
     Sealed = 2,
@@ -21,8 +20,8 @@ impl BufferState {
     /// Every state.
     pub const ALL: [Self; 3] = [Self::Free, Self::Filling, Self::Sealed];
 
-    /// Which states may follow which. A frame that a killed process was filling is written as it is
-    /// by whoever takes over, and freed without having been sealed.
+    /// The allowed transitions. A frame that a killed process was filling is written as it is by
+    /// the process that takes over, and its buffer is freed without having been sealed.
     const ALLOWED: [(Self, Self); 4] = [
         (Self::Free, Self::Filling),
         (Self::Filling, Self::Sealed),
@@ -30,18 +29,18 @@ impl BufferState {
         (Self::Filling, Self::Free),
     ];
 
-    /// Whether a buffer of this state may come to have another. Free buffers may be freed again.
+    /// Whether a buffer may go from this state to `next`. A free buffer may be freed again.
     pub fn may_become(self, next: Self) -> bool {
         (self, next) == (Self::Free, Self::Free) || Self::ALLOWED.contains(&(self, next))
     }
 
-    /// The state that a word holds; `Err`: the word, which no state has.
+    /// The state that a word stands for; `Err` has the word if it stands for none.
     pub fn of_word(word: u64) -> Result<Self, u64> {
         Self::ALL.into_iter().find(|state| *state as u64 == word).ok_or(word)
     }
 }
 
-/// One frame buffer: control words, an extent table, and room for one frame.
+/// A frame buffer: control words, an extent table, and room for one frame.
 pub struct FrameBuffer<'l> {
     pub(super) map: &'l Mapping,
     pub(super) words: &'l [AtomicU64],
@@ -52,20 +51,20 @@ pub struct FrameBuffer<'l> {
     pub(super) len_bytes: u64,
 }
 
-/// A frame that has been compressed.
+/// The sizes of a compressed frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed {
-    /// Bytes to be written.
+    /// Bytes to be written to the device.
     pub stored_bytes: u64,
-    /// Bytes it keeps in its segment.
+    /// Bytes that the frame keeps in its segment.
     pub kept_bytes: u64,
 }
 
 impl<'l> FrameBuffer<'l> {
-    /// How far the buffer has come.
+    /// The state of the buffer.
     ///
     /// # Panics
-    /// The word holds no state: whoever attached has checked it, so this process wrote it.
+    /// The word stands for no state. Attaching checks the word, so this process wrote it.
     pub fn state(&self) -> BufferState {
         match BufferState::of_word(self.found_state()) {
             Ok(state) => state,
@@ -73,27 +72,27 @@ impl<'l> FrameBuffer<'l> {
         }
     }
 
-    /// The state's word, whatever it holds.
+    /// The word of the state, which may stand for none.
     pub(super) fn found_state(&self) -> u64 {
         self.words[0].load(Acquire)
     }
 
-    /// Changes the state, after everything that the new state says of the buffer is in place.
+    /// Changes the state, after everything that the new state promises is in place.
     ///
     /// # Panics
-    /// The table of states does not allow it.
+    /// The transition is not allowed.
     pub fn set_state(&self, state: BufferState) {
         let before = self.state();
         assert!(before.may_become(state), "a frame buffer that is {before:?} becomes {state:?}");
         self.words[0].store(state as u64, Release);
     }
 
-    /// Segment the frame goes to.
+    /// Number of the segment to which the frame goes.
     pub fn segment(&self) -> &'l AtomicU64 {
         &self.words[1]
     }
 
-    /// Where in the segment, bytes.
+    /// Offset of the frame in its segment, bytes.
     pub fn segment_offset(&self) -> &'l AtomicU64 {
         &self.words[2]
     }
@@ -108,31 +107,32 @@ impl<'l> FrameBuffer<'l> {
         &self.words[4]
     }
 
-    /// Budget bytes that its durability gives back.
+    /// Bytes that return to the budget when the frame is durable.
     pub fn charged_bytes(&self) -> &'l AtomicU64 {
         &self.words[5]
     }
 
-    /// Frame flags.
+    /// Flags of the frame.
     pub fn flags(&self) -> &'l AtomicU64 {
         &self.words[6]
     }
 
-    /// The compressed frame beside the buffer, all of it as it is to be written; `None` until the
-    /// frame has been compressed, and after the buffer is free.
+    /// The sizes of the compressed frame, which lies complete beside the buffer. `None` unless the
+    /// frame was compressed.
     pub fn packed(&self) -> Option<Packed> {
         let word = self.words[7].load(Acquire);
         let packed = Packed { stored_bytes: word & 0xffff_ffff, kept_bytes: word >> 32 };
         (word != 0).then_some(packed)
     }
 
-    /// Marks the frame as compressed, in one store, when every byte of it is there; or as not.
+    /// Marks the frame in one store: as compressed, after every byte of the compressed frame is
+    /// there, or as not compressed.
     pub fn set_packed(&self, packed: Option<Packed>) {
         let word = packed.map_or(0, |packed| packed.kept_bytes << 32 | packed.stored_bytes);
         self.words[7].store(word, Release);
     }
 
-    /// The extent table.
+    /// The extent table of the frame.
     pub fn table(&self) -> &'l [AtomicU64] {
         self.map.words(self.table_at, self.table_capacity)
     }
@@ -140,12 +140,12 @@ impl<'l> FrameBuffer<'l> {
         if self.packed().is_some() { self.packed_at } else { self.bytes_at }
     }
 
-    /// Where the frame's bytes begin, for the device.
+    /// Address of the frame's bytes as they are to be written to the device.
     pub fn device_bytes(&self) -> *const u8 {
         self.map.base().wrapping_add(self.stored_at() as usize)
     }
 
-    /// The frame's bytes, as they were filled in.
+    /// Bytes of the frame before compression.
     ///
     /// # Safety
     /// The caller is the only one to use this buffer's bytes: it holds the appender lock, or the
@@ -155,7 +155,7 @@ impl<'l> FrameBuffer<'l> {
         unsafe { self.part_mut(self.bytes_at, offset, len) }
     }
 
-    /// The room for what they become when compressed.
+    /// Bytes of the room for the compressed frame.
     ///
     /// # Safety
     /// As [`FrameBuffer::bytes_mut`].
@@ -164,7 +164,7 @@ impl<'l> FrameBuffer<'l> {
         unsafe { self.part_mut(self.packed_at, offset, len) }
     }
 
-    /// The bytes to be written of a sealed frame.
+    /// Bytes of a sealed frame as they are to be written.
     ///
     /// # Safety
     /// As [`FrameBuffer::bytes_mut`].
@@ -174,7 +174,8 @@ impl<'l> FrameBuffer<'l> {
     }
 
     /// # Safety
-    /// As [`FrameBuffer::bytes_mut`]; `at` is where this buffer begins, or the room beside it.
+    /// The caller promises the same as for [`FrameBuffer::bytes_mut`]; `at` is the beginning of
+    /// this buffer or of the room beside it.
     unsafe fn part_mut(&self, at: u64, offset: u64, len: usize) -> &'l mut [u8] {
         assert!(offset + len as u64 <= self.len_bytes, "a frame outgrew its buffer");
         // SAFETY: in bounds of this buffer; exclusivity is the caller's promise.

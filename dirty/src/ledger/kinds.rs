@@ -1,4 +1,4 @@
-//! Which grains and pages lie in blocks of capacity memory.
+//! The grains and pages that lie in blocks of capacity memory.
 
 use super::Ledger;
 use crate::extent::mask;

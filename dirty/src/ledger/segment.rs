@@ -1,16 +1,16 @@
-//! A log segment as the ledger knows it: what it is used for, and what it holds.
+//! A log segment in the ledger: its state, and the bytes that it holds.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// What a log segment is used for, by the number that the ledger holds.
+/// The state of a log segment, by the number that the ledger holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum SegmentState {
-    /// Nothing in it is needed: the log may go on there.
+    /// Nothing in the segment is needed: the log may continue there.
     Free = 0,
-    /// It holds frames, or is being filled with them.
+    /// The segment holds frames, or is being filled with them.
     Used = 1,
-    /// It would be free, but gets zeros, so that later writes to it are cheaper.
+    /// The segment is being prezeroed, and cannot be taken meanwhile.
     Zeroed = 2,
 }
 
@@ -18,7 +18,7 @@ impl SegmentState {
     /// Every state.
     pub const ALL: [Self; 3] = [Self::Free, Self::Used, Self::Zeroed];
 
-    /// Which states may follow which. A state may always be set again: recovery tells it of each
+    /// The allowed transitions. A state may always be set again, because recovery sets it for each
     /// frame that it finds.
     const ALLOWED: [(Self, Self); 4] = [
         (Self::Free, Self::Used),
@@ -27,12 +27,12 @@ impl SegmentState {
         (Self::Zeroed, Self::Free),
     ];
 
-    /// Whether a segment of this state may come to have another.
+    /// Whether a segment may go from this state to `next`.
     pub fn may_become(self, next: Self) -> bool {
         self == next || Self::ALLOWED.contains(&(self, next))
     }
 
-    /// The state that a word holds; `Err`: the word, which no state has.
+    /// The state that a word stands for; `Err` has the word if it stands for none.
     pub fn of_word(word: u64) -> Result<Self, u64> {
         Self::ALL.into_iter().find(|state| *state as u64 == word).ok_or(word)
     }
@@ -43,16 +43,16 @@ impl SegmentState {
 const STATE_MASK: u64 = 0xffff_ffff;
 const WRITTEN_BLOCKS_SHIFT: u32 = 33;
 
-/// One log segment, as the ledger knows it.
+/// The ledger's entry of one log segment.
 pub struct SegmentEntry<'l> {
     pub(super) words: &'l [AtomicU64],
 }
 
 impl<'l> SegmentEntry<'l> {
-    /// What the segment is used for.
+    /// The state of the segment.
     ///
     /// # Panics
-    /// The word holds no state: whoever attached has checked it, so this process wrote it.
+    /// The word stands for no state. Attaching checks the word, so this process wrote it.
     pub fn state(&self) -> SegmentState {
         match SegmentState::of_word(self.found_state()) {
             Ok(state) => state,
@@ -60,15 +60,16 @@ impl<'l> SegmentEntry<'l> {
         }
     }
 
-    /// The state's word, whatever it holds.
+    /// The word of the state, which may stand for none.
     pub(super) fn found_state(&self) -> u64 {
         self.words[0].load(Acquire) & STATE_MASK
     }
 
-    /// Changes the state. One owner changes it at a time: who takes the segment, or who frees it.
+    /// Changes the state. Only one thread does so at a time: the one that takes the segment or
+    /// frees it.
     ///
     /// # Panics
-    /// The table of states does not allow it.
+    /// The transition is not allowed.
     pub fn set_state(&self, state: SegmentState) {
         let before = self.state();
         assert!(before.may_become(state), "a segment that is {before:?} becomes {state:?}");
@@ -88,13 +89,13 @@ impl<'l> SegmentEntry<'l> {
         self.words[0].fetch_or(1 << 32, AcqRel);
     }
 
-    /// Begins to count anew what is written to the segment, which is about to be filled.
+    /// Sets the count of written bytes to zero, because the segment is about to be filled.
     pub fn begin_writing(&self) {
         self.words[0].fetch_and((1 << WRITTEN_BLOCKS_SHIFT) - 1, AcqRel);
     }
 
-    /// Counts bytes written to the segment since [`SegmentEntry::begin_writing`]; at three quarters
-    /// of it all its space counts as written.
+    /// Counts bytes written to the segment since [`SegmentEntry::begin_writing`]. From three
+    /// quarters of the segment on all its space counts as written.
     pub fn count_written(&self, bytes: u64, segment_bytes: u64) {
         let word = self.words[0].fetch_add((bytes / 4096) << WRITTEN_BLOCKS_SHIFT, AcqRel);
         let written_bytes = (word >> WRITTEN_BLOCKS_SHIFT) * 4096 + bytes;

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use super::mapping::Mapping;
 
-/// A zeroed, page-aligned, exclusively owned buffer.
+/// A page-aligned buffer, zeroed at first and exclusively owned.
 #[derive(Debug)]
 pub struct AlignedBytes {
     map: Mapping,
@@ -18,7 +18,8 @@ impl AlignedBytes {
         Ok(Self { map: Mapping::anonymous(len as u64)?, len })
     }
 
-    /// The same, in huge pages if it is large enough for one and the kernel has one.
+    /// `len` zero bytes, rounded up to 4 KiB, in huge pages if the buffer is large enough for one
+    /// and the kernel has one.
     pub fn in_huge_pages(len: usize) -> Result<Self, Errno> {
         let bytes = Self::zeroed(len)?;
         bytes.map.prefer_huge_pages();

@@ -1,8 +1,8 @@
 //! A mutex that a signal handler may take: one word and a futex, no thread-local state, no
 //! allocation.
 //!
-//! Invariant: whoever holds it is not interrupted by a handler that wants it. A fault handler of
-//! ours has every other signal blocked; outside of one, [`FaultLock::lock_outside`] blocks them.
+//! Invariant: the holder is not interrupted by a handler that wants the lock. Our fault handlers
+//! run with every other signal blocked; elsewhere [`FaultLock::lock_outside`] blocks them.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -13,12 +13,12 @@ use rustix::thread::futex;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody sleeps.
+/// The lock is held, and another thread sleeps until it is free.
 const WAITED_FOR: u32 = 2;
-/// Looks before sleeping: what is done under the lock are a few system calls at most.
+/// Looks at the lock before a thread sleeps; the lock is held for a few system calls at most.
 const SPINS: u32 = 200;
 
-/// See the module.
+/// A mutex that a signal handler may take.
 pub struct FaultLock<T> {
     word: AtomicU32,
     value: UnsafeCell<T>,
@@ -28,18 +28,18 @@ pub struct FaultLock<T> {
 unsafe impl<T: Send> Sync for FaultLock<T> {}
 
 impl<T> FaultLock<T> {
-    /// Free.
+    /// Makes a free lock.
     pub fn new(value: T) -> Self {
         Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
     }
 
-    /// Takes it in a signal handler that runs with all signals blocked.
+    /// Takes the lock in a signal handler that runs with all signals blocked.
     pub fn lock_in_handler(&self) -> FaultGuard<'_, T> {
         self.take();
         FaultGuard { lock: self, signals: None }
     }
 
-    /// Takes it anywhere else; signals wait until it is free again.
+    /// Takes the lock outside such a handler; signals of this thread wait until it is released.
     pub fn lock_outside(&self) -> FaultGuard<'_, T> {
         let signals = Signals::block();
         self.take();
@@ -54,13 +54,13 @@ impl<T> FaultLock<T> {
             std::hint::spin_loop();
         }
         while self.word.swap(WAITED_FOR, Acquire) != FREE {
-            // Every outcome means: look again.
+            // Whatever the outcome, the word is looked at again.
             let _ = futex::wait(&self.word, futex::Flags::PRIVATE, WAITED_FOR, None);
         }
     }
 }
 
-/// The lock is held while this lives.
+/// A held lock; dropping the guard releases it.
 pub struct FaultGuard<'l, T> {
     lock: &'l FaultLock<T>,
     signals: Option<Signals>,
@@ -84,7 +84,7 @@ impl<T> DerefMut for FaultGuard<'_, T> {
 impl<T> Drop for FaultGuard<'_, T> {
     fn drop(&mut self) {
         if self.lock.word.swap(FREE, Release) == WAITED_FOR {
-            // A wake can only fail for a bad address, which a field is not.
+            // A wake can only fail for a bad address, which a field of the lock is not.
             let _ = futex::wake(&self.lock.word, futex::Flags::PRIVATE, 1);
         }
         if let Some(signals) = self.signals.take() {
@@ -93,7 +93,7 @@ impl<T> Drop for FaultGuard<'_, T> {
     }
 }
 
-/// The thread's signals as they were.
+/// The signal mask of the thread before all signals were blocked.
 struct Signals {
     before: libc::sigset_t,
 }

@@ -1,5 +1,5 @@
-//! What trapped tracking does to a mapping besides write-protecting it, and copies that other
-//! threads may see.
+//! Changes to a mapping that trapped tracking needs besides write-protection, and copies beside
+//! threads that use the same bytes.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -8,10 +8,10 @@ use rustix::mm::{Advice, MprotectFlags, madvise, mprotect};
 
 use super::mapping::Mapping;
 
-/// What a mapped range allows.
+/// The access that a mapped range allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing: any touch is a SIGSEGV.
+    /// No access: any touch is a SIGSEGV.
     None,
     /// Reading.
     Read,
@@ -20,13 +20,13 @@ pub enum Access {
 }
 
 impl Mapping {
-    /// Leaves the mapping out of forked children: a store there would not be trapped here.
+    /// Leaves the mapping out of forked children, because a store by a child would not be trapped.
     pub fn dont_fork(&self) -> Result<(), Errno> {
         // SAFETY: changes only what a later fork copies.
         unsafe { madvise(self.base().cast(), self.len_bytes() as usize, Advice::LinuxDontFork) }
     }
 
-    /// Sets what a range of whole pages allows. Async-signal-safe.
+    /// Sets the access that a range of whole pages allows. Async-signal-safe.
     pub fn set_access(&self, offset: u64, len: usize, access: Access) -> Result<(), Errno> {
         let flags = match access {
             Access::None => MprotectFlags::empty(),
@@ -39,7 +39,7 @@ impl Mapping {
         unsafe { mprotect(self.base().wrapping_add(offset as usize).cast(), len, flags) }
     }
 
-    /// Makes a page present and writable as a store would, or says why a store would fail.
+    /// Gives a page its memory as a store would, or returns why a store would fail.
     pub fn populate(&self, offset: u64, len: usize) -> Result<(), Errno> {
         assert!(offset + len as u64 <= self.len_bytes(), "a range leaves its mapping");
         // SAFETY: the range lies in this mapping; no byte changes.
@@ -49,8 +49,8 @@ impl Mapping {
         }
     }
 
-    /// Forbids `mremap`, `munmap` and `mprotect` of a range for the rest of the process's life; the
-    /// mapping's memory is then only given back by the process's end. `ENOSYS` before Linux 6.10.
+    /// Forbids `mremap`, `munmap` and `mprotect` of a range until the process ends, which also
+    /// keeps its memory until then. `ENOSYS` before Linux 6.10.
     pub fn seal(&self, offset: u64, len: usize) -> Result<(), Errno> {
         assert!(offset + len as u64 <= self.len_bytes(), "a range leaves its mapping");
         let start = self.base().wrapping_add(offset as usize);
@@ -62,7 +62,7 @@ impl Mapping {
         Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
     }
 
-    /// Copies out bytes that other threads may be changing: each byte is one that was there.
+    /// Copies bytes out that other threads may be changing. Each byte copied is one that was there.
     pub fn copy_out(&self, offset: u64, out: &mut [u8]) {
         let (head, words) = split(offset, out.len());
         let (first, rest) = out.split_at_mut(head);
@@ -84,7 +84,7 @@ impl Mapping {
         octets(at + words as u64 * 8, last);
     }
 
-    /// Stores bytes that other threads may be reading or changing.
+    /// Copies bytes in that other threads may be reading or changing.
     pub fn copy_in(&self, offset: u64, bytes: &[u8]) {
         let (head, words) = split(offset, bytes.len());
         let (first, rest) = bytes.split_at(head);
@@ -107,7 +107,7 @@ impl Mapping {
     }
 }
 
-/// Bytes before the first aligned word, and whole words after them.
+/// The number of bytes before the first aligned word, and of whole words after them.
 fn split(offset: u64, len: usize) -> (usize, usize) {
     let head = ((offset.wrapping_neg() & 7) as usize).min(len);
     (head, (len - head) / 8)

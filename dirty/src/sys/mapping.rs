@@ -1,6 +1,6 @@
 //! Shared mappings of memory files.
 //!
-//! Invariants: a [`Mapping`] stays valid and at one address until dropped; every access is bounds
+//! Invariants: a [`Mapping`] stays valid and at one address until it is dropped; every access is
 //! checked against its length. Bytes may be changed by other threads (under a lane) and are
 //! therefore reached through atomics, through copies, or through slices whose exclusion the caller
 //! argues.
@@ -14,22 +14,23 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock_with, mmap, mmap_anonymous, munmap};
 
-/// Bytes of a huge page where it matters here; elsewhere gathering is refused and costs nothing
-/// else.
+/// Bytes of a huge page on the machines that we know. Where huge pages have another size, gathering
+/// is refused and small pages serve.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Linux's number, the same on all architectures served; the musl headers do not name it.
+/// Linux's number of the advice, which is the same on all architectures that we support; the musl
+/// headers lack it.
 const MADV_COLLAPSE: libc::c_int = 25;
 #[cfg(target_env = "gnu")]
 const _: () = assert!(MADV_COLLAPSE == libc::MADV_COLLAPSE);
 
-/// A memory file: lives as long as any process holds a descriptor of it.
+/// A memory file, which exists as long as any process holds a descriptor of it.
 ///
-/// Its size is sealed: no holder can take pages away under a mapping. It is not sealed against
-/// writing (`F_SEAL_FUTURE_WRITE`): seals belong to the file, not to a descriptor, and can never be
-/// taken off, and a restarted server must map it for writing again. So a second writable mapping or
-/// `pwrite` on the descriptor stays possible for whoever is given it; the library hands no such
-/// mapping out.
+/// Its size is sealed, so that no process can take pages away under a mapping. It is not sealed
+/// against writing (`F_SEAL_FUTURE_WRITE`): seals belong to the file and not to a descriptor, they
+/// can never be removed, and a restarted server must map the file for writing again. So a process
+/// that is given the descriptor could map it for writing or call `pwrite`; the library hands no
+/// such mapping out.
 #[derive(Debug)]
 pub struct SharedMemory {
     fd: OwnedFd,
@@ -37,7 +38,7 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// A new, zeroed, sparse memory file.
+    /// Makes a sparse memory file of zeros.
     pub fn create(name: &str, len_bytes: u64) -> Result<Self, Errno> {
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, len_bytes)?;
@@ -61,8 +62,8 @@ impl SharedMemory {
         self.fd.as_fd()
     }
 
-    /// Reads from the file without touching a mapping: what was never written is zeros, and stays
-    /// without memory.
+    /// Reads from the file without touching a mapping. Pages that were never written read as zeros
+    /// and get no memory.
     pub fn read_at(&self, offset: u64, mut bytes: &mut [u8]) -> Result<(), Errno> {
         let mut at = offset;
         while !bytes.is_empty() {
@@ -79,8 +80,8 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Takes the file's memory away from a range of whole pages: it reads as zeros in every mapping
-    /// from now on.
+    /// Takes away the memory of a range of whole pages, which reads as zeros in every mapping from
+    /// now on.
     pub fn punch(&self, offset: u64, len_bytes: u64) -> Result<(), Errno> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         loop {
@@ -91,8 +92,8 @@ impl SharedMemory {
         }
     }
 
-    /// Maps the whole file, shared, at an address where huge pages of the file can be mapped as
-    /// such.
+    /// Maps the whole file, shared, at an address that is a multiple of a huge page, so that its
+    /// huge pages can be mapped as such.
     pub fn map(&self) -> Result<Mapping, Errno> {
         let len = self.len_bytes as usize;
         let room = len.checked_add(HUGE_PAGE_BYTES).ok_or(Errno::NOMEM)?;
@@ -146,7 +147,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Private zeroed memory, touched lazily; for tables that are large and mostly unused.
+    /// Maps private zeroed memory that is allocated on first touch: for large tables that are
+    /// mostly unused.
     pub fn anonymous(len_bytes: u64) -> Result<Self, Errno> {
         let len = (len_bytes as usize).max(4096);
         // SAFETY: as in `SharedMemory::map`.
@@ -161,19 +163,19 @@ impl Mapping {
         Ok(Self { ptr: ptr.cast(), len })
     }
 
-    /// Keeps pages of the mapping in DRAM from their first touch on: what waits for a flush must
-    /// not be on a swap device. Refused beyond `RLIMIT_MEMLOCK` to who lacks `CAP_IPC_LOCK`.
+    /// Keeps pages of the mapping in DRAM from their first touch on, because dirty data must not be
+    /// on a swap device. Without `CAP_IPC_LOCK` the system refuses more than `RLIMIT_MEMLOCK`.
     pub fn lock_in_memory(&self) -> Result<(), Errno> {
         // SAFETY: the range is this mapping; locking changes where its pages may be, not what they
         // hold.
         unsafe { mlock_with(self.ptr.cast(), self.len, MlockFlags::ONFAULT) }
     }
 
-    /// Gives the range its memory now, in huge pages. A device is handed physically contiguous
-    /// pieces: with 4 KiB pages a write of 1 MiB is 256 of them, which halves its rate on the
-    /// devices measured. Works for memory files also where huge pages are not the system's default
-    /// (`MADV_COLLAPSE`, Linux 6.1). One small page of each must be there; the rest of a new one is
-    /// cleared in place, eight times cheaper than page by page.
+    /// Gives a range its memory now, in huge pages. A device is handed physically contiguous
+    /// pieces: with 4 KiB pages a write of 1 MiB is 256 pieces, which halved the rate of the
+    /// devices measured. `MADV_COLLAPSE` (Linux 6.1) works for memory files also where huge pages
+    /// are not the system's default. It needs one small page of each huge page to be there, and
+    /// clears the others in place, eight times cheaper than page by page.
     pub fn gather(&self, offset: u64, len: usize) -> Result<(), Errno> {
         assert!(offset.is_multiple_of(HUGE_PAGE_BYTES as u64), "gathering from {offset}");
         let ptr = self.check(offset, len);
@@ -191,8 +193,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Asks for huge pages from the first touch on. For private memory; shared memory is to be
-    /// gathered.
+    /// Asks for huge pages from the first touch on, for private memory; see [`Mapping::gather`] for
+    /// shared memory.
     pub fn prefer_huge_pages(&self) {
         // SAFETY: the range is this mapping; the advice changes which pages back it, not what they
         // hold. Where it is refused small pages serve.
@@ -227,7 +229,7 @@ impl Mapping {
         panic!("access of {len} bytes at {offset} leaves a mapping of {} bytes", self.len);
     }
 
-    /// `count` 64-bit words at `offset`.
+    /// `count` 64-bit words at `offset`, a multiple of 8.
     #[inline]
     pub fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
         assert_eq!(offset % 8, 0);
@@ -235,14 +237,14 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.check(offset, count * 8).cast(), count) }
     }
 
-    /// `count` 32-bit words at `offset`.
+    /// `count` 32-bit words at `offset`, a multiple of 4.
     pub fn half_words(&self, offset: u64, count: usize) -> &[AtomicU32] {
         assert_eq!(offset % 4, 0);
         // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(self.check(offset, count * 4).cast(), count) }
     }
 
-    /// `count` 16-bit words at `offset`.
+    /// `count` 16-bit words at `offset`, a multiple of 2.
     pub fn quarter_words(&self, offset: u64, count: usize) -> &[AtomicU16] {
         assert_eq!(offset % 2, 0);
         // SAFETY: as in `words`.
@@ -255,7 +257,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.check(offset, count).cast(), count) }
     }
 
-    /// The bytes at `offset`.
+    /// `len` bytes at `offset`.
     ///
     /// # Safety
     /// No thread may change them while the slice lives.
@@ -265,7 +267,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.check(offset, len), len) }
     }
 
-    /// The bytes at `offset`, to be changed.
+    /// `len` bytes at `offset`, to be changed.
     ///
     /// # Safety
     /// No other reference to them, in any thread, may be used while the slice lives.

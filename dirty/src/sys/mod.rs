@@ -1,5 +1,5 @@
-//! The unsafe seam: file-backed shared memory, write-protection, fault signals and raw copies.
-//! Nothing above this folder dereferences a raw pointer except through the types here.
+//! The unsafe seam: shared memory files, write-protection, fault signals and raw copies. Code
+//! outside this folder reaches raw memory only through the types here.
 
 mod aligned;
 mod fault_lock;

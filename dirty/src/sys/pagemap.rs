@@ -1,6 +1,6 @@
-//! `PAGEMAP_SCAN` (Linux 6.7), by hand: what was written since it was last protected, protected
-//! again in the same step. The ranges asked about are registered with a userfaultfd
-//! ([`Watch`](crate::written::Watch)).
+//! `PAGEMAP_SCAN` (Linux 6.7), called without a library. It finds the pages that were written since
+//! they were last protected, and protects them again in the same step. The ranges are registered
+//! with a userfaultfd, see `Watch` in [`crate::written`].
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -9,20 +9,19 @@ use rustix::io::Errno;
 
 use super::uffd::last_errno;
 
-/// A run of pages of one kind.
+/// A run of pages that were written.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Run {
     /// First byte.
     pub start: u64,
-    /// Behind the last byte.
+    /// The byte behind the last one.
     pub end: u64,
     categories: u64,
 }
 
 impl Run {
-    /// Whether the page table has it as a huge page, of which the kernel knows writes only as a
-    /// whole.
+    /// Whether the run is a huge page, of which the kernel records writes only as a whole.
     pub fn is_huge(&self) -> bool {
         self.categories & HUGE != 0
     }
@@ -46,7 +45,7 @@ struct ScanArgs {
 }
 
 impl ScanArgs {
-    /// A scan that asks for nothing yet.
+    /// A scan of a range that asks for nothing yet.
     fn of(flags: u64, start: u64, end: u64) -> Self {
         Self { size: size_of::<Self>() as u64, flags, start, end, ..Self::default() }
     }
@@ -66,13 +65,13 @@ const SWAPPED: u64 = 1 << 4;
 const ZEROS: u64 = 1 << 5;
 const HUGE: u64 = 1 << 6;
 
-/// Whose copy of the pages a mapping has.
+/// Whether a mapping is private or shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// The process's own. A page is its own only once it was written: until then it is the file's,
-    /// or the page of zeros.
+    /// The mapping is private. A page becomes the process's own when it is written; until then it
+    /// is the file's, or the page of zeros.
     Private,
-    /// The file's.
+    /// The mapping is shared: its pages are the file's.
     Shared,
 }
 
@@ -80,19 +79,19 @@ pub enum Kept {
 #[derive(Debug)]
 pub struct PageMap {
     file: File,
-    /// All zeros but for what the last scan found.
+    /// The runs that the last scan found; zeros behind them.
     found: Vec<Run>,
     found_count: usize,
 }
 
 impl PageMap {
-    /// Opens it, with room for `room` runs a scan. It stays that of the program that runs now:
-    /// after an exec it is empty.
+    /// Opens the page map of a process, with room for `room` runs of a scan. After an exec it is
+    /// empty, because it belongs to the program that runs now.
     pub fn open(pid: i32, room: usize) -> std::io::Result<Self> {
         Self::of(&format!("/proc/{pid}/pagemap"), room)
     }
 
-    /// As [`PageMap::open`], that of this process.
+    /// Opens the page map of this process, with room for `room` runs of a scan.
     pub fn open_own(room: usize) -> std::io::Result<Self> {
         Self::of("/proc/self/pagemap", room)
     }
@@ -101,12 +100,13 @@ impl PageMap {
         Ok(Self { file: File::open(path)?, found: vec![Run::default(); room], found_count: 0 })
     }
 
-    /// Pages of a range that were written since they were last protected; protects them. Gives
-    /// where it stopped: at the end, or with its room full. `PERM`: something in the range is not
-    /// registered; what lies before it is protected and in what is given.
+    /// Finds the pages of a range that were written since they were last protected, and protects
+    /// them. Also returns the address at which the scan stopped: the end, or earlier if there was
+    /// no room for more runs. `PERM`: a part of the range is not registered; the pages before it
+    /// are protected and in the result.
     ///
-    /// A page without an entry was not written: newer kernels would call it so, and protecting it
-    /// would cost a table.
+    /// A page without an entry in the page table counts as not written. Newer kernels would call it
+    /// written, and to protect it would cost a page table.
     pub fn take_written(
         &mut self,
         kept: Kept,
@@ -123,9 +123,10 @@ impl PageMap {
         })
     }
 
-    /// As [`PageMap::take_written`] of a range that its user registered and keeps: a page without
-    /// an entry counts as written until it was given once, for nobody knows what its file has; and
-    /// at most `pages_max` pages are given, if that is not 0.
+    /// Finds and protects written pages as [`PageMap::take_written`] does, of a range that the
+    /// caller registered and keeps. A page without an entry counts as written until it was returned
+    /// once, because the contents of its file are unknown. At most `pages_max` pages are returned,
+    /// if that is not 0.
     pub fn take_written_or_new(
         &mut self,
         start: u64,
@@ -145,7 +146,7 @@ impl PageMap {
         args.vec = self.found.as_mut_ptr() as u64;
         args.vec_len = self.found.len() as u64;
         let outcome = self.scan(&mut args);
-        // An error says nothing about what was found before it, and protected.
+        // After an error the kernel does not say how many runs it found and protected before.
         self.found_count = match outcome {
             Ok(count) => count,
             Err(_) => self.found.iter().position(|run| run.end == 0).unwrap_or(self.found.len()),
@@ -153,8 +154,8 @@ impl PageMap {
         (&self.found[..self.found_count], outcome.map(|_| args.walk_end))
     }
 
-    /// Whether the mapping at an address is registered, by anybody, so that stores open its pages
-    /// without anybody waiting. Where there is no mapping any more nothing speaks against it.
+    /// Whether the mapping at an address is registered by any userfaultfd that opens its pages at
+    /// stores. Also true where there is no mapping any more.
     pub fn is_tracked(&self, at: u64) -> Result<bool, Errno> {
         const PAGE_BYTES: u64 = 4096;
         let mut args =
@@ -166,8 +167,8 @@ impl PageMap {
         }
     }
 
-    /// Protects pages of a range that have no entry, so that an entry made by a read is not taken
-    /// for a write.
+    /// Protects the pages of a range that have no entry in the page table, so that an entry made by
+    /// a read does not count as a write.
     pub fn protect_absent(&self, start: u64, end: u64) -> Result<(), Errno> {
         let mut args = ScanArgs {
             category_inverted: PRESENT,

@@ -1,4 +1,5 @@
-//! What paging does to a mapping: takes pages out of its page table, and says which are in it.
+//! Calls for paged memory: giving pages memory, taking them out of the page table, and finding
+//! those that are in it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +13,7 @@ use super::mapping::{Mapping, SharedMemory};
 const PAGE_BYTES: u64 = 4096;
 
 impl SharedMemory {
-    /// Gives a range pages of zeros where it has none. Async-signal-safe.
+    /// Gives a range of the file pages of zeros where it has none. Async-signal-safe.
     pub fn provide(&self, offset: u64, len_bytes: u64) -> Result<(), Errno> {
         loop {
             match fallocate(self.fd(), FallocateFlags::empty(), offset, len_bytes) {
@@ -33,7 +34,7 @@ impl Mapping {
         unsafe { madvise(at.cast(), len_bytes as usize, Advice::LinuxDontNeed) }
     }
 
-    /// Which of its pages are in the page table, as the kernel says.
+    /// Says of each page of the mapping whether it is in the page table.
     pub fn entered_pages(&self) -> std::io::Result<Vec<bool>> {
         const PRESENT: u64 = 1 << 63;
         let mut words = vec![0; (self.len_bytes() / PAGE_BYTES * 8) as usize];
@@ -43,7 +44,7 @@ impl Mapping {
         Ok(words.iter().map(|word| u64::from_ne_bytes(*word) & PRESENT != 0).collect())
     }
 
-    /// Zeros bytes by storing them.
+    /// Stores zeros to a range.
     ///
     /// # Safety
     /// Nobody else uses them meanwhile.

@@ -1,4 +1,4 @@
-//! Asking for cache lines ahead of their use.
+//! Loading cache lines before their use.
 
 /// Starts loading the cache line at `address`; any address is allowed.
 #[inline]

@@ -1,14 +1,14 @@
 //! Faults as signals: one handler for SIGBUS and one for SIGSEGV, and a fixed table of the ranges
-//! they serve.
+//! that they serve.
 //!
 //! The handler takes no lock, allocates nothing, blocks every other signal of its thread, and
 //! restores `errno`. A fault outside every registered range, or of another kind, goes to the
 //! handler that was installed before (the Rust runtime's finds stack overflows there) or to the
 //! default action.
 //!
-//! A thread that stores into a range must not block the signal: the kernel kills a thread whose
-//! fault cannot be delivered. Whoever installs a handler for the same signal later takes these
-//! faults over.
+//! A thread that stores into a range must not block the signal, because the kernel kills a thread
+//! whose fault cannot be delivered. A handler that is installed later for the same signal receives
+//! these faults instead.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -19,29 +19,30 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-/// Ranges there can be in one process.
+/// Most ranges in one process.
 pub const RANGES_MAX: usize = 64;
 
-/// Serves a touch of an address of the range; false: it is none of ours. Runs in signal context.
+/// Serves a touch of an address in the range, in signal context. Returns false if the fault is not
+/// to be served here.
 pub type Serve = unsafe fn(context: *const c_void, address: usize, touch: Touch) -> bool;
 
-/// What a thread did when it met a closed page.
+/// The access of a thread that met a closed page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touch {
-    /// It read.
+    /// The thread read.
     Load,
-    /// It stored.
+    /// The thread stored.
     Store,
-    /// Either: this processor does not say.
+    /// Unknown, because this processor does not say.
     Unknown,
 }
 
-/// Which signal a range's faults raise.
+/// The signal that the faults of a range raise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultSignal {
-    /// userfaultfd with SIGBUS delivery.
+    /// SIGBUS, by userfaultfd.
     Bus,
-    /// `mprotect`.
+    /// SIGSEGV, by `mprotect`.
     Segv,
 }
 
@@ -55,13 +56,13 @@ impl FaultSignal {
 }
 
 struct Slot {
-    /// 0: free. Set last on registration.
+    /// End of the range; 0: the slot is free. It is set last on registration.
     end: AtomicUsize,
     start: AtomicUsize,
     signal: AtomicU32,
     serve: AtomicPtr<()>,
     context: AtomicPtr<c_void>,
-    /// Handlers that may be using `context`.
+    /// Number of handlers that may be using `context`.
     guests: AtomicU32,
 }
 
@@ -79,7 +80,7 @@ static TABLE: [Slot; RANGES_MAX] = [const {
 /// Registration and installation happen one at a time; handlers never take this.
 static CHANGES: Mutex<()> = Mutex::new(());
 
-/// The action that was in force before ours.
+/// The signal action that was in force before ours.
 struct Previous {
     installed: AtomicBool,
     action: UnsafeCell<MaybeUninit<libc::sigaction>>,
@@ -92,14 +93,14 @@ static PREVIOUS: [Previous; 2] = [const {
     Previous { installed: AtomicBool::new(false), action: UnsafeCell::new(MaybeUninit::uninit()) }
 }; 2];
 
-/// A range in the table; leaves it when dropped, after the last handler has left.
+/// A range in the table. Dropping it removes the range after the last handler has left it.
 #[derive(Debug)]
 pub struct Registration {
     slot: usize,
 }
 
 impl Registration {
-    /// Enters `start..end`. `None`: the table is full.
+    /// Enters the range `start..end`. `None`: the table is full.
     ///
     /// # Safety
     /// `context` is valid for `serve`, in any thread and in signal context, until the registration
@@ -136,7 +137,8 @@ impl Drop for Registration {
             if guests == 0 {
                 return;
             }
-            // Every outcome means: look again. Whoever leaves wakes.
+            // Whatever the outcome, the number is read again. The last handler to leave wakes this
+            // thread.
             let _ = futex::wait(&entry.guests, futex::Flags::PRIVATE, guests, None);
         }
     }
@@ -184,7 +186,7 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut c
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Whether the signal says that a page is closed, not that there is none.
+/// Whether the signal says that a page is closed, and not that there is no mapping.
 ///
 /// # Safety
 /// `info` comes from the kernel.
@@ -209,10 +211,10 @@ unsafe fn touch(context: *const c_void) -> Touch {
     if error & WRITE != 0 { Touch::Store } else { Touch::Load }
 }
 
-/// Elsewhere the context does not say.
+/// On other processors the context does not say how memory was accessed.
 ///
 /// # Safety
-/// None is needed.
+/// The context is not used, so nothing is required of it.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn touch(_context: *const c_void) -> Touch {
     Touch::Unknown
@@ -236,14 +238,15 @@ fn serve(signal: i32, address: usize, touch: Touch) -> bool {
             }
         };
         if slot.guests.fetch_sub(1, SeqCst) == 1 && slot.end.load(SeqCst) == 0 {
-            // As in `Registration::drop`: waking a word that lives forever cannot fail.
+            // A wake can only fail for a bad address, which a static word is not.
             let _ = futex::wake(&slot.guests, futex::Flags::PRIVATE, i32::MAX as u32);
         }
         if ours {
             return served;
         }
-        // The first look was at an old end and a new start, or the reverse: another region left
-        // this slot and a third one entered it meanwhile. The address's own slot comes later.
+        // The first look saw an old end and a new start, or the reverse, because another region
+        // left this slot and a third one entered it meanwhile. The slot of this address comes
+        // later.
     }
     false
 }
@@ -287,7 +290,7 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void)
 mod tests {
     use super::*;
 
-    /// Says that it was asked for its own context.
+    /// Returns whether it was called with the context 2.
     unsafe fn answer(context: *const c_void, _address: usize, _touch: Touch) -> bool {
         context as usize == 2
     }

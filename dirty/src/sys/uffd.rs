@@ -1,8 +1,8 @@
-//! userfaultfd write-protection, by hand: the kernel's ABI is a few numbers and structures. All
-//! rooms go through here.
+//! userfaultfd, called without a library, because the kernel's ABI is a few numbers and structures.
+//! Tracking, paging and recordings all use it from here.
 //!
-//! Protection is per mapping: a store through another mapping, `write(2)` on the memory file, or
-//! DMA into pages pinned before they were protected is not seen by it.
+//! Protection belongs to a mapping. It does not see a store through another mapping, `write(2)` on
+//! the memory file, or DMA into pages that were pinned before they were protected.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -60,7 +60,7 @@ struct ContinueArgs {
     mapped_bytes: i64,
 }
 
-/// A message of the kernel; only page faults are asked for.
+/// A message of the kernel; we ask for page faults only.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Message {
@@ -97,17 +97,17 @@ const _: () = assert!(IOCTL_UNREGISTER == 0x8010_aa01);
 const _: () = assert!(size_of::<WriteProtectArgs>() == 24 && IOCTL_WRITEPROTECT == 0xc018_aa06);
 const _: () = assert!(size_of::<Message>() == 32);
 
-/// How faults of a registered range are told.
+/// How faults of a registered range are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// SIGBUS in the faulting thread; `EFAULT` from system calls.
+    /// The faulting thread gets SIGBUS; system calls fail with `EFAULT`.
     Signal,
-    /// A message to whoever reads the descriptor; the faulting thread, even inside a system call,
-    /// waits.
+    /// The reader of the descriptor gets a message; the faulting thread waits, even inside a system
+    /// call.
     Message,
 }
 
-/// A userfaultfd, and the write-protection of what is registered with it.
+/// A userfaultfd, which write-protects or pages the ranges that are registered with it.
 #[derive(Debug)]
 pub struct Uffd {
     fd: OwnedFd,
@@ -115,8 +115,8 @@ pub struct Uffd {
 }
 
 impl Uffd {
-    /// Asks for a userfaultfd; `Delivery::Signal` is content with one that sees user-mode faults
-    /// only, which needs no privilege.
+    /// Opens a userfaultfd for write-protection. `Delivery::Signal` also accepts one that sees
+    /// user-mode faults only, which needs no privilege.
     pub fn open(delivery: Delivery) -> Result<Self, Errno> {
         let (fd, user_mode_only) = match (open_fd(0), delivery) {
             (Ok(fd), _) => (fd, false),
@@ -129,8 +129,8 @@ impl Uffd {
         Ok(uffd)
     }
 
-    /// One whose faults also say that a page is not mapped, though the file may have it: for
-    /// paging.
+    /// Opens a userfaultfd for paging: pages that are not in the page table fault, too, though the
+    /// file may have them.
     pub fn open_for_paging() -> Result<Self, Errno> {
         let (fd, user_mode_only) = match open_fd(0) {
             Ok(fd) => (fd, false),
@@ -142,13 +142,14 @@ impl Uffd {
         Ok(uffd)
     }
 
-    /// One of which nobody is told of faults yet: [`Uffd::agree_to_open`] must follow.
+    /// Opens a userfaultfd whose features are not agreed with the kernel yet:
+    /// [`Uffd::agree_to_open`] must follow.
     pub fn open_unagreed() -> Result<Self, Errno> {
         Ok(Self { fd: open_fd(USER_MODE_ONLY)?, user_mode_only: true })
     }
 
-    /// One that another process made, taken over from its descriptor `number`, where it stays open.
-    /// Its calls act on that process's memory. Nothing is agreed yet.
+    /// Takes over the userfaultfd that another process has as descriptor `number`, where it stays
+    /// open. Its calls act on that process's memory. No features are agreed yet.
     pub fn of_process(pid: i32, number: i32) -> Result<Self, Errno> {
         // SAFETY: the call takes numbers and gives a descriptor or -1.
         let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
@@ -157,8 +158,8 @@ impl Uffd {
         Ok(Self { fd: owned(fd)?, user_mode_only: false })
     }
 
-    /// Agrees with the kernel that it opens protected pages itself when they are stored to.
-    /// `INVAL`: it cannot.
+    /// Agrees with the kernel that the kernel opens protected pages by itself when they are stored
+    /// to. `INVAL`: it cannot.
     pub fn agree_to_open(&self) -> Result<(), Errno> {
         let everywhere = FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_WP_UNPOPULATED;
         self.agree(FEATURE_PAGEFAULT_FLAG_WP | everywhere | FEATURE_WP_ASYNC)
@@ -171,7 +172,7 @@ impl Uffd {
         if args.features & features == features { Ok(()) } else { Err(Errno::OPNOTSUPP) }
     }
 
-    /// Whether only faults of user mode are seen.
+    /// Whether the userfaultfd sees faults of user mode only.
     pub fn is_user_mode_only(&self) -> bool {
         self.user_mode_only
     }
@@ -194,21 +195,22 @@ impl Uffd {
         unsafe { self.ioctl(IOCTL_REGISTER, (&raw mut args).cast()) }
     }
 
-    /// Takes a range out again; it is then not protected.
+    /// Ends the registration of a range, which is not protected any more.
     pub fn unregister(&self, start: usize, len: usize) -> Result<(), Errno> {
         let mut args = range(start, len);
         // SAFETY: as in `register`.
         unsafe { self.ioctl(IOCTL_UNREGISTER, (&raw mut args).cast()) }
     }
 
-    /// Protects a registered range, or opens it and wakes who waits for it. Async-signal-safe.
+    /// Protects a registered range, or opens it and wakes the threads that wait for it.
+    /// Async-signal-safe.
     pub fn protect(&self, start: usize, len: usize, protect: bool) -> Result<(), Errno> {
         let mode = if protect { WRITEPROTECT_MODE_WP } else { 0 };
         let mut args = WriteProtectArgs { range: range(start, len), mode };
         loop {
             // SAFETY: as in `open`; protection changes no byte of the range.
             match unsafe { self.ioctl(IOCTL_WRITEPROTECT, (&raw mut args).cast()) } {
-                // The mapping is being changed by another thread at this moment; the kernel says:
+                // Another thread is changing the mapping at this moment, and the kernel asks to try
                 // again.
                 Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
                 outcome => return outcome,
@@ -216,7 +218,7 @@ impl Uffd {
         }
     }
 
-    /// Enters pages that the file has in the page table, without a copy; those that are entered
+    /// Enters pages of the file in the page table without a copy. Pages that are entered already
     /// stay as they are. Async-signal-safe. `NOENT` or `FAULT`: the file has no such page.
     pub fn enter(&self, start: usize, len: usize, protect: bool) -> Result<(), Errno> {
         let mode = if protect { CONTINUE_MODE_WP } else { 0 };
@@ -237,14 +239,14 @@ impl Uffd {
         Ok(())
     }
 
-    /// Lets the threads that wait for this range try again.
+    /// Wakes the threads that wait for this range; they try again.
     pub fn wake(&self, start: usize, len: usize) -> Result<(), Errno> {
         let mut args = range(start, len);
         // SAFETY: as in `open`.
         unsafe { self.ioctl(IOCTL_WAKE, (&raw mut args).cast()) }
     }
 
-    /// Appends the addresses of faults to `out`, at most `room`. Never waits.
+    /// Appends the addresses of faults to `out`, at most `room` of them. Never waits.
     pub fn read_faults(&self, room: usize, out: &mut Vec<usize>) -> Result<(), Errno> {
         let mut messages = [Message {
             event: 0,
@@ -271,7 +273,8 @@ impl Uffd {
         Ok(())
     }
 
-    /// Waits for a fault or for `stop` to become readable, at most `longest`. True: stop.
+    /// Waits until there is a fault or `stop` is readable, at most `longest`. Returns whether
+    /// `stop` is readable.
     pub fn wait(&self, stop: &OwnedFd, longest: Option<Duration>) -> Result<bool, Errno> {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         let longest = longest.map(|longest| rustix::event::Timespec {
@@ -303,7 +306,7 @@ fn open_fd(flags: i32) -> Result<OwnedFd, Errno> {
     owned(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })
 }
 
-/// What a call that makes a descriptor returned.
+/// The descriptor that a system call made, or its error.
 fn owned(number: libc::c_long) -> Result<OwnedFd, Errno> {
     if number < 0 {
         return Err(last_errno());

@@ -1,12 +1,13 @@
 //! The path of a store that met a closed page (Viyojit, figure 6).
 //!
 //! It runs in a signal handler, with every other signal blocked: no lock that a writer or the
-//! cleaner holds (only bits and futexes), no allocation, no logging, no touch of the region.
-//! Whoever is blocked leaves the gate, asks the cleaner's thread for what is missing, and waits
+//! cleaner holds (only bits and futexes), no allocation, no logging, no touch of the region. A
+//! thread that is blocked leaves the gate, asks the cleaner's thread for what is missing, and waits
 //! with nothing held.
 //!
-//! Order, for a process that may be killed at any instruction: budget, ledger bit, protection. The
-//! lock bit makes it one charge for any number of threads that fault on one page.
+//! The order is budget, ledger bit, protection, because the process may be killed at any
+//! instruction. The page's lock bit makes sure that threads which fault on one page are charged
+//! once.
 //!
 //! A store cannot return an error. After the device failed, or once the final flush has begun, a
 //! store that needs budget waits for as long as the region lives; `prepare_write` returns the typed
@@ -25,10 +26,10 @@ use crate::stats::Counters;
 use crate::sys::Delivery;
 use crate::sys::signals::Touch;
 
-/// Every n-th page that [`Planted::OpenBeforeAccounting`] forgets.
+/// One page in so many is forgotten by [`Planted::OpenBeforeAccounting`].
 const PLANTED_EVERY: u64 = 7;
 
-/// What a fault must wait for.
+/// The reason why a fault cannot be served at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocked {
     /// A cut is being made.
@@ -51,7 +52,7 @@ pub enum Blocked {
 /// `context` is the `PageTracker` whose mapping holds `address`.
 pub(super) unsafe fn serve_signal(context: *const c_void, address: usize, touch: Touch) -> bool {
     if touch == Touch::Load {
-        // A protected page can be read: this is something else.
+        // A protected page can be read, so this fault is of another kind.
         return false;
     }
     // SAFETY: the caller's promise; the service that registered it keeps the tracker alive.
@@ -62,7 +63,7 @@ pub(super) unsafe fn serve_signal(context: *const c_void, address: usize, touch:
 }
 
 impl PageTracker {
-    /// Opens a page, however long it takes. False: it cannot be opened.
+    /// Opens a page, however long that takes. Returns false if it cannot be opened.
     fn open_waiting(&self, page: u64) -> bool {
         Counters::add(&self.memory.stats.faults, 1);
         let mut waited = false;
@@ -99,14 +100,14 @@ impl PageTracker {
         self.memory.budget.call_cleaner();
     }
 
-    /// Enters a page in the ledger and opens it, if that can be done at once.
+    /// Enters a page in the ledger and opens it, if that is possible at once.
     ///
-    /// `credit_bytes`: budget taken before; the page's lock is then kept, until
+    /// `credit_bytes` is budget that was taken before. If it is given, the page stays locked until
     /// [`PageTracker::release`].
     pub fn open_page(&self, page: u64, credit_bytes: Option<&mut u64>) -> Result<(), Blocked> {
         let _inside = self.gate.enter().ok_or(Blocked::Cut)?;
         let (word, bit) = ((page / WORD_GRAINS) as usize, 1 << (page % WORD_GRAINS));
-        // Inside the gate no epoch is cut, so what is not owed now will not be.
+        // Inside the gate no epoch is cut, so a page that is not owed now will not be owed.
         if self.memory.ledger.bitmap(self.memory.parity() ^ 1)[word].load(Acquire) & bit != 0 {
             return Err(Blocked::Owed);
         }
@@ -129,7 +130,8 @@ impl PageTracker {
         bit: u64,
         credit_bytes: Option<&mut u64>,
     ) -> Result<(), Blocked> {
-        // Of a capacity page the ledger knows nothing. Its kind stays while its lock is held.
+        // The ledger has no bits of capacity pages. A page's kind does not change while its lock is
+        // held.
         if self.is_open(word, bit) || self.memory.ledger.is_capacity_page(page) {
             return self.open_again(page);
         }
@@ -153,8 +155,7 @@ impl PageTracker {
         }
         self.touch(page, word, bit, was_dirty);
         self.note_open(word, bit, 1);
-        // Dirty and closed is a state like any other: if this fails, the page counts as open and is
-        // not.
+        // If this fails, the page counts as open though it is closed; its next store traps again.
         self.unprotect(page)
     }
 
@@ -165,38 +166,39 @@ impl PageTracker {
         })
     }
 
-    /// A page that counts as open trapped: another thread was first, or its block has become
-    /// capacity meanwhile, or there is no memory behind it.
+    /// Serves a trap of a page that counts as open: another thread was first, or the block has
+    /// become capacity memory meanwhile, or the system has no memory for the page.
     fn open_again(&self, page: u64) -> Result<(), Blocked> {
         self.unprotect(page)?;
         if !matches!(self.guard, Guard::Uffd(_, Delivery::Signal)) {
             return Ok(());
         }
-        // SIGBUS also says that a page could not be had: going back to the store would never end.
+        // SIGBUS is also sent when the system has no memory for the page; repeating the store would
+        // then never end.
         match self.memory.map.populate(page * PAGE_BYTES, PAGE_BYTES as usize) {
             Ok(()) | Err(Errno::INVAL | Errno::AGAIN | Errno::INTR) => Ok(()),
             Err(_) => Err(Blocked::Broken),
         }
     }
 
-    /// Recency: a store to a page that was dirty already is seen only because the page was closed
-    /// in between.
+    /// Notes a store for the policy. A store to a page that was dirty already is seen only because
+    /// the page was closed in between.
     fn touch(&self, page: u64, word: usize, bit: u64, was_dirty: bool) {
         if was_dirty {
             self.touches.fetch_add(1, Relaxed);
             self.memory.hints.heat.written_among_others(word, bit);
         }
-        // A page is a unit, and its lock is held.
+        // A page is a policy unit, and its lock keeps other writers of the mark out.
         self.memory.hints.mark_written(page, was_dirty);
     }
 
-    /// Takes the pages whose old bytes somebody waits for. The cleaner asks between two copies of a
+    /// Takes the pages whose old bytes a fault waits for. The cleaner asks between two copies of a
     /// drain.
     pub fn take_urgent(&self, f: impl FnMut(u64)) {
         self.urgent.take(f);
     }
 
-    /// Whether a fault found no budget since this was last asked.
+    /// Whether a fault found no budget since the last call.
     pub fn take_room_asked(&self) -> bool {
         self.room_asked.swap(false, AcqRel)
     }

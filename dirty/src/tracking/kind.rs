@@ -2,17 +2,17 @@
 
 use crate::geometry::{GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP};
 
-/// How a region learns which bytes change.
+/// How a region notices which bytes change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TrackingKind {
-    /// Writers announce ranges under a lane: 64 B grains, nothing traps.
+    /// Writers announce ranges under a lane. Grains are of 64 B, and nothing traps.
     #[default]
     Barrier,
-    /// Writers just store: 4 KiB grains, the first store to a clean page traps.
+    /// Writers just store. Grains are of 4 KiB, and the first store to a clean page traps.
     Trap(TrapKind),
 }
 
-/// What traps a store.
+/// The mechanism by which a store traps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TrapKind {
     /// [`TrapKind::UffdSigbus`] where the system grants it, else [`TrapKind::Mprotect`].
@@ -22,8 +22,8 @@ pub enum TrapKind {
     /// writes into a closed page fails with `EFAULT` and loses nothing, unless the write was
     /// prepared.
     UffdSigbus,
-    /// userfaultfd write-protection, handled by a thread. The only one in which system calls write
-    /// into closed pages; each trap costs a hand-over between threads. Needs privilege
+    /// userfaultfd write-protection, handled by a thread. Only in this mode can system calls write
+    /// into closed pages, and each trap costs a hand-over between threads. It needs privilege
     /// (`vm.unprivileged_userfaultfd` or `CAP_SYS_PTRACE`).
     UffdThread,
     /// `mprotect` and SIGSEGV, for systems that refuse userfaultfd. Each open page that stands
@@ -34,7 +34,7 @@ pub enum TrapKind {
 }
 
 impl TrackingKind {
-    /// Log2 of the bytes of a grain: part of an image.
+    /// Log2 of a grain's bytes, which an image records.
     pub fn grain_shift(self) -> u32 {
         match self {
             Self::Barrier => GRAIN_SHIFT_BARRIER,

@@ -1,9 +1,9 @@
 //! How writes are noticed: announced by the writer, or trapped page by page (Viyojit, section 5.1).
 //!
 //! In trap mode every page is write-protected until a store to it has been entered in the ledger.
-//! The rooms: `pages` owns the state of pages and closes and opens them, `fault` is the path of a
-//! store that met a closed page, `serve` brings faults to it (by signal or by message), `recency`
-//! re-protects dirty pages to see which are written again.
+//! `pages` owns the state of pages and closes and opens them. `fault` is the path of a store that
+//! met a closed page, and `serve` brings faults to it, by signal or by message. `sample` protects
+//! dirty pages again to see which are written again, and `recency` has its state.
 
 mod fault;
 mod kind;

@@ -4,7 +4,7 @@
 //! - a page whose `open` bit is clear is write-protected; the bit is set before the protection goes
 //!   and cleared after it is back;
 //! - an open page is dirty in the current epoch, and not owed by the closing one;
-//! - pages of capacity blocks are outside of this: not protected, and no bit says so;
+//! - pages of capacity blocks are not protected, and have no `open` bit;
 //! - protection and the `open` bit of a page change only under its lock bit, or while the gate is
 //!   shut;
 //! - a fault holds a page's lock for a few system calls and never while it waits; the cleaner holds
@@ -31,13 +31,13 @@ use crate::sys::{Access, Delivery, Mapping, Uffd};
 
 /// Bytes of a page, and of a grain in trap mode.
 pub const PAGE_BYTES: u64 = 4096;
-/// A cut protects up to this many closed pages again rather than make one more call: a call costs
-/// about 1 us, a page inside a range 80 ns (measured; see `region/examples/tracking_cost.rs`).
+/// A cut protects up to this many closed pages again rather than make one more call. A call costs
+/// about 1 us, a page inside a range 80 ns (measured by `region/examples/tracking_cost.rs`).
 const BRIDGE_PAGES: u64 = 12;
-// What is bridged never holds pages of a capacity block, which must not be protected.
+// Bridged pages are never of a capacity block, which must not be protected.
 const _: () = assert!(BRIDGE_PAGES < BLOCK_BYTES / PAGE_BYTES);
 
-/// What write-protects pages.
+/// The mechanism that write-protects pages.
 #[derive(Debug)]
 pub(super) enum Guard {
     Uffd(Uffd, Delivery),
@@ -49,38 +49,41 @@ pub struct PageTracker {
     pub(super) memory: Arc<Memory>,
     pub(super) guard: Guard,
     why: String,
-    /// Private bitmaps, a word for 64 pages. Mapped, so that a large region costs what it touches.
+    /// Lock bits, a word for 64 pages; private, and mapped so that only touched words take memory.
     locks: Mapping,
     open: Mapping,
-    /// A bit per word of `open` that may be non-zero.
+    /// A bit for each word of `open` that may be non-zero.
     open_summary: Box<[AtomicU64]>,
     pub(super) open_pages: AtomicU64,
-    /// Most pages that may be open at a time, for the sake of the mapping table.
+    /// Most pages that may be open at a time, because each may take an entry of the mapping table.
     pub open_pages_max: u64,
-    /// Stretches of capacity blocks, each a mapping of its own with `mprotect`; changed by who
-    /// holds the cleaner.
+    /// Runs of capacity blocks, each of which is a mapping of its own under `mprotect`. Changed by
+    /// the holder of the cleaner.
     capacity_runs: AtomicU64,
-    /// Faults being served. Nobody waits inside: a cut waits only for a few system calls.
+    /// The gate of faults that are being served. Nobody waits inside, so a cut waits only for a few
+    /// system calls.
     pub(super) gate: Gate,
-    /// Prepared writes. They may last: a cut waits for them first, with faults still served.
+    /// The gate of prepared writes. They may last, so a cut waits for them first, with faults still
+    /// served.
     pub prepared: Gate,
-    /// Where stores wait for a page, a cut, or old bytes to be captured.
+    /// Counts the events for which stores wait: a page is unlocked, a cut is over, old bytes are
+    /// captured.
     pub unblocked: EventCount,
-    /// The region is being dropped: faults are let go, unserved.
+    /// Whether the region is being dropped: faults then end unserved.
     pub(super) gone: AtomicBool,
     pub(super) urgent: Urgent,
-    /// A fault found no budget since the cleaner last looked.
+    /// Whether a fault found no budget since the cleaner last looked.
     pub(super) room_asked: AtomicBool,
-    /// A fault found `open_pages_max` pages open.
+    /// Whether a fault found `open_pages_max` pages open.
     pub(super) crowded: AtomicBool,
-    /// Faults on pages that were dirty already.
+    /// Number of faults on pages that were dirty already.
     pub(super) touches: AtomicU64,
     pub(super) recency: Mutex<Recency>,
 }
 
 impl PageTracker {
-    /// Protects the first `region_bytes` of `map` and makes the rest inaccessible. `seal`: neither
-    /// `munmap` nor `mremap` may take the protection away.
+    /// Protects the region's bytes in use and makes the rest of the mapping inaccessible. With
+    /// `seal` neither `munmap` nor `mremap` may take the protection away.
     pub fn new(
         kind: TrapKind,
         memory: Arc<Memory>,
@@ -146,7 +149,7 @@ impl PageTracker {
         Ok(())
     }
 
-    /// Protects `from..to` bytes that the region grows by and makes them accessible.
+    /// Protects the bytes `from..to` by which the region grows, and makes them accessible.
     pub fn extend(&self, from: u64, to: u64) -> Result<(), SetupError> {
         let refused = |source| SetupError::Tracking { mode: mode_name(&self.guard), source };
         self.protect(from / PAGE_BYTES, (to - from) / PAGE_BYTES, true).map_err(refused)?;
@@ -157,33 +160,34 @@ impl PageTracker {
         Ok(())
     }
 
-    /// Whether there may be so many more stretches of capacity blocks (or fewer, if negative): each
-    /// splits the mapping, as an open page that stands alone does.
+    /// Whether there may be `more` runs of capacity blocks (fewer, if negative). Each splits the
+    /// mapping, as an open page that stands alone does.
     pub fn admits_runs(&self, more: i64) -> bool {
         let runs = self.capacity_runs.load(Relaxed).saturating_add_signed(more);
         more <= 0 || runs <= self.open_pages_max
     }
 
-    /// Counts stretches of capacity blocks that came to be, or ceased to be.
+    /// Counts `more` runs of capacity blocks (fewer, if negative).
     pub fn count_runs(&self, more: i64) {
         self.capacity_runs
             .store(self.capacity_runs.load(Relaxed).saturating_add_signed(more), Relaxed);
     }
 
-    /// Lets stores to a block through, or none. All its pages are locked.
+    /// Protects a block or opens it for stores. The caller has locked all its pages.
     pub fn set_protected(&self, block: u64, protect: bool) -> Result<(), RegionError> {
         let pages = BLOCK_BYTES / PAGE_BYTES;
         let outcome = self.protect(block * pages, pages, protect);
         outcome.map_err(|source| RegionError::Protection { source })
     }
 
-    /// The mode, and why it and no other.
+    /// The mode, and why it was chosen.
     pub fn describe(&self) -> String {
         format!("trap by {}: {}", mode_name(&self.guard), self.why)
     }
 
-    /// Locks the pages `bits` of a bitmap word that nobody else has locked, and write-protects
-    /// them. Returns those that are closed now: their bytes stand still until released.
+    /// Locks those pages `bits` of a bitmap word that nobody else has locked, and write-protects
+    /// them. Returns the pages that are closed now. Their bytes do not change until they are
+    /// released.
     pub fn close(&self, word: usize, bits: u64) -> u64 {
         let locked = self.lock_pages(word, bits);
         let mut failed = 0;
@@ -202,9 +206,9 @@ impl PageTracker {
         locked & !failed
     }
 
-    /// Locks all of `bits` if they are closed, clean and not locked, and until the result is
-    /// dropped no epoch is cut: for a few system calls. Whoever drains need not know of it: nothing
-    /// of these pages is owed, now or then.
+    /// Locks all pages `bits` if they are closed, clean and not locked. No epoch is cut until the
+    /// result is dropped, which should be after a few system calls. A drain is not concerned,
+    /// because it does not owe these pages.
     pub fn lock_idle(&self, word: usize, bits: u64) -> Option<Inside<'_>> {
         let inside = self.gate.enter()?;
         let is_idle = || {
@@ -215,7 +219,7 @@ impl PageTracker {
             return None;
         }
         let locked = self.lock_pages(word, bits);
-        // Again: a fault may have been in between.
+        // Checked again, because a fault may have come in between.
         if locked == bits && is_idle() {
             return Some(inside);
         }
@@ -223,8 +227,8 @@ impl PageTracker {
         None
     }
 
-    /// Closes all of `bits` or none: while it waits for a page it holds no other. `None`: a page is
-    /// locked; it may be so for as long as a prepared write lasts.
+    /// Closes all pages `bits`, or none and waits: no page is held during the wait. `None`: a page
+    /// was locked; it may stay so for as long as a prepared write lasts.
     pub fn close_all(&self, word: usize, bits: u64) -> Option<()> {
         let seen = self.unblocked.version();
         let closed = self.close(word, bits);
@@ -236,8 +240,8 @@ impl PageTracker {
         None
     }
 
-    /// Unlocks pages closed before. Those of `reopen` that are dirty in the current epoch are
-    /// opened again; what the closing epoch owes stays closed.
+    /// Unlocks pages that were closed before. Those of `reopen` that are dirty in the current epoch
+    /// are opened again, unless the closing epoch owes them.
     pub fn release(&self, word: usize, bits: u64, reopen: u64) {
         if bits == 0 {
             return;
@@ -250,7 +254,7 @@ impl PageTracker {
                 break;
             }
             self.note_open(word, mask_of(run), run.len);
-            // Pages that stay closed trap again and cost no budget: nothing depends on this call.
+            // Nothing depends on this call: pages that stay closed trap again and cost no budget.
             if self.protect(run.grain, run.len, false).is_err() {
                 self.open()[word].fetch_and(!mask_of(run), AcqRel);
                 self.open_pages.fetch_sub(run.len, AcqRel);
@@ -260,9 +264,9 @@ impl PageTracker {
         self.unblocked.notify();
     }
 
-    /// Runs `flip` at an instant at which no page is open: what is in memory then is a consistent
-    /// cut. A store made after a page was closed waits until `flip` is done, and so does every
-    /// store that follows from it; so no effect is in the cut without its cause. Takes as long as
+    /// Runs `flip` at an instant at which no page is open, so that memory is a consistent cut. A
+    /// store to a page that was closed already waits until `flip` is done, and so does every store
+    /// that depends on it; so no effect is in the cut without its cause. A cut takes as long as
     /// protecting the open pages. The caller has shut `prepared` and found it empty.
     pub fn cut(&self, flip: impl FnOnce()) -> Result<(), RegionError> {
         self.gate.shut(&*self.memory.clock);
@@ -273,20 +277,20 @@ impl PageTracker {
         outcome.map_err(|source| RegionError::Protection { source })
     }
 
-    /// As [`PageTracker::cut`], for good: no store happens any more, in any thread.
+    /// Closes all pages for good: no store happens any more, in any thread.
     pub fn shut(&self) -> Result<(), RegionError> {
         self.gate.shut(&*self.memory.clock);
         let outcome = self.protect_open();
         outcome.map_err(|source| RegionError::Protection { source })
     }
 
-    /// Lets go of every fault: the region is dropped.
+    /// Ends every fault unserved, because the region is dropped.
     pub fn retire(&self) {
         self.gone.store(true, SeqCst);
         self.unblocked.notify();
     }
 
-    /// Protects every open page, neighbours in one call. The gate is shut and nothing is prepared.
+    /// Protects every open page, neighbours in one call. The gate is shut and no write is prepared.
     fn protect_open(&self) -> Result<(), Errno> {
         let mut pending: Option<Extent> = None;
         let mut pages = 0;
@@ -353,7 +357,7 @@ impl PageTracker {
         self.open()[word].load(Acquire) & bit != 0
     }
 
-    /// The pages' locks are held; their protection goes next.
+    /// Notes pages as open. The caller holds their locks and opens them next.
     pub(super) fn note_open(&self, word: usize, bits: u64, pages: u64) {
         self.open()[word].fetch_or(bits, AcqRel);
         self.open_summary[word / 64].fetch_or(1 << (word % 64), AcqRel);
@@ -366,7 +370,8 @@ impl PageTracker {
         Counters::add(&self.memory.stats.reprotections, u64::from(bits.count_ones()));
     }
 
-    /// Forgets a word without open pages; order as in [`crate::summary`].
+    /// Clears the summary's bit of a word without open pages, in the order that [`crate::summary`]
+    /// explains.
     fn open_summary_check(&self, word: usize) {
         if self.open()[word].load(Acquire) == 0 {
             let bit = 1 << (word % 64);
@@ -377,7 +382,7 @@ impl PageTracker {
         }
     }
 
-    /// Words of open pages from `from` on, with their bits, until `f` returns false.
+    /// Calls `f` with each word of open pages from `from` on and its bits, until `f` returns false.
     pub(super) fn for_open_words(&self, from: usize, mut f: impl FnMut(usize, u64) -> bool) {
         for group in from / 64..self.open_summary.len() {
             let mut words = self.open_summary[group].load(Acquire);
@@ -418,7 +423,7 @@ fn mode_name(guard: &Guard) -> &'static str {
 fn choose(kind: TrapKind, map: &Mapping) -> Result<(Guard, String), SetupError> {
     let by_signal = |how: &str| {
         let uffd = Uffd::open(Delivery::Signal)?;
-        // A kernel that grants the descriptor may still refuse write-protection of shared memory.
+        // A kernel that grants the descriptor may still refuse to write-protect shared memory.
         uffd.register(map.base() as usize, map.len_bytes() as usize)?;
         uffd.unregister(map.base() as usize, map.len_bytes() as usize)?;
         let seen = if uffd.is_user_mode_only() { "user-mode faults only" } else { "privileged" };

@@ -1,24 +1,25 @@
-//! Which dirty pages are written again (Viyojit, section 5.2): the paper clears the MMU's dirty
-//! bits once an epoch; a process can only protect dirty pages again and see which of them trap.
+//! The state of sampling which dirty pages are written again (Viyojit, section 5.2). The paper
+//! clears the MMU's dirty bits once an epoch; a process can only protect dirty pages again and see
+//! which of them trap.
 //!
 //! A page protected again stays dirty and in the ledger; its next store costs a trap and no budget.
 //! An epoch ends when every page that was open has been protected once. Each call does a bounded
 //! batch, sized so that protecting and the traps that follow take at most a tenth of the time
-//! between calls; so a large dirty set stretches the epoch instead of slowing the writers. Policies
-//! that ask nothing of it cost nothing, and neither does a dirty set below half of the budget:
-//! nothing of it will be cleaned soon.
+//! between calls; so a large dirty set stretches the epoch instead of slowing the writers. Nothing
+//! is sampled for policies that do not need it, or while less than half of the budget is dirty,
+//! because nothing will be cleaned soon.
 
 use std::time::Duration;
 
 use crate::policy::sampling::Sampling;
 
-/// Where sampling is; the cleaner's alone.
+/// The state of sampling, which only the cleaner uses.
 #[derive(Debug)]
 pub(super) struct Recency {
     pub sampling: Sampling,
-    /// Bitmap word to go on from.
+    /// Bitmap word at which the next batch begins.
     pub hand: usize,
-    /// When the policy's epoch began, by the clock.
+    /// Time at which the policy's epoch began, nanoseconds on the region's clock.
     pub epoch_began_ns: u64,
 }
 

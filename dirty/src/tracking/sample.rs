@@ -1,4 +1,4 @@
-//! Protecting dirty pages again, a batch at a time, to see which are written again.
+//! Sampling: dirty pages are protected again, a batch at a time, to see which are written again.
 
 use std::sync::atomic::Ordering::*;
 
@@ -8,8 +8,8 @@ use crate::policy::sampling::Sampling;
 use crate::stats::Counters;
 
 impl PageTracker {
-    /// One call of the cleaner's thread, which may come early because a fault waits: a batch of
-    /// sampling if one is due. Advances the policy's epoch at its end.
+    /// Protects a batch of pages again, if a batch is due: the cleaner's thread may call early
+    /// because a fault waits. Advances the policy's epoch when all open pages have been sampled.
     pub fn sample(&self) {
         let mut recency = self.recency.lock();
         if !recency.sampling.is_due(self.memory.clock.now_ns()) {
@@ -44,7 +44,8 @@ impl PageTracker {
         recency.epoch_began_ns = now_ns;
     }
 
-    /// Makes room in the mapping table by closing what is open; dirty pages stay dirty.
+    /// Makes room in the mapping table by closing all open pages, if a fault has asked for that.
+    /// Dirty pages stay dirty.
     pub fn relieve(&self) {
         if self.crowded.swap(false, AcqRel) {
             self.close_open(0, u64::MAX);
@@ -52,7 +53,8 @@ impl PageTracker {
         }
     }
 
-    /// Closes about `batch` open pages from word `from` on. Returns how many, and where to go on.
+    /// Closes about `batch` open pages from word `from` on. Returns how many, and the word at which
+    /// to continue.
     fn close_open(&self, from: usize, batch: u64) -> (u64, Option<usize>) {
         let (mut pages, mut next) = (0, None);
         self.for_open_words(from, |word, open| {

@@ -1,5 +1,5 @@
 //! How faults reach the fault path: by signal in the faulting thread, or by message to a thread of
-//! ours.
+//! the region.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use crate::stats::Counters;
 use crate::sys::signals::{FaultSignal, RANGES_MAX, Registration};
 use crate::sys::{Delivery, Uffd};
 
-/// Faults the thread keeps at a time; the kernel keeps the others.
+/// Most faults that the thread keeps at a time; the kernel keeps the others.
 const FAULTS_MAX: usize = 1024;
-/// How soon faults that could not be served are tried again. New faults arrive on a descriptor,
-/// room on a futex: one thread cannot sleep on both.
+/// Time until faults that could not be served are tried again. New faults arrive on a descriptor
+/// and budget on a futex, and one thread cannot sleep on both.
 const RETRY: Duration = Duration::from_micros(200);
 
-/// Whatever brings the faults of a region to it, until dropped. To be dropped before the region's
-/// self.memory.
+/// Brings the faults of a region to the fault path until it is dropped, which must be before the
+/// region's memory is dropped.
 pub enum Service {
-    /// Faults raise signals; dropping the registration ends that, then the tracker may go.
+    /// Faults raise signals. The registration is dropped first, and the tracker after it.
     Signal(Registration, Arc<PageTracker>),
-    /// Faults are messages to a thread.
+    /// Faults are messages that a thread reads.
     Thread {
-        /// Readable once the thread is to end.
+        /// A descriptor that becomes readable when the thread is to end.
         stop: OwnedFd,
-        /// The thread, until it was joined.
+        /// The thread; `None` after it was joined.
         thread: Option<JoinHandle<()>>,
     },
 }
 
 impl Service {
-    /// From now on stores to closed pages are served.
+    /// Begins to serve stores to closed pages.
     pub fn start(tracker: &Arc<PageTracker>) -> Result<Self, SetupError> {
         let refused = |source| SetupError::Tracking { mode: "fault service", source };
         let signal = match &tracker.guard {
@@ -75,7 +75,7 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         if let Self::Thread { stop, thread } = self {
-            // An eventfd at 0 takes any number of ones.
+            // An eventfd at 0 accepts a 1, so this cannot fail.
             let _ = rustix::io::write(&*stop, &1u64.to_ne_bytes());
             if thread.take().is_some_and(|thread| thread.join().is_err()) {
                 tracing::error!("the fault thread panicked");
@@ -102,7 +102,7 @@ fn serve_messages(tracker: &PageTracker, stop: &OwnedFd) {
             Ok(false) => faults.retain(|address| !tracker.answer(uffd, *address)),
             Ok(true) => break,
             Err(error) => {
-                // Faults stay unanswered: their threads wait, which loses nothing.
+                // The faults stay unserved and their threads wait, which loses nothing.
                 tracing::error!(%error, "the fault thread stopped");
                 break;
             }
@@ -114,7 +114,7 @@ fn serve_messages(tracker: &PageTracker, stop: &OwnedFd) {
 }
 
 impl PageTracker {
-    /// Tries to serve one fault. True: its thread goes on.
+    /// Tries to serve a fault. Returns whether its thread continues.
     fn answer(&self, uffd: &Uffd, address: usize) -> bool {
         if self.gone.load(Acquire) {
             return false;
@@ -125,7 +125,7 @@ impl PageTracker {
             Err(Blocked::Broken) => {
                 tracing::error!(page, "a page cannot be opened");
                 let page_at = self.memory.map.base() as usize + (page * PAGE_BYTES) as usize;
-                // It traps again: the thread waits, and nothing is written.
+                // The thread traps again and waits; nothing is written.
                 uffd.wake(page_at, PAGE_BYTES as usize).is_err()
             }
             Err(blocked) => {

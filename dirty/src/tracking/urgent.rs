@@ -1,12 +1,13 @@
-//! Pages that stores wait for, by number: written by fault handlers, taken by the cleaner.
+//! Numbers of the pages for which stores wait: fault handlers enter them, and the cleaner takes
+//! them.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// Pages whose old bytes somebody waits for. A fault that finds no room waits for the drain's
-/// ordinary course.
+/// Pages whose old bytes a fault waits for. A fault that finds no free slot waits until the drain
+/// comes to its page.
 #[derive(Debug, Default)]
 pub(super) struct Urgent {
-    /// Page number plus one; 0: free.
+    /// Number of the page plus one; 0: the slot is free.
     slots: [AtomicU64; 32],
 }
 
@@ -23,7 +24,7 @@ impl Urgent {
         }
     }
 
-    /// Takes the pages that were asked for.
+    /// Calls `f` with each page that was asked for, and frees its slot.
     pub fn take(&self, mut f: impl FnMut(u64)) {
         for slot in &self.slots {
             if slot.load(Relaxed) != 0 {
