@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use clap::Args;
 use perdura_media::{RealClock, format_duration, parse_duration};
 use perdura_plan::record::{Exit, RecordError, RecordOptions, Recorded, Target, run as record};
 use perdura_plan::trace::{Looks, PAGE_BYTES, Record, TraceWriter};
+use perdura_warning::Warnings;
 
 use super::claim::{Claimed, claim, refuse_claimed};
 use perdura_terminal::Output;
@@ -25,53 +25,53 @@ use perdura_terminal::{named, time};
 /// Options of `plan record`.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// Where the trace goes; `perdura plan trace` reads it.
+    /// File for the trace, which `perdura plan trace` reads.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Time between looks. A page written many times between two looks counts once: distinct pages
-    /// are right for windows from this on, counts of writes are of this time. What is unmapped or
-    /// given back before the next look is not seen; a shorter time sees more.
+    /// Time between looks at the program's memory. A page that is written many times between two
+    /// looks counts once, so distinct pages are right for windows of this length and longer. Memory
+    /// that the program gives back before the next look is not seen; a shorter time sees more.
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     every: String,
-    /// End after this time, if the program does not end before; the program goes on.
+    /// End the recording after this time, unless the program ends before; the program goes on.
     #[arg(long = "for", value_name = "TIME")]
     length: Option<String>,
-    /// Record running processes in the place of a program: numbers, separated by commas. They stand
-    /// still for some tens of microseconds, once; what they write in the last interval before their
-    /// own end is not seen.
+    /// Record the running processes with these numbers, separated by commas, instead of a program.
+    /// Each is stopped once, for some tens of microseconds. What they write in the last interval
+    /// before their end is not seen.
     #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "program")]
     pid: Vec<i32>,
-    /// Record the processes that it starts as well, each from when it is first seen.
+    /// Also record the processes that the program starts, each from the look that first sees it.
     #[arg(long)]
     children: bool,
-    /// The program to record, with its words, behind `--`.
+    /// The program to record, behind `--`, with its arguments.
     #[arg(value_name = "PROGRAM", last = true, required_unless_present = "pid")]
     program: Vec<OsString>,
 }
 
 pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     let (target, options) = resolve(args)?;
-    // Before any thread is there.
-    let warning = perdura_terminal::warning_descriptor().context("signals")?;
+    // Before any thread is started, which would take the signals.
+    let warnings = Warnings::by_signals()?;
     let output = Output::of("output", Some(&args.output))?;
     if output.is_some_and(|output| output.is_stdout()) {
         bail!("--output -: standard output is the program's own; give a file");
     }
     let mut kept = Kept::new(&args.output, options.every);
-    // Again when there is something to write; but a program that is started in vain may have to be
-    // started again.
+    // The file is claimed when there is something to write. To look now as well spares the start of
+    // a program that could not be recorded.
     refuse_claimed(&args.output).with_context(|| kept.name())?;
-    let stop = stop_at(warning)?;
+    let stop = stop_at(warnings)?;
     let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records, looks| {
-        // An error passed on as one shows its outermost context only, and the cause is what is to
-        // be put right.
+        // An error that is passed on shows its outermost context only, and the user must put the
+        // cause right.
         kept.take(names, records, looks).map_err(|error| io::Error::other(once(&error)))
     });
     let (recorded, seen) = kept.end(recorded)?;
     show(args, options.every, &recorded, &seen);
     Ok(match recorded.exit {
         Some(Exit::Code(code)) => ExitCode::from(code as u8),
-        // As shells say it.
+        // The exit code that a shell gives a program which a signal ended.
         Some(Exit::Signal(signal)) => ExitCode::from((128 + signal) as u8),
         None => ExitCode::SUCCESS,
     })
@@ -106,8 +106,7 @@ struct Seen {
     page_writes: Vec<u64>,
 }
 
-/// The file of the trace. What was in it is written over when there is something to write; a
-/// recording of nothing leaves it.
+/// The file of the trace. Its old content stays until there is something to write.
 struct Kept<'a> {
     path: &'a Path,
     every_ns: u64,
@@ -130,14 +129,14 @@ impl<'a> Kept<'a> {
         let Claimed { file, is_new } = claim(self.path).with_context(|| self.name())?;
         TraceWriter::of_looks(file, looks).with_context(|| self.name()).inspect_err(|_| {
             if is_new {
-                // An empty file would be taken for a trace. What it failed with says more than that
-                // this fails, too.
+                // An empty file would be taken for a trace. That it cannot be removed either would
+                // say less than the first error.
                 let _ = std::fs::remove_file(self.path);
             }
         })
     }
 
-    /// Writes what a look found.
+    /// Writes the page writes that a look found.
     fn take(&mut self, names: &[String], records: &[Record], looks: Looks) -> Result<()> {
         let trace = match self.trace.take() {
             Some(trace) => trace,
@@ -154,11 +153,11 @@ impl<'a> Kept<'a> {
             seen.page_writes[record.volume as usize] += record.pages().1;
         }
         trace.looked(looks.longest_ns)?;
-        // We may be killed; then the trace ends here.
+        // If this process is killed, the trace ends here.
         Ok(trace.flush()?)
     }
 
-    /// Ends the trace, whatever ended the recording: what there is can be read.
+    /// Ends the trace, also after a recording that failed, so that its records can be read.
     fn end(mut self, recorded: Result<Recorded, RecordError>) -> Result<(Recorded, Seen)> {
         let name = self.name();
         let trace = match (self.trace.take(), recorded.is_ok()) {
@@ -179,16 +178,13 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// Set at the first signal; the program, if it gets one too, does with it what it does.
-fn stop_at(warning: OwnedFd) -> Result<Arc<AtomicBool>> {
+/// A flag that the first signal sets. The recorded program, if it gets a signal too, is not kept
+/// from acting on it.
+fn stop_at(mut warnings: Warnings) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&stop);
     let watch = move || {
-        let mut signal = [0; 128];
-        if let Err(error) = rustix::io::read(&warning, &mut signal) {
-            tracing::error!("signals: {error}; end the recording with SIGKILL");
-            return;
-        }
+        warnings.wait();
         set.store(true, Ordering::Relaxed);
     };
     std::thread::Builder::new()

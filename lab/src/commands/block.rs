@@ -1,7 +1,6 @@
 //! `perdura-lab block serve`: a modelled medium as a block device for programs of other makes.
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use perdura_block::{Disk, ReadOnly};
 use perdura_media::emulator::TimingError;
 use perdura_media::model::EnergyUse;
 use perdura_media::{Bytes, Emulator, Pace, RealClock, System, format_duration, parse_duration};
+use perdura_warning::Warnings;
 use rustix::fs::FallocateFlags;
 
 use perdura_terminal::say;
@@ -76,13 +76,13 @@ pub struct ServeArgs {
     pub allow_remote: bool,
 }
 
-pub fn run(args: &BlockArgs, warning: OwnedFd) -> Result<ExitCode> {
+pub fn run(args: &BlockArgs, warnings: Warnings) -> Result<ExitCode> {
     match &args.what {
-        BlockCommand::Serve(args) => serve(args, warning),
+        BlockCommand::Serve(args) => serve(args, warnings),
     }
 }
 
-fn serve(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
+fn serve(args: &ServeArgs, warnings: Warnings) -> Result<ExitCode> {
     if args.listen.is_empty() && args.fuse.is_none() {
         bail!(
             "nobody could reach it: give --listen unix:PATH, --listen tcp:ADDRESS:PORT or --fuse DIR"
@@ -129,7 +129,7 @@ fn serve(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     say(banner(&system, &*disk, args, &listeners, mount.as_ref()));
 
     let stop = Arc::new(Stop::new().context("stop flag")?);
-    watch(warning, Arc::clone(&stop))?;
+    watch(warnings, Arc::clone(&stop))?;
     let export = Export { name: args.name.clone(), disk };
     let report = Server::new(export, settings, Arc::new(RealClock), stop).serve(listeners);
     // The mount is ended also where serving failed.
@@ -230,14 +230,13 @@ fn with_room(path: &Path, file: &File, size: Option<Bytes>, read_only: bool) -> 
 }
 
 /// Stops the server at the first signal.
-fn watch(warning: OwnedFd, stop: Arc<Stop>) -> Result<()> {
+fn watch(mut warnings: Warnings, stop: Arc<Stop>) -> Result<()> {
     let watcher = std::thread::Builder::new().name("signals".to_owned());
     watcher
         .spawn(move || {
-            let mut signal = [0; 128];
-            let read = rustix::io::read(&warning, &mut signal);
-            if let Err(error) = read.map_err(std::io::Error::from).and_then(|_| stop.set()) {
-                tracing::error!("signals: {error}; end the server with SIGKILL");
+            let warning = warnings.wait();
+            if let Err(error) = stop.set() {
+                tracing::error!("stop at {warning}: {error}; end the server with SIGKILL");
             }
         })
         .context("thread for signals")?;

@@ -16,8 +16,9 @@ mod run;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+use perdura_warning::Warnings;
 
 /// The laboratory of Perdura: what memory, media, caches and heaps do on this machine, and what
 /// models say of those that it lacks.
@@ -103,8 +104,8 @@ pub fn run(lab: Lab) -> Result<ExitCode> {
         Command::Plan(args) => plan::run(&args),
         Command::Rivals(args) => rivals::run(&args),
         Command::Block(args) => {
-            // Before any thread is there.
-            block::run(&args, perdura_terminal::warning_descriptor().context("signals")?)
+            // Before any thread is started, which would take the signals.
+            block::run(&args, Warnings::by_signals()?)
         }
         Command::Run(args) => run::run(&args),
         Command::HeapWorker => heap::work(),
