@@ -2,6 +2,7 @@
 
 mod battery;
 mod claim;
+mod formats;
 mod media;
 mod power;
 mod rate;
@@ -22,18 +23,20 @@ pub struct PlanArgs {
 
 #[derive(Debug, Subcommand)]
 enum PlanCommand {
-    /// How much battery: what traces write in their worst intervals and by how few pages, what
-    /// budgets would cost them, and the battery that follows (Viyojit, sections 2, 3 and 6).
+    /// Find a budget and a battery for a load, from a trace of it: how much it writes in its worst
+    /// intervals and to how few pages, what budgets would cost it, and the battery that follows
+    /// (Viyojit, sections 2, 3 and 6).
     Trace(Box<trace::TraceArgs>),
-    /// List the formats of traces.
+    /// List the formats of traces, and say which of them this program reads.
     Formats,
-    /// What battery, or what time, it takes to flush a memory, and a bounded part of it. Modelled.
+    /// Compute the battery, or the time, that it takes to flush a memory, and to flush a bounded
+    /// part of it. All figures are modelled.
     Battery(Box<battery::BatteryArgs>),
-    /// Compare media as primary storage, as a cache before disks, and for a fixed part of the data:
-    /// price, power, speed-up, and where the answer flips. Everything is modelled.
+    /// Compare media to buy for a load, as primary storage, as a cache before disks and for a fixed
+    /// part of the data: price, power, speed-up, and the loads at which the answer changes. All
+    /// figures are modelled.
     Media(Box<media::MediaArgs>),
-    /// Record which pages a program writes, as a trace to plan with: for who has a program and no
-    /// trace of it.
+    /// Record which pages a program writes, as a trace for `plan trace`.
     Record(Box<record::RecordArgs>),
 }
 
@@ -41,7 +44,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     let code = match &args.command {
         PlanCommand::Trace(args) => trace::run(args),
         PlanCommand::Formats => {
-            trace::formats();
+            formats::list();
             Ok(ExitCode::SUCCESS)
         }
         PlanCommand::Battery(args) => battery::run(args),

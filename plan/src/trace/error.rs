@@ -343,8 +343,8 @@ pub enum TraceError {
     },
     /// This build leaves the format of the trace out.
     #[error(
-        "{file}: a trace in {format}, which this build cannot read: build perdura with \
-         `cargo build --release --features formats`, or give the trace as text, unpacked"
+        "{file}: a trace in {format}, which this build cannot read: use a released program, build \
+         one with `cargo xtask release`, or give the trace as text, unpacked"
     )]
     NotBuilt {
         /// The file's path.

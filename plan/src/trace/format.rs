@@ -115,6 +115,11 @@ impl Format {
         }
     }
 
+    /// Whether this build can read the format. Parquet needs the feature `formats`.
+    pub const fn is_in_this_build(self) -> bool {
+        cfg!(feature = "formats") || !matches!(self, Parquet)
+    }
+
     /// The names of all formats, for messages.
     pub(crate) fn names() -> String {
         Format::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")

@@ -27,6 +27,14 @@ impl fmt::Display for Packing {
 }
 
 impl Packing {
+    /// All ways in which a file can be packed.
+    pub const ALL: &[Packing] = &[Packing::Gzip, Packing::Zstd, Packing::Bzip2, Packing::Xz];
+
+    /// Whether this build can unpack files, which needs the feature `formats`.
+    pub const fn are_in_this_build() -> bool {
+        cfg!(feature = "formats")
+    }
+
     /// The packing that the first bytes of a file tell.
     pub(crate) fn of(start: &[u8]) -> Option<Packing> {
         match start {

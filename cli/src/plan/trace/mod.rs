@@ -14,7 +14,6 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Result, bail};
 use perdura_plan::page::trace_page;
 use perdura_plan::report::{Progress, Question, TraceReport};
-use perdura_plan::trace::Format;
 
 use serde::Serialize;
 
@@ -24,7 +23,6 @@ use resolve::Resolved;
 
 use perdura_terminal::LateBar;
 use perdura_terminal::Output;
-use perdura_terminal::say;
 
 pub fn run(args: &TraceArgs) -> Result<ExitCode> {
     let files = stdin::placed(&args.files)?;
@@ -36,7 +34,7 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode> {
             traces.len()
         );
     }
-    // Before the work: a plan that cannot be written is not worth waiting for.
+    // Before the work, because nobody wants to wait for a plan that cannot be written.
     let json = Output::of("json", args.json.as_deref())?;
     let html = Output::of("html", args.html.as_deref())?;
     let emit = Output::of("emit", args.emit.as_deref())?;
@@ -44,8 +42,7 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode> {
     Output::keep_apart(&outputs, &files)?;
     stdin::keep(&args.files, resolved.question.sizing.is_some())?;
     let reports = report_all(&traces, &resolved.question, resolved.jobs)?;
-    // What cannot be stored was found nevertheless: first it is shown, and the other files are
-    // written.
+    // A plan that cannot be stored is shown all the same, and the other files are written.
     if !outputs.iter().any(|output| output.is_stdout()) {
         reports.iter().for_each(show::report);
     }
@@ -70,20 +67,7 @@ struct Plan<'r> {
     traces: &'r [TraceReport],
 }
 
-/// Prints the formats of traces, one a line.
-pub fn formats() {
-    for format in Format::ALL {
-        say(format_args!("{:<12} {}", format.name(), format.describe()));
-    }
-    say(
-        "\nFormats are found by what a file holds; --format overrides that. gzip, zstd, bzip2 and \
-         xz are unpacked.\n\
-         Tables: --columns names columns (or gives their places from 1) and units, as in\n  \
-         --columns time=ts:us,op=type,offset=lba:512,size=sectors:512,volume=disk",
-    );
-}
-
-/// The name of a trace and its files.
+/// A trace: its name and its files.
 type Trace = (String, Vec<PathBuf>);
 
 fn traces(files: &[PathBuf], together: bool) -> Vec<Trace> {
@@ -95,8 +79,8 @@ fn traces(files: &[PathBuf], together: bool) -> Vec<Trace> {
     files.iter().map(|path| (name(path), vec![path.clone()])).collect()
 }
 
-/// Reports on all, several at once, in the order given. The first that fails, in that order, is the
-/// error.
+/// Reports on all traces, several at a time, and returns the reports in the order of the traces. If
+/// several fail, the error is that of the first in this order.
 fn report_all(traces: &[Trace], question: &Question, jobs: usize) -> Result<Vec<TraceReport>> {
     let board = Board::new(traces.len());
     let next = AtomicUsize::new(0);
@@ -143,7 +127,7 @@ impl Board {
 }
 
 fn emit_settings(emit: &Output, reports: &[TraceReport], resolved: &Resolved) -> Result<()> {
-    // There is one: more are refused before the work.
+    // There is one report, because several traces were refused before the work.
     for report in reports {
         let Some(sizing) = &report.sizing else {
             bail!("--emit: nothing is written in {}: there is no budget to choose", report.trace);
