@@ -1,4 +1,4 @@
-//! `perdura drill`: the flush for real, against the promise.
+//! `perdura drill`: a flush for real, and its time beside the promise.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,14 +7,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use perdura_media::{Bytes, BytesPerSecond, RealClock, format_duration};
 use perdura_region::directory::Directory;
+use perdura_region::holder::Holders;
 
 use crate::args::DrillArgs;
 use crate::client::Client;
+use crate::password::password;
 use crate::settings;
 use perdura_terminal::LateBar;
 use perdura_terminal::say;
 
-/// What a drill found, wherever it ran.
+/// The result of a drill, in this process or in a running server.
 struct Outcome {
     budget_bytes: u64,
     used_bytes: u64,
@@ -56,16 +58,17 @@ fn judge(outcome: &Outcome) -> ExitCode {
 
 fn drill_stopped(args: &DrillArgs) -> Result<Outcome> {
     let place = settings::place(&args.place, None)?;
+    settings::check_memory(&place.config)?;
     let threads = place.threads;
     let bar = LateBar::new("proving the flush rate");
-    let directory = Directory::open(place, Arc::new(RealClock), &|done, of| bar.bytes(done, of));
+    let clock = Arc::new(RealClock);
+    let directory = Directory::open(place, clock.clone(), &|done, of| bar.bytes(done, of));
     bar.finish();
-    let Directory { region, promise, link, .. } = directory?;
+    let Directory { region, promise, supervisor, link, .. } = directory?;
+    let mut holders = Holders::watch(supervisor, link, clock)?;
     let report = region.drill(!args.no_fill, threads)?;
     region.close(threads)?;
-    if let Some(link) = link {
-        link.goodbye()?;
-    }
+    holders.let_go().context("everything is on the SSD, but the holder did not go")?;
     Ok(Outcome {
         budget_bytes: report.budget_bytes,
         used_bytes: report.used_bytes,
@@ -75,9 +78,9 @@ fn drill_stopped(args: &DrillArgs) -> Result<Outcome> {
     })
 }
 
-/// A running server drills itself: it alone may touch its region.
+/// Lets a running server drill itself, because it alone may use its region.
 fn drill_running(address: &str, args: &DrillArgs) -> Result<Outcome> {
-    let mut client = Client::connect(address, settings::password(&args.password_file)?)?;
+    let mut client = Client::connect(address, password(&args.password_file)?)?;
     let words: &[&str] =
         if args.no_fill { &["PERDURA", "DRILL", "NOFILL"] } else { &["PERDURA", "DRILL"] };
     let text = client.ask(words)?;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use perdura_media::{Bytes, Clock, RealClock, format_duration};
 use perdura_region::Region;
 use perdura_region::directory::Directory;
-use perdura_region::holder::Watch;
+use perdura_region::holder::Holders;
 use perdura_server::{Durability, Listener, ServerConfig, StopFlag};
 use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
@@ -20,7 +20,7 @@ use crate::{background, banner, first_start, holder, redis_conf, settings};
 use perdura_terminal::LateBar;
 use perdura_terminal::say;
 
-/// After a warning, how long what is being executed may take to end by itself.
+/// Time that the command under way has to end by itself after a warning.
 const TURN_PATIENCE: Duration = Duration::from_millis(100);
 
 pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
@@ -28,8 +28,9 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let program = (!args.no_holder).then(|| holder::program(&args.warning));
     let mut place = settings::place(&args.place, program)?;
     if let Some(size) = &args.maxmemory {
-        place.config.region_bytes = settings::redis_size("maxmemory", size)?;
+        place.config.region_bytes = settings::redis_size(size)?;
     }
+    settings::check_memory(&place.config)?;
     // Clients are answered while memory is still being loaded.
     place.config.defer_load = true;
     let mut server = settings::server(args, place.warning)?;
@@ -38,7 +39,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     }
     let clients_wanted = server.clients_max;
     server.clients_max = perdura_server::clients_that_fit(clients_wanted);
-    // Before anything is opened: an address that cannot be had must change nothing.
+    // Before anything is opened, because an address that is taken must change nothing.
     let listener = Listener::bind(&server)?;
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let (grace, threads) = (place.warning, place.threads);
@@ -59,7 +60,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
     let store = Store::open(heap, Arc::clone(&clock), options);
     let store = Arc::new(store.context("the store")?);
-    let watch = supervisor.map(|supervisor| supervisor.watch(Arc::clone(&clock))).transpose()?;
+    let holders = Holders::watch(supervisor, link, Arc::clone(&clock))?;
     say(banner);
     remark(args, clients_wanted, &server);
     background::start(&store)?;
@@ -71,19 +72,16 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let watcher = Watcher { stop: Arc::clone(&stop), warned: Arc::clone(&warned), ended };
     watcher.start(warnings, Arc::downgrade(&store))?;
     let report = perdura_server::run(listener, &store, &server, &*clock, &stop)?;
-    // The time runs from the warning, also while a long command was still being carried out.
+    // The time runs from the warning, also while a long command is still under way.
     let began = warned.get().copied().unwrap_or_else(Instant::now);
     drop(serving);
     tell_service_manager("STOPPING=1");
     tracing::info!(commands = report.commands, "intake stopped; flushing");
-    let code = finish(store.region(), watch, threads, grace, began)?;
-    if let Some(link) = link.filter(|_| code == ExitCode::SUCCESS) {
-        link.goodbye().context("everything is on the SSD, but the old holder did not go")?;
-    }
-    Ok(code)
+    finish(store.region(), holders, threads, grace, began)
 }
 
-/// What somebody should know who has started it like this; behind the banner, which is read first.
+/// Logs what the given options cannot do or give away. It comes after the banner, which is read
+/// first.
 fn remark(args: &ServeArgs, clients_wanted: usize, server: &ServerConfig) {
     let clients_max = server.clients_max;
     if clients_max < clients_wanted {
@@ -107,9 +105,12 @@ fn remark(args: &ServeArgs, clients_wanted: usize, server: &ServerConfig) {
 }
 
 /// Flushes within the grace, or says what is at risk.
+///
+/// The embedded library closes otherwise: there a call of `close` begins the time, several threads
+/// and forked children may call it, and a call whose flush failed may be repeated.
 fn finish(
     region: &Region,
-    watch: Option<Watch>,
+    mut holders: Holders,
     threads: usize,
     grace: Duration,
     began: Instant,
@@ -118,9 +119,7 @@ fn finish(
     match region.close(threads) {
         Ok(report) => {
             let took = began.elapsed();
-            if let Some(watch) = watch {
-                watch.goodbye().context("everything is on the SSD, but the holder did not go")?;
-            }
+            holders.let_go().context("everything is on the SSD, but the holder did not go")?;
             let late = took > grace;
             say(banner::account(region));
             say(format_args!(
@@ -135,7 +134,7 @@ fn finish(
             eprintln!("perdura: the flush failed: {error}");
             eprintln!(
                 "perdura: {at_risk} at risk; the SSD holds the last checkpoint{}",
-                if watch.is_some() {
+                if holders.keep_the_memory() {
                     ", the holder still has the memory: repair the device and run `perdura flush`"
                 } else {
                     ", and no holder keeps the memory"
@@ -146,18 +145,19 @@ fn finish(
     }
 }
 
-/// What the thread that waits for the warning needs.
+/// The thread that waits for a warning.
 struct Watcher {
     stop: Arc<StopFlag>,
+    /// Set to the time of the warning.
     warned: Arc<OnceLock<Instant>>,
-    /// Closed when serving has ended.
+    /// Disconnected when serving has ended.
     ended: Receiver<()>,
 }
 
 impl Watcher {
-    /// A thread of its own: it shares nothing with writers, so that a stalled writer cannot delay a
-    /// warning. One that is still waiting for budget a moment later is refused: it has no place in
-    /// the promised time.
+    /// Starts the thread. It shares nothing with writers, so that a stalled writer cannot delay a
+    /// warning. A writer that still waits for budget a moment after the warning is refused, because
+    /// the promised time does not include its wait.
     fn start(self, mut warnings: Warnings, store: Weak<Store>) -> Result<()> {
         std::thread::Builder::new()
             .name("perdura-warning".into())
@@ -177,7 +177,7 @@ impl Watcher {
     }
 }
 
-/// Tells systemd, if it started us; its absence is no error.
+/// Tells systemd, if systemd started this process. Its absence is no error.
 fn tell_service_manager(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let sent = std::os::unix::net::UnixDatagram::unbound()

@@ -1,21 +1,22 @@
-//! The end of an opened directory: flush, say goodbye to the holder, report. Once.
+//! The end of an opened directory: it is flushed, its holder ends, and the caller gets a report,
+//! once.
 //!
-//! - A flush that fails says so, the memory stays as it is and the holder goes on keeping it: the
-//!   caller may repair the device and close again.
+//! - A flush that fails is an error. The memory stays as it is and the holder goes on keeping it,
+//!   so the caller may repair the device and close again.
 //! - Success is reported only when everything is on the SSD.
-//! - A change that is refused because the directory is being closed is refused when that is over.
-//! - A forked child closes nothing: all of it is its parent's.
+//! - A change that meets the closing is refused when the closing is over.
+//! - A forked child closes nothing, because everything belongs to its parent.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use perdura_media::{Clock, RealClock};
-use perdura_region::holder::{Link, Watch};
+use perdura_region::holder::Holders;
 use perdura_region::{Region, RegionError};
 
 use crate::error::CloseError;
 
-/// What the final flush did.
+/// The report of the final flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Flushed {
@@ -23,13 +24,13 @@ pub struct Flushed {
     pub dirty_bytes: u64,
     /// Bytes written to the SSD for them.
     pub device_bytes: u64,
-    /// Time from the call of `close` to the SSD's word that everything is durable.
+    /// Time from the call of `close` until the SSD has confirmed that everything is durable.
     pub elapsed: Duration,
     /// Whether that was within the warning.
     pub is_in_time: bool,
 }
 
-/// What is left to do when a directory is closed.
+/// The state that a directory needs at its closing.
 #[derive(Debug)]
 pub(crate) struct Closing {
     threads: usize,
@@ -41,19 +42,13 @@ pub(crate) struct Closing {
 
 #[derive(Debug)]
 enum State {
-    /// The holder's watch, if a holder was asked for; a link to one that was found without.
-    Open(Option<Watch>, Option<Link>),
+    Open(Holders),
     Closed(Flushed),
 }
 
 impl Closing {
-    pub fn new(
-        watch: Option<Watch>,
-        link: Option<Link>,
-        threads: usize,
-        warning: Duration,
-    ) -> Self {
-        let state = Mutex::new(State::Open(watch, link));
+    pub fn new(holders: Holders, threads: usize, warning: Duration) -> Self {
+        let state = Mutex::new(State::Open(holders));
         Self { threads, warning, process: std::process::id(), state }
     }
 
@@ -70,16 +65,16 @@ impl Closing {
         }
         let began_ns = RealClock.now_ns();
         let mut state = self.state.lock();
-        let (watch, link) = match &mut *state {
+        let holders = match &mut *state {
             State::Closed(flushed) => return Ok(*flushed),
-            State::Open(watch, link) => (watch, link),
+            State::Open(holders) => holders,
         };
         let at_risk_bytes = region.used_bytes();
         let report = region
             .close(self.threads)
             .map_err(|source| CloseError::Flush { at_risk_bytes, source })?;
         let elapsed = Duration::from_nanos(RealClock.now_ns().saturating_sub(began_ns));
-        let (watch, link) = (watch.take(), link.take());
+        let mut holders = std::mem::take(holders);
         let flushed = Flushed {
             dirty_bytes: report.dirty_bytes,
             device_bytes: report.device_bytes,
@@ -87,13 +82,13 @@ impl Closing {
             is_in_time: elapsed <= self.warning,
         };
         *state = State::Closed(flushed);
-        watch.map_or(Ok(()), Watch::goodbye).map_err(CloseError::HolderStays)?;
-        link.map_or(Ok(()), Link::goodbye).map_err(CloseError::HolderStays)?;
+        holders.let_go().map_err(CloseError::HolderStays)?;
         Ok(flushed)
     }
 
-    /// Called when a change was refused. If it was because another thread is closing, this returns
-    /// when that has ended: a program that ends at the refused change must not cut the flush off.
+    /// Called when a change was refused. If another thread is closing, this returns when the
+    /// closing has ended, so that a program that ends at the refused change does not cut the flush
+    /// off.
     pub fn await_end(&self, refused: &RegionError) {
         if matches!(refused, RegionError::Closed) && !self.is_forked() {
             drop(self.state.lock());

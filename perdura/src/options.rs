@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use perdura_media::{Direct, Engine, RealClock};
 use perdura_region::directory::{self, Directory, HOLDER_WAIT, Settings};
+use perdura_region::holder::Holders;
 use perdura_region::promise::BudgetWish;
 use perdura_region::{Compression, Config, PolicyKind, TrackingKind};
 
@@ -16,6 +17,7 @@ use crate::holder::Holder;
 
 /// Memory of a new directory if no size is given.
 const MEMORY_BYTES: u64 = 256 << 20;
+/// Time from the warning to the loss if none is given.
 const WARNING: Duration = Duration::from_secs(30);
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 /// More threads do not write faster to one SSD.
@@ -205,7 +207,8 @@ impl Options {
     }
 
     /// Called with (bytes done, bytes in all) while the flush rate is measured: by the first
-    /// opening of a directory, and by later ones that need a larger budget. Default: nobody is told.
+    /// opening of a directory, and by later ones that need a larger budget. Default: nobody is
+    /// told.
     pub fn on_progress(mut self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
         self.progress = Some(Arc::new(progress));
         self
@@ -231,7 +234,8 @@ impl Options {
             Some(Durability::Fsync) => Err(OpenError::Setting {
                 name: "durability",
                 value: "Durability::Fsync".into(),
-                expected: "Durability::Warned where memory is changed by plain stores; commit() makes them durable",
+                expected: "Durability::Warned where memory is changed by plain stores; commit() \
+                           makes them durable",
             }),
             _ => Ok(()),
         }
@@ -277,8 +281,8 @@ impl Options {
             }
         };
         let opened = Directory::open(settings, clock.clone(), &progress)?;
-        let watch = opened.supervisor.map(|supervisor| supervisor.watch(clock)).transpose()?;
-        let closing = Closing::new(watch, opened.link, self.flush_threads, self.warning);
+        let holders = Holders::watch(opened.supervisor, opened.link, clock)?;
+        let closing = Closing::new(holders, self.flush_threads, self.warning);
         let region = opened.region;
         Ok(Opened { region, promise: opened.promise, closing })
     }

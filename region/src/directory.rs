@@ -74,7 +74,11 @@ pub struct Settings {
 #[non_exhaustive]
 pub enum DirectoryError {
     /// Somebody else uses it.
-    #[error("{} is in use{}", dir.display(), pid.map(|pid| format!(" by process {pid}")).unwrap_or_default())]
+    #[error(
+        "{} is in use{}: end the process that uses it, or use another directory",
+        dir.display(),
+        pid.map(|pid| format!(" by process {pid}")).unwrap_or_default()
+    )]
     InUse {
         /// The directory.
         dir: PathBuf,

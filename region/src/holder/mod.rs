@@ -7,6 +7,7 @@
 //! takes the descriptors over. A holder whose image was removed lets the memory go, because nothing
 //! could be kept. Nothing here writes the region.
 
+mod holders;
 mod isolate;
 mod link;
 mod program;
@@ -15,6 +16,7 @@ mod supervisor;
 mod times;
 mod wire;
 
+pub use holders::Holders;
 pub use link::{Held, Link, LinkError, TakeOver, flush, take_over};
 pub use program::HolderProgram;
 pub use serve::{HolderError, HolderOptions, serve};

@@ -1,0 +1,50 @@
+//! The holders of an opened directory, until everything is on the SSD.
+
+use std::sync::Arc;
+
+use perdura_media::Clock;
+
+use super::link::{Link, LinkError};
+use super::supervisor::{Supervisor, Watch};
+
+/// The holders that keep the memory of an opened region. The region's owner closes the region
+/// first; then it lets them go.
+#[derive(Debug, Default)]
+pub struct Holders {
+    /// The holder that was asked for. A thread replaces it if it dies.
+    watched: Option<Watch>,
+    /// A holder that an earlier process left, where none was asked for. It waits, and does not
+    /// flush, as long as this link lives.
+    found: Option<Link>,
+}
+
+impl Holders {
+    /// Watches the holder that was asked for, and keeps the link to one that was found.
+    ///
+    /// # Errors
+    /// The thread that watches cannot be started.
+    pub fn watch(
+        supervisor: Option<Supervisor>,
+        found: Option<Link>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, LinkError> {
+        let watched = supervisor.map(|supervisor| supervisor.watch(clock)).transpose()?;
+        Ok(Self { watched, found })
+    }
+
+    /// Whether another process has the memory, too.
+    pub fn keep_the_memory(&self) -> bool {
+        self.watched.is_some() || self.found.is_some()
+    }
+
+    /// Tells the holders that everything is on the SSD, and returns when they have ended. A second
+    /// call finds none.
+    ///
+    /// # Errors
+    /// A holder did not end. What is on the SSD stays complete.
+    pub fn let_go(&mut self) -> Result<(), LinkError> {
+        let watched = self.watched.take().map_or(Ok(()), Watch::goodbye);
+        let found = self.found.take().map_or(Ok(()), Link::goodbye);
+        watched.and(found)
+    }
+}
