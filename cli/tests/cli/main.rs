@@ -1,5 +1,5 @@
-//! The program `perdura`, run whole. One test program, so that it is linked once; ten thousand
-//! clients have theirs, for they need the process's descriptors alone.
+//! Tests that run the program `perdura`. They are one test program, which is linked once. The test
+//! with ten thousand clients is another one, because it needs all descriptors of its process.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 mod bad_input;
@@ -17,3 +17,4 @@ mod readme;
 mod run;
 mod running;
 mod serve;
+mod warning;

@@ -1,0 +1,116 @@
+//! `serve --warning SOURCE`: real processes that are warned by a file, as a script of a UPS does.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::running::*;
+
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A data directory, and a file whose creation is the warning.
+struct Place {
+    _dir: TestDir,
+    data: PathBuf,
+    told: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = TestDir::new();
+        let (data, told) = (dir.path().join("data"), dir.path().join("on-battery"));
+        Self { _dir: dir, data, told }
+    }
+
+    /// A budget far below what is written, so that cleaning and waiting are part of each run.
+    fn settings(&self) -> Vec<String> {
+        let settings = ["--memory", "512MiB", "--budget", "2MiB", "--grace", "10s"];
+        let source = format!("--warning=file:{}", self.told.display());
+        settings.map(str::to_owned).into_iter().chain([source]).collect()
+    }
+
+    fn start(&self) -> Server {
+        let settings = self.settings();
+        let words: Vec<&str> = settings.iter().map(String::as_str).collect();
+        Server::start(&self.data, &words)
+    }
+
+    fn holder_ends(&self) {
+        wait_until("the holder's end", || holder_of(&self.data).is_none());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        end_holder(&self.data);
+    }
+}
+
+/// Writes without end, and returns when thousands of writes are in.
+fn load(server: &Server) -> std::thread::JoinHandle<u64> {
+    let writer = write_until_cut(server.port, 0);
+    wait_until("writes", || server.client().ask(&["EXISTS", &key(5_000)]) == ":1");
+    writer
+}
+
+#[test]
+fn at_the_file_s_creation_the_server_flushes_within_its_warning_and_a_restart_has_the_data() {
+    let place = Place::new();
+    let mut server = place.start();
+    let writer = load(&server);
+    let warned = Instant::now();
+    std::fs::write(&place.told, "").unwrap();
+    assert_eq!(server.wait(), Some(0));
+    assert!(warned.elapsed() < GRACE, "ended {:?} after the warning", warned.elapsed());
+    let acknowledged = writer.join().unwrap();
+    place.holder_ends();
+
+    let error = refused(&place.data, &place.settings());
+    assert!(error.contains("on-battery exists already"), "{error}");
+
+    std::fs::remove_file(&place.told).unwrap();
+    let mut server = place.start();
+    assert!(server.banner.contains("loaded after a complete flush"), "{}", server.banner);
+    verify(&server, acknowledged);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    place.holder_ends();
+}
+
+#[test]
+fn the_holder_of_a_killed_server_flushes_at_the_file_s_creation() {
+    let place = Place::new();
+    let mut server = place.start();
+    let writer = load(&server);
+    server.signal("KILL");
+    let _ = server.wait();
+    let acknowledged = writer.join().unwrap();
+    std::fs::write(&place.told, "").unwrap();
+    place.holder_ends();
+    std::fs::remove_file(&place.told).unwrap();
+    let server = place.start();
+    assert!(server.banner.contains("loaded after a complete flush"), "{}", server.banner);
+    verify(&server, acknowledged);
+}
+
+#[test]
+fn a_source_that_cannot_be_watched_is_refused_by_name_before_anything_is_made() {
+    let place = Place::new();
+    for (source, why) in [
+        ("smoke:signals", "expected one of file:PATH"),
+        ("file:/no/such/directory/x", "/no/such/directory"),
+        ("file:/", "expected the path of a file"),
+    ] {
+        let error = refused(&place.data, &[format!("--warning={source}")]);
+        assert!(error.contains(&format!("--warning {source}")) && error.contains(why), "{error}");
+    }
+    assert!(!place.data.exists());
+}
+
+fn refused(data: &Path, words: &[String]) -> String {
+    let mut command = Command::new(PERDURA);
+    command.args(["serve", "--port", &free_port().to_string(), "--dir"]).arg(data).args(words);
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "{words:?} was accepted");
+    String::from_utf8(output.stderr).unwrap()
+}
