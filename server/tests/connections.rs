@@ -1,20 +1,20 @@
-//! Connections: how bytes arrive, how they leave, and how connections end; over each event queue.
+//! Connections, with each event queue: how bytes arrive, how they leave, and how connections end.
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
-mod common;
+mod running;
 
 mod epoll {
     fn config() -> ServerConfig {
-        ServerConfig { events: perdura_server::EventQueue::Epoll, ..crate::common::config() }
+        ServerConfig { events: perdura_server::EventQueue::Epoll, ..crate::running::config() }
     }
 
     include!("connections/cases.rs");
 }
 
-/// The ring, where the system has one for us.
+/// The ring, where the system allows one.
 mod uring {
     fn config() -> ServerConfig {
-        ServerConfig { events: perdura_server::EventQueue::Auto, ..crate::common::config() }
+        ServerConfig { events: perdura_server::EventQueue::Auto, ..crate::running::config() }
     }
 
     include!("connections/cases.rs");

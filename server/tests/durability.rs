@@ -1,20 +1,21 @@
-//! What an acknowledgement is worth, for each row of the fault model that the server has a part in.
+//! The promise of an acknowledgement, for each row of the fault model in which the server has a
+//! part.
 
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
-mod common;
+mod running;
 
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{Gate, GatedFlush, Opened, config, frame, open_on, start_with};
 use perdura_media::faulty::{FaultPlan, FaultyDevice};
 use perdura_media::sim::SimDevice;
 use perdura_media::{Clock, RealClock};
 use perdura_region::{Config, Region};
 use perdura_server::{Durability, ServerConfig};
 use perdura_store::{Heap, Key, Store, StoreOptions};
+use running::{Gate, GatedFlush, Opened, config, frame, open_on, start_with};
 
 fn fsync() -> ServerConfig {
     ServerConfig { durability: Durability::Fsync, ..config() }
@@ -46,7 +47,7 @@ fn with_fsync_every_acknowledged_write_survives_an_unwarned_loss() {
                 assert!(client.reply_text().starts_with("*2 :"));
             }
         }
-        // The power goes while the server runs: nothing is flushed.
+        // The power fails while the server runs, so nothing is flushed.
         let after = device.power_cycle(seed);
         drop((clients, server));
         let opened = open_on(Arc::new(after), true);
@@ -80,7 +81,7 @@ fn a_failed_commit_answers_writes_with_an_error_and_latches() {
     assert!(client.reply_text().starts_with("-MISCONF this write is done in memory"));
     assert_eq!(client.reply_text(), "+PONG");
     assert!(client.reply_text().starts_with("-MISCONF this write is done in memory"));
-    // Done in memory, as the error says, and not durable.
+    // The write is done in memory, as the error says, and is not durable.
     assert_eq!(client.reply_text(), "$1 3");
     assert!(client.call("SET b 1").starts_with("-MISCONF the log on the device has failed"));
     assert_eq!(client.call("EXISTS b"), ":0");
@@ -232,8 +233,8 @@ fn emptying_in_a_transaction_needs_no_budget_for_each_key() {
 fn with_fsync_whatever_anybody_was_told_survives_whatever_the_turns_were() {
     for seed in 0..6u64 {
         let device = SimDevice::new(0, seed);
-        // Small bounds, so that turns commit in the middle, clients stall, and replies are sent in
-        // parts.
+        // The limits are small, so that turns commit in the middle, clients stall, and replies are
+        // sent in parts.
         let bounds = ServerConfig {
             group_writes_max: 1 + seed as usize % 3,
             group_writes_inline: seed as usize % 4,
@@ -301,7 +302,7 @@ fn bgsave_does_not_keep_clients_waiting() {
     let server = start_with(config(), open_on(Arc::new(gated), false));
     let mut client = server.client();
     assert_eq!(client.call("SET a 1"), "+OK");
-    let persistence = |client: &mut common::Client| client.call("INFO persistence");
+    let persistence = |client: &mut running::Client| client.call("INFO persistence");
     assert!(persistence(&mut client).contains("rdb_last_bgsave_time_sec:-1"));
     gate.shut(true);
     assert_eq!(client.call("BGSAVE"), "+Background saving started");
@@ -324,7 +325,7 @@ fn bgsave_does_not_keep_clients_waiting() {
     while persistence(&mut client).contains("rdb_bgsave_in_progress:1") {}
     assert_eq!(client.call("SAVE"), "+OK");
     assert!(persistence(&mut client).contains("rdb_saves:3"));
-    // A stop does not wait for an order that nobody has taken up.
+    // A stop does not wait for an order that the thread has not begun.
     assert_eq!(client.call("BGSAVE"), "+Background saving started");
     server.stop();
     let opened = open_on(Arc::new(device.power_cycle(3)), true);

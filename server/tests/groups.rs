@@ -4,22 +4,22 @@
 
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
-mod common;
+mod running;
 
 use std::io::Write;
 use std::sync::Arc;
 
-use common::{Client, Gate, GatedFlush, Running, config, open_on, start_with};
 use perdura_media::RealClock;
 use perdura_media::faulty::{FaultPlan, FaultyDevice};
 use perdura_media::sim::SimDevice;
 use perdura_server::{Durability, EventQueue, ServerConfig};
 use perdura_store::Key;
+use running::{Client, Gate, GatedFlush, Running, config, open_on, start_with};
 
 const QUEUES: [EventQueue; 2] = [EventQueue::Epoll, EventQueue::Auto];
 
 fn fsync(events: EventQueue) -> ServerConfig {
-    // Nothing is committed by the loop itself: it must be seen to go on.
+    // The loop commits nothing itself, because the test must see that it goes on.
     ServerConfig { durability: Durability::Fsync, events, group_writes_inline: 0, ..config() }
 }
 
@@ -30,7 +30,8 @@ struct World {
     plan: Arc<FaultPlan>,
 }
 
-/// Opens the gate when dropped: before the server is, which could not end behind it.
+/// Opens the gate when it is dropped, which is before the drop of the server: behind a shut gate
+/// the server could not end.
 struct Opened(Arc<Gate>);
 
 impl Drop for Opened {
@@ -40,7 +41,7 @@ impl Drop for Opened {
 }
 
 impl World {
-    /// A server that has committed once, then cannot: the gate is shut.
+    /// Starts a server that has committed once and cannot commit again, because the gate is shut.
     fn new(config: ServerConfig) -> Self {
         let (device, plan, gate) =
             (SimDevice::new(0, 1), Arc::default(), Arc::new(Gate::default()));
@@ -70,7 +71,7 @@ impl World {
         self.server.store.get(Key { db: 0, bytes: key.as_bytes() })
     }
 
-    /// What is there after the power went now.
+    /// The value that is there if the power fails now.
     fn after(&self, key: &str) -> Option<Vec<u8>> {
         let opened = open_on(Arc::new(self.device.power_cycle(1)), false);
         opened.store.get(Key { db: 0, bytes: key.as_bytes() })
@@ -83,7 +84,7 @@ fn nobody_is_told_of_a_write_before_its_commit_returns() {
         let world = World::new(fsync(events));
         let mut clients: Vec<_> = (0..3).map(|_| world.server.client()).collect();
         world.begin(&mut clients[0], "SET a 1");
-        // The commit on its way is not waited for; nobody hears of either write.
+        // Nobody waits for the commit on its way, so neither write is answered.
         world.gather(&mut clients[1], "GET a\r\nSET b 2\r\n", "b", "2");
         clients[2].stream.write_all(b"GET a\r\nGET b\r\n").unwrap();
         assert!(clients.iter_mut().all(Client::hears_nothing));
@@ -139,7 +140,7 @@ fn a_failed_commit_fails_the_group_behind_it_too() {
             assert!(found.starts_with(reply), "{found}, not {reply}");
         }
         assert!(second.call("INCR n").starts_with("-MISCONF the log on the device has failed"));
-        // What only reads is answered as ever, in a transaction too.
+        // Reads are answered as before, in a transaction too.
         assert_eq!(second.call("GET n"), "$1 4");
         for (line, reply) in [("MULTI", "+OK"), ("GET n", "+QUEUED"), ("EXEC", "*1 $1 4")] {
             assert_eq!(second.call(line), reply);

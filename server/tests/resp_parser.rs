@@ -67,7 +67,7 @@ fn parse_looking_ahead(input: &[u8], cut: usize, most: usize) -> Commands {
     }
 }
 
-/// The protocol as one would first write it down: multibulk only, everything there at once.
+/// The naive oracle: it reads multibulk requests only, of which all bytes are there at once.
 fn naive(mut input: &[u8]) -> Commands {
     use ProtocolError as E;
     fn line<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, E> {
@@ -150,7 +150,7 @@ fn frame(args: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// Valid frames, sometimes with a byte changed or with junk after them.
+/// Makes valid frames, sometimes with a byte changed or with junk behind them.
 fn streams() -> impl Strategy<Value = Vec<u8>> {
     let arg = prop::collection::vec(any::<u8>(), 0..60);
     let command = prop::collection::vec(arg, 0..5).prop_map(|args| frame(&args));
@@ -167,11 +167,15 @@ fn streams() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn agrees_with_the_naive_parser(input in streams()) {
-        // The naive one knows no inline commands: cut where one would begin.
+        // The naive oracle knows no inline commands, so the input ends where one would begin.
         let (commands, error) = naive(&input);
         let parsed = parse_in_pieces(&input, || usize::MAX >> 1);
         prop_assert_eq!(&parsed.0[..commands.len().min(parsed.0.len())], &commands[..]);
@@ -202,7 +206,9 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_handled_alike_however_they_arrive(input in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn any_bytes_are_handled_alike_however_they_arrive(
+        input in prop::collection::vec(any::<u8>(), 0..80)
+    ) {
         let whole = parse_in_pieces(&input, || usize::MAX >> 1);
         prop_assert_eq!(&parse_in_pieces(&input, || 1), &whole);
     }

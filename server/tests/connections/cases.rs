@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, frame, start};
+use crate::running::{Client, frame, start};
 use perdura_server::{Durability, Ended, Listener, ServerConfig, StartError};
 
 /// Repeats `check` until it is true; the server's loop decides when.
@@ -83,7 +83,7 @@ fn a_half_closed_peer_still_gets_its_replies() {
 
 #[test]
 fn a_half_closed_peer_gets_replies_that_had_to_wait() {
-    // For the peer to read, for a group commit, and for the end of a pause.
+    // Replies wait for the peer to read, for a group commit, and for the end of a pause.
     let fsync = ServerConfig { durability: Durability::Fsync, ..config() };
     let slow = ServerConfig { output_pause_bytes: 64 << 10, ..config() };
     for config in [slow, fsync] {
@@ -93,7 +93,7 @@ fn a_half_closed_peer_gets_replies_that_had_to_wait() {
         let asked = b"GET big\r\nINCR asked\r\n".repeat(50);
         client.stream.write_all(&asked).unwrap();
         client.stream.shutdown(Shutdown::Write).unwrap();
-        // Nothing is read before all of it has been asked for and the end was seen.
+        // The client reads nothing before it has sent everything and the server has seen the end.
         let mut other = server.client();
         eventually("the first is executed", || other.call("EXISTS asked") == ":1");
         for n in 1..=50 {
@@ -135,7 +135,8 @@ fn a_pipeline_is_carried_out_as_if_nothing_had_been_looked_at() {
     client.stream.write_all(&input.concat()).unwrap();
     let expected = [
         "+OK|:1|$1|1|+OK|+OK|+OK|$1|1|*2|$1|1|$-1|+OK|+QUEUED|+QUEUED|*2|:2|$1|2|",
-        "-ERR wrong number of arguments for 'get' command|-ERR unknown command 'NOSUCH', with args beginning with: |",
+        "-ERR wrong number of arguments for 'get' command|-ERR unknown command 'NOSUCH', with args \
+         beginning with: |",
         ":1|$-1|+OK|$-1|-ERR Protocol error: invalid bulk length|",
     ];
     assert_eq!(client.rest().replace("\r\n", "|"), expected.concat());
@@ -176,7 +177,7 @@ fn a_flood_that_may_not_be_executed_stays_in_the_sockets() {
     assert_eq!(other.call("CLIENT PAUSE 60000 WRITE"), "+OK");
     let set = frame(&[b"SET", b"k", &[b'x'; 16 << 10]]);
     let mut writer = flood.stream.try_clone().unwrap();
-    // 64 MiB; the sockets take some of it.
+    // This is 64 MiB, of which the sockets take a part.
     let sender = std::thread::spawn(move || writer.write_all(&set.repeat(4096)).unwrap());
     let mut last = 0;
     eventually("the server receives no more", || {
@@ -375,7 +376,7 @@ fn a_unix_socket_serves_as_well() {
 
 #[test]
 fn idle_clients_own_no_buffers() {
-    // What ten thousand of them cost a process: cli/tests/idle_clients.rs.
+    // cli/tests/idle_clients.rs tests the memory that ten thousand idle clients cost.
     let server = start(config());
     let mut clients: Vec<Client> = (0..300).map(|_| server.client()).collect();
     for client in &mut clients {
@@ -396,12 +397,12 @@ fn a_reply_that_the_limit_would_cut_off_is_not_gathered_first() {
     let before = memory_peak_kib();
     client.send(&[b"HRANDFIELD", b"h", b"-16384", b"WITHVALUES"]);
     assert_eq!(client.rest(), "");
-    // A GiB, if every pick were copied.
+    // This would take 1 GiB if every pick were copied.
     let grown = memory_peak_kib() - before;
     assert!(grown < 500 << 10, "{grown} KiB for a reply of at most 1 MiB");
 }
 
-/// Most memory this process has had.
+/// The most memory that this process has had.
 fn memory_peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -1,4 +1,5 @@
-//! Seeded commands: a template, its words filled in, now and then cut short or made longer.
+//! Makes commands from a seed: the words of a template are filled in, and sometimes it is cut short
+//! or made longer.
 
 use rand::prelude::*;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -61,7 +62,7 @@ const MEMBERS: [&str; 9] = [
     "a b\r\nc",
     "x123456789012345678901234567890123456789012345678901234567890123456789",
 ];
-// Not -0, which Redis keeps in large sets only.
+// -0 is left out, because Redis keeps it in large sets only.
 const SCORES: [&str; 21] = [
     "0",
     "1",
@@ -90,7 +91,7 @@ const BOUNDS: [&str; 20] = [
     "", "(", " 1", "nan", "(inf", "0x10",
 ];
 const LEX_BOUNDS: [&str; 12] = ["-", "+", "-", "+", "[a", "(a", "[m", "(z", "[", "(", "abc", "++"];
-// Sums of these are exact in binary: Redis shows the rounding of others, this server does not.
+// Sums of these are exact in binary. Of others Redis shows the rounding, and this server does not.
 const FLOATS: [&str; 9] = ["0.5", "1", "-2.5", "abc", "3.0e3", "0", "", " 1", "100.125"];
 
 impl Generator {
@@ -161,7 +162,7 @@ impl Generator {
         }
         let template = loop {
             let template = *self.templates.choose(&mut self.random).unwrap();
-            // Inside EXEC replies without an order could not be told apart.
+            // Inside EXEC, replies without an order could not be told from the others.
             if !(self.in_multi && is_unordered(template)) {
                 break template;
             }

@@ -5,20 +5,20 @@
 //! `PERDURA_SEED=n` replays; `PERDURA_COMMANDS=n` goes on for longer.
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
-#[path = "../common/mod.rs"]
-mod common;
 mod generator;
 mod redis;
+#[path = "../running/mod.rs"]
+mod running;
 mod sorted_templates;
 mod templates;
 
 use std::collections::BTreeSet;
 
-use common::{Client, config, start};
 use generator::{Generator, Words};
 use rand::prelude::*;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use redis::Redis;
+use running::{Client, config, start};
 use sorted_templates::{LARGE, SORTED};
 use templates::TEMPLATES;
 

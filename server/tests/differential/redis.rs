@@ -1,21 +1,21 @@
-//! A real Redis beside ours.
+//! A real Redis server beside the tested one.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A Redis of our own; killed by its id when dropped.
+/// A Redis server that the test has started. It is killed by its process id when dropped.
 pub struct Redis {
     child: Child,
     pub addr: SocketAddr,
 }
 
 impl Redis {
-    /// None where there is no `redis-server`.
+    /// Starts one; `None`: `redis-server` is not installed.
     pub fn start() -> Option<Self> {
-        // A port seen free may be taken by the time Redis binds it: then that Redis ends, and
-        // another port is tried.
+        // A port that was free may be taken when Redis binds it. Then that Redis ends, and another
+        // port is tried.
         for _ in 0..10 {
             match Self::start_once() {
                 Ok(Some(redis)) => return Some(redis),
@@ -51,7 +51,7 @@ impl Redis {
     }
 }
 
-/// What is first said to INFO at `addr`, by whoever listens there.
+/// The first bytes of the reply to INFO from the server at `addr`.
 fn first_reply(addr: SocketAddr) -> std::io::Result<String> {
     let mut stream = std::net::TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;

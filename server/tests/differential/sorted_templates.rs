@@ -1,6 +1,6 @@
-//! What is sent about sorted sets; as in `templates.rs`.
+//! Templates of commands on sorted sets, written as those of `templates.rs`.
 
-/// Every command with its options, beside what other kinds of values and whole keys go through.
+/// Every command with its options, and commands on other kinds of values and on whole keys.
 pub const SORTED: &[&str] = &[
     "zadd Z S M",
     "zadd Z S M",

@@ -1,4 +1,4 @@
-//! What is sent: words of one letter are drawn by the generator, which names them.
+//! Templates of commands. The generator fills in the words of one letter, and lists their meanings.
 
 /// Every command of the table with its options; one stands more often where more depends on it.
 pub const TEMPLATES: &[&str] = &[
@@ -168,7 +168,7 @@ pub const TEMPLATES: &[&str] = &[
     "memory bogus",
     "flushdb",
     "set k 12345",
-    // Options of SET and GETEX, each with each.
+    // Pairs of options of SET and GETEX.
     "set k v o",
     "set k v o o",
     "set k v o o o",

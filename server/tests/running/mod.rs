@@ -18,7 +18,7 @@ pub use gate::{Gate, GatedFlush};
 #[allow(unused_imports)] // as above
 pub use open::{Opened, open, open_on};
 
-/// A running server; stopped when dropped.
+/// A running server, which is stopped when it is dropped.
 pub struct Running {
     pub addr: SocketAddr,
     pub store: Arc<perdura_store::Store>,
@@ -26,7 +26,7 @@ pub struct Running {
     thread: Option<JoinHandle<Result<Report, ServeError>>>,
 }
 
-/// `ServerConfig` for tests: any free port.
+/// A configuration with any free port.
 pub fn config() -> ServerConfig {
     ServerConfig { bind: vec!["127.0.0.1:0".parse().unwrap()], ..ServerConfig::default() }
 }
@@ -56,7 +56,7 @@ impl Running {
         self.thread.take().unwrap().join().unwrap().unwrap()
     }
 
-    /// Tells it to stop, and does not wait.
+    /// Tells the server to stop, and does not wait.
     pub fn trigger(&self) {
         self.stop.trigger();
     }
@@ -65,7 +65,7 @@ impl Running {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for a server that ends by itself.
+    /// Waits for the end of a server that ends by itself.
     pub fn join(mut self) -> Report {
         self.thread.take().unwrap().join().unwrap().unwrap()
     }
@@ -83,7 +83,7 @@ impl Drop for Running {
     }
 }
 
-/// A blocking client.
+/// A client whose calls wait for the reply.
 pub struct Client {
     pub stream: TcpStream,
     reader: BufReader<TcpStream>,
@@ -102,7 +102,7 @@ impl Client {
         self.stream.write_all(&frame(args)).unwrap();
     }
 
-    /// The reply to a command given as words, as text.
+    /// Sends a command, given as words, and returns the reply as text.
     pub fn call(&mut self, line: &str) -> String {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         self.send(&words);
@@ -152,7 +152,7 @@ impl Client {
         }
     }
 
-    /// True if no byte of a reply comes for a while.
+    /// Whether no byte of a reply comes for 50 ms.
     pub fn hears_nothing(&mut self) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let heard = self.reader.fill_buf().map(<[u8]>::len);
@@ -160,14 +160,14 @@ impl Client {
         heard.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
-    /// One reply, or nothing if the server has closed already.
+    /// Reads one line, or nothing if the server has closed the connection.
     pub fn rest_of_one(&mut self) -> String {
         let mut line = String::new();
         let _ = self.reader.read_line(&mut line);
         line
     }
 
-    /// Everything until the server closes.
+    /// Reads everything until the server closes the connection.
     pub fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         // A reset instead of an orderly end is an end as well.

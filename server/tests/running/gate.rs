@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use perdura_media::device::{Device, DeviceError, WriteQueue};
 
-/// Flushes wait while it is shut.
+/// A gate for flushes, which wait while it is shut.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<State>,

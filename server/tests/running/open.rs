@@ -14,13 +14,13 @@ pub struct Opened {
     pub clock: Arc<dyn Clock>,
 }
 
-/// A new store of 64 MiB with a budget of 16 MiB.
+/// Makes a store of 64 MiB with a budget of 16 MiB.
 pub fn open() -> Opened {
     open_on(Arc::new(SimDevice::new(0, 1)), true)
 }
 
-/// The store on `device`, made there if the device is empty. Without a thread nothing is written
-/// before somebody asks for it.
+/// Opens the store on `device`, or makes it if the device is empty. Without the cleaner's thread,
+/// nothing is written unless a test asks for it.
 pub fn open_on(device: Arc<dyn Device>, thread: bool) -> Opened {
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let mut config = Config::new(64 << 20, 16 << 20);

@@ -1,0 +1,146 @@
+//! Values: the forms of replies, encodings, expiry, scans.
+
+use crate::check;
+use crate::running::{config, start};
+
+#[test]
+fn resp3_has_its_own_forms() {
+    let server = start(config());
+    let mut client = server.client();
+    assert!(client.call("HELLO 3").starts_with("%7 $6 server $5 redis"));
+    check(
+        &mut client,
+        &[
+            ("GET nothing", "_"),
+            ("HSET h a 1", ":1"),
+            ("HGETALL h", "%1 $1 a $1 1"),
+            ("HKEYS h", "*1 $1 a"),
+            ("HRANDFIELD h 1 WITHVALUES", "*1 *2 $1 a $1 1"),
+            ("CONFIG GET timeout", "%1 $7 timeout $1 0"),
+            ("MULTI", "+OK"),
+            ("EXEC", "*0"),
+            ("ZADD z 1.5 a 2 b", ":2"),
+            ("ZSCORE z a", ",1.5"),
+            ("ZADD z XX INCR 1 nothing", "_"),
+            ("ZRANGE z 0 0 WITHSCORES", "*1 *2 $1 a ,1.5"),
+            ("ZPOPMIN z", "*2 $1 a ,1.5"),
+            ("ZPOPMIN z 1", "*1 *2 $1 b ,2"),
+            ("HELLO 9", "-NOPROTO unsupported protocol version"),
+        ],
+    );
+    assert!(client.call("INFO server").starts_with('='));
+    assert!(client.call("HELLO 2").starts_with("*14"));
+    assert_eq!(client.call("GET nothing"), "$-1");
+}
+
+#[test]
+fn encodings_are_named_as_redis_would() {
+    let server = start(config());
+    let mut client = server.client();
+    let long = "x".repeat(45);
+    check(
+        &mut client,
+        &[
+            ("SET s 12", "+OK"),
+            ("OBJECT ENCODING s", "$3 int"),
+            ("SET s abc", "+OK"),
+            ("OBJECT ENCODING s", "$6 embstr"),
+            (&format!("SET s {long}"), "+OK"),
+            ("OBJECT ENCODING s", "$3 raw"),
+            ("HSET h f v", ":1"),
+            ("OBJECT ENCODING h", "$8 listpack"),
+            (&format!("HSET h f {long}{long}"), ":0"),
+            ("OBJECT ENCODING h", "$9 hashtable"),
+            ("ZADD z 1 m", ":1"),
+            ("OBJECT ENCODING z", "$8 listpack"),
+            (&format!("ZADD z 1 {long}{long}"), ":1"),
+            ("OBJECT ENCODING z", "$8 skiplist"),
+            ("ZREMRANGEBYRANK z 1 1", ":1"),
+            ("TYPE z", "+zset"),
+        ],
+    );
+    for n in 0..128 {
+        assert_eq!(client.call(&format!("ZADD z 2 {n}")), ":1");
+    }
+    let larger = [("OBJECT ENCODING z", "$8 skiplist"), ("ZREM z m", ":1")];
+    check(&mut client, &larger);
+    check(&mut client, &[("OBJECT ENCODING z", "$8 listpack"), ("ZCARD z", ":128")]);
+}
+
+/// The YCSB binding for Redis keeps such an index: a scan begins at a key's hash.
+#[test]
+fn an_index_of_keys_is_scanned_by_score() {
+    let server = start(config());
+    let mut client = server.client();
+    // The binding takes Java's String.hashCode for a score.
+    let hash = |key: &str| {
+        key.bytes().fold(0i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()))
+    };
+    let mut keys: Vec<String> = (0..3_000).map(|n| format!("user{}", n * 7_919)).collect();
+    for key in &keys {
+        assert_eq!(client.call(&format!("HMSET {key} field0 v")), "+OK");
+        assert_eq!(client.call(&format!("ZADD _indices {} {key}", hash(key))), ":1");
+    }
+    keys.sort_by_key(|key| (hash(key), key.clone()));
+    for from in (0..keys.len()).step_by(97) {
+        let line = format!("ZRANGEBYSCORE _indices {} inf LIMIT 0 50", hash(&keys[from]));
+        let expected: Vec<_> = keys[from..].iter().take(50).collect();
+        let shown: String = expected.iter().map(|key| format!(" ${} {key}", key.len())).collect();
+        assert_eq!(client.call(&line), format!("*{}{shown}", expected.len()));
+    }
+    let bytes: u64 = client.call("MEMORY USAGE _indices")[1..].parse().unwrap();
+    assert!(bytes > 3_000 * 64 && bytes < 3_000 * 200, "{bytes} bytes");
+    check(
+        &mut client,
+        &[
+            ("SCAN 0 TYPE zset COUNT 100000", "*2 $1 0 *1 $8 _indices"),
+            ("COPY _indices other", ":1"),
+            ("SWAPDB 0 1", "+OK"),
+            ("ZCARD other", ":0"),
+            ("SELECT 1", "+OK"),
+            ("RENAME other _indices", "+OK"),
+            ("ZCARD _indices", ":3000"),
+            ("FLUSHDB", "+OK"),
+            ("ZCARD _indices", ":0"),
+        ],
+    );
+}
+
+#[test]
+fn keys_end_by_themselves() {
+    let server = start(config());
+    let mut client = server.client();
+    check(&mut client, &[("SET a 1 PX 30", "+OK"), ("SET b 1", "+OK")]);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while client.call("DBSIZE") != ":1" {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    check(&mut client, &[("GET a", "$-1"), ("GET b", "$1 1"), ("TTL a", ":-2")]);
+}
+
+#[test]
+fn scan_walks_everything_once() {
+    let server = start(config());
+    let mut client = server.client();
+    for n in 0..1000 {
+        client.call(&format!("SET key:{n} v"));
+        client.call(&format!("HSET hash f{n} v"));
+    }
+    for (command, expected) in [("SCAN", 1001), ("HSCAN hash", 2000)] {
+        let (mut cursor, mut seen) = ("0".to_owned(), std::collections::BTreeSet::new());
+        loop {
+            let reply = client.call(&format!("{command} {cursor} COUNT 17"));
+            let words: Vec<&str> = reply.split(' ').collect();
+            cursor = words[2].to_owned();
+            let step = if command == "SCAN" { 1 } else { 2 };
+            let found: Vec<&&str> = words[4..].iter().skip(1).step_by(2).collect();
+            seen.extend(found.iter().step_by(step).map(|w| (**w).to_owned()));
+            if cursor == "0" {
+                break;
+            }
+        }
+        let expected = if command == "SCAN" { expected } else { expected / 2 };
+        assert_eq!(seen.len(), expected, "{command}");
+    }
+}
