@@ -1,4 +1,4 @@
-//! What a server is told, and the stop flag that ends it.
+//! The configuration of a server, and the flag that stops it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,20 +15,20 @@ use crate::resp::Limits;
 /// Connections that may wait to be accepted.
 pub(crate) const BACKLOG: i32 = 4096;
 
-/// When a write is acknowledged.
+/// The moment at which a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// At memory speed: the warning before a loss is long enough to flush what is dirty.
+    /// When the write is in memory: the warning before a loss is long enough to flush it.
     #[default]
     Warned,
-    /// After one group commit for all writes of a loop turn.
+    /// After a group commit, which makes all writes of a turn of the loop durable.
     Fsync,
-    /// At memory speed; nothing is promised beyond checkpoints.
+    /// When the write is in memory; nothing is promised beyond checkpoints.
     None,
 }
 
 impl Durability {
-    /// The setting's spelling.
+    /// The word for the setting on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Warned => "warned",
@@ -53,19 +53,19 @@ pub enum EventQueue {
 /// Everything a server is told. `Default` listens on 127.0.0.1:6379.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// TCP addresses. Other than loopback ones need `requirepass`.
+    /// TCP addresses to listen on. One that is not loopback needs `requirepass`.
     pub bind: Vec<SocketAddr>,
     /// More TCP addresses, each listened on only if the machine has it.
     pub bind_if_there: Vec<SocketAddr>,
     /// A Unix socket's path; it must not exist.
     pub unix_socket: Option<PathBuf>,
-    /// The password clients must give first.
+    /// The password that clients must give first.
     pub requirepass: Option<String>,
     /// When writes are acknowledged.
     pub durability: Durability,
     /// The event queue that the loop waits on.
     pub events: EventQueue,
-    /// Connections at the same time; a further one is told so and closed.
+    /// Most connections at a time; a further one gets an error and is closed.
     pub clients_max: usize,
     /// Seconds after which a silent client is disconnected; 0: never.
     pub timeout_s: u64,
@@ -85,8 +85,8 @@ pub struct ServerConfig {
     pub multi_max_bytes: usize,
     /// Held write replies above which a group is committed before the turn ends.
     pub group_writes_max: usize,
-    /// Up to so many writes in a group the event loop makes it durable itself, if no commit is on
-    /// its way: for so few, waking a thread and being woken takes longer than it saves.
+    /// Most writes of a group that the event loop makes durable itself, if no commit is on its way.
+    /// For so few writes, to wake a thread and to be woken would take longer than it saves.
     pub group_writes_inline: usize,
     /// Commands at least this slow are logged, microseconds; negative: none.
     pub slowlog_slower_than_us: i64,
@@ -98,9 +98,9 @@ pub struct ServerConfig {
     pub seed: u64,
     /// The warning the budget was computed for, seconds; for INFO only.
     pub warning_s: f64,
-    /// What the promise rests on; a budget set at run time is held to it.
+    /// The terms of the promise, to which a budget that is set at run time must keep.
     pub terms: Option<Terms>,
-    /// Another process keeps the memory if this one dies; for INFO only.
+    /// Whether another process keeps the memory if this one dies; for INFO only.
     pub has_holder: bool,
     /// Threads that a drill flushes with.
     pub flush_threads: usize,
@@ -184,7 +184,7 @@ pub enum StartError {
     #[error("nothing to listen on: give an address or a Unix socket")]
     NoListener,
     /// The system refused a TCP address.
-    #[error("cannot listen on {addr}: {source}")]
+    #[error("cannot listen on {addr}: {source}{}", advice(source))]
     Bind {
         /// The address that was asked for.
         addr: SocketAddr,
@@ -193,7 +193,10 @@ pub enum StartError {
         source: io::Error,
     },
     /// The system refused the Unix socket.
-    #[error("cannot listen on {}: {source}", path.display())]
+    #[error(
+        "cannot listen on {}: {source}; remove the file if no server uses it, or give another path",
+        path.display()
+    )]
     BindUnix {
         /// The path of the socket.
         path: PathBuf,
@@ -201,6 +204,16 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+}
+
+/// The remedy for an address that the system refuses, as the end of an error's text.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; end the program that listens there, or give another port",
+        io::ErrorKind::AddrNotAvailable => "; give an address that this machine has",
+        io::ErrorKind::PermissionDenied => "; give a port from 1024 on",
+        _ => "",
+    }
 }
 
 /// Why a running server ended by itself.
@@ -238,7 +251,7 @@ impl StopFlag {
     /// Sets the flag and wakes the loop. Safe to call again.
     pub fn trigger(&self) {
         self.set.store(true, Ordering::Release);
-        // Fails only when the counter is full: then the loop is awake already.
+        // This fails only if the counter is full, and then the loop is awake already.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 

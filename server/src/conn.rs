@@ -1,4 +1,4 @@
-//! One connection: its socket, what is partly received and what is not yet sent.
+//! One connection: its socket, its input that is not executed yet, its output that is not sent yet.
 //!
 //! Invariant: an idle connection owns no buffer. Input is kept only while a command is incomplete
 //! or waits, output only while the peer has not taken it.
@@ -49,9 +49,9 @@ impl AsFd for Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Receiving {
     No,
-    /// It receives until it says that it does not go on.
+    /// The ring receives until it says that it has ended.
     GoesOn,
-    /// It has been asked to end, and has not said that it has.
+    /// The ring has been asked to end the receive, and has not said that it has.
     Ending,
 }
 
@@ -83,11 +83,11 @@ pub(crate) struct Conn {
     pub(crate) interest: EventFlags,
     /// What the ring does about the connection's input.
     pub(crate) receiving: Receiving,
-    /// When it last did (`net::load`).
+    /// Number of the last period in which the connection sent a request (`net::load`).
     pub(crate) asked: u32,
-    /// The peer sends no more.
+    /// Whether the peer has ended its side of the stream.
     pub(crate) input_closed: bool,
-    /// Whole commands wait in `pending`: for the peer to read, or for CLIENT UNPAUSE.
+    /// Whether whole commands wait in `pending`: for the peer to read, or for CLIENT UNPAUSE.
     pub(crate) stalled: bool,
 }
 
@@ -228,8 +228,8 @@ pub(crate) fn keep_spare(spare: &mut Vec<Vec<u8>>, mut buffer: Vec<u8>) {
     }
 }
 
-/// The peer reads slowly: what it has taken must not stay for as long as it goes on. Half of it
-/// may, or a long reply would be moved once for each little that the peer takes.
+/// Frees output that a slow peer has taken, once that is half of the output. If it were freed
+/// sooner, the rest of a long reply would be moved for each small piece that the peer takes.
 pub(crate) fn drop_taken(out: &mut Vec<u8>, sent: &mut usize) {
     if *sent >= COMPACT_BYTES.max(out.len() / 2) {
         out.drain(..*sent);

@@ -1,14 +1,15 @@
-//! Descriptors: as many as the clients allowed will need.
+//! The limit on descriptors, raised for as many clients as are allowed.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Kept for everything but clients: image, memory, holder, queues, the files INFO reads.
+/// Descriptors for everything but clients: image, memory, holder, queues, the files that INFO
+/// reads.
 const OTHERS: u64 = 64;
 
 /// Raises the process's own limit on descriptors as far as `wanted` clients need and the system
 /// allows; returns how many clients fit, at least one and at most `wanted`.
 ///
-/// Most systems start a process with 1,024 descriptors and let it have many more for the asking.
+/// Most systems start a process with 1,024 descriptors, and let it raise the limit itself.
 pub fn clients_that_fit(wanted: usize) -> usize {
     let needed = (wanted as u64).saturating_add(OTHERS);
     let limit = getrlimit(Resource::Nofile);

@@ -1,14 +1,14 @@
 //! Redis's glob patterns: `*`, `?`, `[a-z]`, `[^a]`, `\` quotes.
 //!
-//! Only the last star is ever returned to, so the cost is at most pattern x text; the recursive
-//! form is exponential in the number of stars.
+//! A mismatch returns to the last star only, so the cost is at most pattern x text. The recursive
+//! form would be exponential in the number of stars.
 
-/// Does the whole of `text` match `pattern`?
+/// Whether the whole of `text` matches `pattern`.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     matches_with(pattern, text, false)
 }
 
-/// As [`matches()`], upper and lower case ASCII letters alike.
+/// As [`matches()`], but upper and lower case ASCII letters are the same.
 pub fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
     matches_with(pattern, text, true)
 }
@@ -55,7 +55,8 @@ fn one(pattern: &[u8], byte: u8, fold: bool) -> Option<usize> {
     }
 }
 
-/// `[...]`; a class that is not closed reaches to the pattern's end.
+/// Matches one byte against a class, `[...]`, and returns the length of the class. A class that is
+/// not closed reaches to the pattern's end.
 fn class(pattern: &[u8], byte: u8, fold: bool) -> Option<usize> {
     let low = |b: u8| if fold { b.to_ascii_lowercase() } else { b };
     let byte = low(byte);

@@ -1,9 +1,9 @@
-//! How much was done each second of late: the mean of the last samples, one each tick of the loop.
+//! Recent rates: means over the last samples, one of which is taken at each tick of the loop.
 
-/// Samples that a mean is of: 1.6 s of them, as in Redis.
+/// Number of samples in a mean: those of 1.6 s, as in Redis.
 const SAMPLES: usize = 16;
 
-/// Counts since the server started, at one moment; or the counts of one second.
+/// Counts since the server started; or, as a rate, the counts of one second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
     pub commands: u64,
@@ -19,14 +19,14 @@ pub(crate) struct Lately {
 }
 
 impl Lately {
-    /// Notes the counts at a moment, monotonic nanoseconds.
+    /// Notes the counts at a time, which is monotonic nanoseconds.
     pub fn sample(&mut self, now_ns: u64, counts: Counts) {
         self.samples[self.taken % SAMPLES] = (now_ns, counts);
         self.taken += 1;
     }
 
-    /// What was done each second, from the oldest sample to the newest. Counts that were set back
-    /// meanwhile say 0.
+    /// The rates between the oldest sample and the newest. A count that was set back meanwhile has
+    /// the rate 0.
     pub fn per_second(&self) -> Counts {
         let Some(newest) = self.taken.checked_sub(1) else { return Counts::default() };
         let (to_ns, to) = self.samples[newest % SAMPLES];

@@ -1,7 +1,7 @@
 //! A Redis-protocol server over [`perdura_store::Store`].
 //!
-//! Where is…? `resp` bytes to arguments and values to bytes; `commands` one table and a function
-//! per command; `net` the event loop, `sys` its ring; `config` what a server is told.
+//! `resp` parses requests and writes replies. `commands` has a table of all commands and a function
+//! for each. `net` is the event loop, `sys` its ring, `config` its settings.
 #![deny(unsafe_code)]
 
 pub mod config;

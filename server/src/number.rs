@@ -31,13 +31,13 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
 pub enum Float {
     /// An exact number of units of 10^-17.
     Decimal(i128),
-    /// Any other finite number, or an infinity.
+    /// Any other number, finite or infinite.
     Binary(f64),
 }
 
 const DECIMALS: u32 = 17;
 const ONE: i128 = 10i128.pow(DECIMALS);
-/// Beyond 10^19 an exact sum could overflow the units; `f64` takes over.
+/// Limit of exact numbers: beyond 10^19 a sum could overflow the units, and `f64` is used.
 const DECIMAL_MAX: i128 = ONE * 10i128.pow(19);
 
 impl Float {
@@ -91,13 +91,12 @@ impl Float {
     }
 }
 
-/// A `double` as C's `%.17g` writes it, which is what Redis 7.0 replies: 0.1 is
-/// 0.10000000000000001.
+/// Writes a `double` as C's `%.17g` and Redis 7.0 do: 0.1 is 0.10000000000000001.
 pub fn format_double(value: f64) -> String {
     if !value.is_finite() {
         return if value > 0.0 { "inf".to_owned() } else { "-inf".to_owned() };
     }
-    // Whole numbers of up to 15 digits, which most scores are, have no others.
+    // Whole numbers of up to 15 digits, which most scores are, need no other digits.
     if value == value.trunc() && value.abs() < 1e15 && value != 0.0 {
         return (value as i64).to_string();
     }
@@ -129,8 +128,8 @@ pub fn format_double(value: f64) -> String {
     }
 }
 
-/// A `double` as Redis reads one: all of what C's `strtod` takes (also hexadecimal), no blank
-/// before it, nothing behind it; neither NaN nor what a `double` cannot hold.
+/// Reads a `double` as Redis does: everything that C's `strtod` takes, hexadecimal too, without a
+/// blank before it or anything behind it. NaN and numbers too large for a `double` are refused.
 pub fn parse_double(text: &[u8]) -> Option<f64> {
     if text.first().is_none_or(u8::is_ascii_whitespace) {
         return None;
@@ -143,8 +142,8 @@ pub fn parse_double(text: &[u8]) -> Option<f64> {
     (!vanished && !too_large).then_some(value)
 }
 
-/// A `double` as a bound of a range: blanks may stand before it, nothing at all is 0, the text ends
-/// at a zero byte, and what is too large is infinite.
+/// Reads a `double` as the bound of a range: blanks may stand before it, an empty text is 0, the
+/// text ends at a zero byte, and a number too large is infinite.
 pub fn parse_bound(text: &[u8]) -> Option<f64> {
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     if end == 0 {
@@ -172,8 +171,8 @@ fn strtod(text: &[u8]) -> Option<f64> {
     (!value.is_nan()).then_some(if negative { -value } else { value })
 }
 
-/// `digits[.digits][p exponent]`, of base 16, the exponent of base 2. Digits beyond what a `double`
-/// holds are cut off, not rounded.
+/// Reads `digits[.digits][p exponent]`, with digits of base 16 and an exponent of base 2. Digits
+/// that a `double` cannot hold are cut off, not rounded.
 fn parse_hex(text: &str) -> Option<f64> {
     let (digits, exponent) = match text.split_once(['p', 'P']) {
         Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?.clamp(-5_000, 5_000)),
@@ -194,13 +193,14 @@ fn parse_hex(text: &str) -> Option<f64> {
             scale += if is_part { 0 } else { 4 };
         }
     }
-    // In two steps, so that neither factor is out of range where their product is not.
+    // The exponent is applied in two steps, because a factor may be out of range although the
+    // result is not.
     let half = (scale / 2).clamp(-2_000, 2_000) as i32;
     let rest = (scale - i64::from(half)).clamp(-2_000, 2_000) as i32;
     Some(value as f64 * 2f64.powi(half) * 2f64.powi(rest))
 }
 
-/// `[+-]digits[.digits]` with at most 17 decimals and 19 digits before the point.
+/// Reads `[+-]digits[.digits]` with at most 17 decimals and 19 digits before the point.
 fn parse_decimal(text: &[u8]) -> Option<i128> {
     let (negative, body) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -218,8 +218,8 @@ fn parse_decimal(text: &[u8]) -> Option<i128> {
     Some(if negative { -units } else { units })
 }
 
-/// Bytes as Redis writes them: `100`, `1k` (1,000), `1kb` (1,024), and so for m and g, in either
-/// case.
+/// Reads a number of bytes in Redis' units: `100`, `1k` (1,000), `1kb` (1,024), and m and g alike,
+/// in upper or lower case.
 pub fn parse_memory(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let unit = match text[digits..].to_ascii_lowercase().as_slice() {

@@ -1,14 +1,14 @@
-//! Checkpoints that clients ask for: SAVE on the loop's own thread, BGSAVE on one beside it.
+//! Checkpoints that clients ask for: by SAVE on the loop's own thread, by BGSAVE on another thread.
 //!
-//! One is made at a time. The region makes checkpoints by itself as well; those are not counted
-//! here.
+//! One checkpoint is made at a time. The region also makes checkpoints by itself, which are not
+//! counted here.
 
 use perdura_media::Clock;
 use perdura_store::Store;
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What SAVE and BGSAVE have done, and the order for the thread.
+/// The state of SAVE and BGSAVE, and the order for the thread.
 #[derive(Debug)]
 pub(crate) struct Saving {
     state: Mutex<State>,
@@ -26,16 +26,16 @@ struct State {
 /// The figures of LASTSAVE and INFO.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Saves {
-    /// When the checkpoint in progress began, if one is.
+    /// Start of the checkpoint in progress, if there is one, milliseconds since 1970.
     pub since_unix_ms: Option<u64>,
-    /// When the last checkpoint that succeeded ended; at first the server's start.
+    /// End of the last checkpoint that succeeded, seconds since 1970; at first the server's start.
     pub saved_unix_s: u64,
     pub failed: bool,
     /// Write commands carried out before the last checkpoint that succeeded began.
     pub changes_saved: u64,
     /// Write commands carried out before the checkpoint in progress began.
     changes_begun: u64,
-    /// How long the last checkpoint took, seconds.
+    /// Duration of the last checkpoint, seconds.
     pub took_s: Option<u64>,
     pub count: u64,
 }
@@ -73,7 +73,7 @@ impl Saving {
         self.begin(clock, changes, true)
     }
 
-    /// Makes a checkpoint before it returns: nothing, or why it failed.
+    /// Makes a checkpoint, and returns when it is done or has failed.
     pub fn save(
         &self,
         store: &Store,
@@ -92,7 +92,8 @@ impl Saving {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if state.ended {
-                // An order not taken up: the final flush, which comes next, does more.
+                // An order that the thread has not begun is dropped: the final flush comes next and
+                // does more.
                 return;
             }
             state.ordered = false;
@@ -134,7 +135,8 @@ impl Saving {
         outcome
     }
 
-    /// A panic elsewhere leaves figures that are right: each change is one assignment.
+    /// Locks the state, also after a panic of another thread: the figures are still right then,
+    /// because each change is one assignment.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! One client's state between commands. Idle clients are many: keep it small.
+//! One client's state between commands. It is small, because idle clients are many.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub(crate) enum ReplyMode {
     SkipNext,
 }
 
-/// What a client says about itself.
+/// The name and the library that a client has told of itself.
 #[derive(Debug, Default)]
 pub(crate) struct About {
     pub name: Vec<u8>,
@@ -25,7 +25,7 @@ pub(crate) struct About {
     pub lib_ver: Vec<u8>,
 }
 
-/// Where a connection comes from.
+/// The other end of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Peer {
     Tcp { addr: SocketAddr, local: SocketAddr },
@@ -51,9 +51,9 @@ pub(crate) struct Session {
     pub authenticated: bool,
     pub no_evict: bool,
     pub no_touch: bool,
-    /// Replies are sent, then the connection is closed.
+    /// Whether the connection closes when its replies have been sent.
     pub closing: bool,
-    /// Closed at the end of the turn, whatever is unsent.
+    /// Whether the connection closes at the end of the turn, even if replies are unsent.
     pub killed: bool,
     pub reply_mode: ReplyMode,
     pub peer: Peer,
@@ -64,7 +64,7 @@ pub(crate) struct Session {
     /// Bytes that were received and not carried out when the present command began, its own among
     /// them.
     pub request_bytes: usize,
-    /// The next command waits for CLIENT UNPAUSE.
+    /// Whether the next command waits for CLIENT UNPAUSE.
     pub is_paused: bool,
     pub created_ns: u64,
     pub active_ns: u64,

@@ -1,4 +1,4 @@
-//! What a command's function is given besides the data.
+//! The call of a command: its arguments, its reply, and facts about its client.
 
 use std::cell::Cell;
 
@@ -7,10 +7,10 @@ use perdura_store::Key;
 use super::error::CommandError;
 use crate::resp::{Args, Reply};
 
-/// A command is answered, or refused with an error.
+/// The end of a command: it has been answered, or it is refused with an error.
 pub(crate) type Outcome = Result<(), CommandError>;
 
-/// What a command's function is given besides the data.
+/// The call of a command, which its function gets besides the data.
 pub(crate) struct Call<'c, 'o> {
     pub args: Args<'c>,
     pub db: u8,

@@ -98,13 +98,14 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Bytes of the arguments of the command being run, which is the client's own. Those of other
-/// clients lie in their requests still.
+/// Bytes of the arguments of the command being run, which are the client's own. The arguments of
+/// other clients are still counted with their requests.
 fn argument_bytes(args: Args<'_>) -> usize {
     args.from(0).map(<[u8]>::len).sum()
 }
 
-/// Whether a client type is that of all clients here. Redis's other types exist and are empty.
+/// Whether a client type is `normal`, which all clients here have. Redis's other types are known,
+/// but no client has one.
 fn is_normal(kind: &[u8]) -> Result<bool, CommandError> {
     let others = ["MASTER", "REPLICA", "SLAVE", "PUBSUB"];
     match () {
@@ -114,7 +115,7 @@ fn is_normal(kind: &[u8]) -> Result<bool, CommandError> {
     }
 }
 
-/// What CLIENT KILL asks for.
+/// The conditions of CLIENT KILL.
 #[derive(Default)]
 struct Filter {
     id: Option<u64>,
@@ -142,7 +143,7 @@ impl Filter {
             } else if is(option, "TYPE") {
                 filter.other_type = !is_normal(value)?;
             } else if is(option, "USER") {
-                // The only user there is.
+                // There is no other user.
                 if value != b"default" {
                     return Err(CommandError::NoSuchUser(text(value, 128)));
                 }
@@ -185,7 +186,7 @@ pub(super) fn kill(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     });
     ctx.server.kills |= killed > 0;
     if !filter.skip_me && filter.fits(ctx.session) {
-        // Itself: the reply is still sent.
+        // The client kills itself: its reply is still sent.
         ctx.session.closing = true;
         killed += 1;
     }

@@ -1,4 +1,4 @@
-//! The connection itself: greeting, password, database, PING.
+//! Commands about the connection: greeting, password, database, PING.
 
 use super::call::Outcome;
 use super::context::Context;
@@ -8,7 +8,8 @@ use super::options::{database, is};
 use crate::number::parse_i64;
 use crate::resp::Args;
 
-/// The Redis version whose behaviour is offered; clients decide by it what they may send.
+/// The version of Redis whose behaviour this server has. Clients decide by it which commands to
+/// send.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
 
 /// PING [message]
@@ -99,7 +100,8 @@ pub(super) fn hello(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             authenticate(ctx, args.get(at + 1), args.get(at + 2))?;
             at += 3;
         } else if is(args.get(at), "SETNAME") && left >= 1 {
-            // In the order given, as Redis: a wrong password behind it does not undo the name.
+            // Options apply in the order given, as in Redis: a wrong password behind SETNAME does
+            // not undo the name.
             super::client::check_name(args.get(at + 1))?;
             ctx.session.about_mut().name = args.get(at + 1).to_vec();
             at += 2;

@@ -16,7 +16,7 @@ use crate::conn::Peers;
 use crate::resp::{Args, Reply};
 use crate::session::{Queued, ReplyMode, Session};
 
-/// What a connection does after a command.
+/// The next step of a connection after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// The connection goes on; the reply to a write may have to wait for the group commit.
@@ -67,7 +67,7 @@ pub(crate) fn execute(
     let wrote = match resolved {
         Ok((row, spec)) => attempt(&mut ctx, row, spec, args),
         Err(CommandError::Arity("exec")) => {
-            // The transaction ends here, as if it had been discarded.
+            // The error ends the transaction, as DISCARD does.
             ctx.session.multi = None;
             ctx.session.unwatch();
             reject(&mut ctx, None, &CommandError::ExecArity);
@@ -80,7 +80,7 @@ pub(crate) fn execute(
     };
     if reply.overflowed() {
         server.stats.output_limit_disconnections += 1;
-        // What was cut off is not sent at all.
+        // A reply that was cut off is not sent at all.
         out.truncate(mark);
         return Flow::Close { wrote };
     }

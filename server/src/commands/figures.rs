@@ -1,4 +1,4 @@
-//! The figures of the promise: what INFO's `# Persistence` and `# Perdura` and PERDURA STATS say.
+//! The figures of the promise, for INFO's `# Persistence` and `# Perdura` and for PERDURA STATS.
 //!
 //! Every counter of the region is shown, under its own name, so that a new one cannot be forgotten.
 //! They count since this process opened the image; CONFIG RESETSTAT leaves them alone, because
@@ -64,8 +64,8 @@ pub(super) fn persistence_section(
     NEVER.iter().try_for_each(|(name, value)| write!(out, "{name}:{value}\r\n"))
 }
 
-/// What Redis says where it has never forked, rewritten an append-only file or run a module: this
-/// server never does.
+/// Fields with the values of a Redis that has never forked, rewritten an append-only file or run a
+/// module, for this server never does.
 const NEVER: [(&str, &str); 14] = [
     ("current_cow_size", "0"),
     ("current_fork_perc", "0.00"),
@@ -125,8 +125,8 @@ pub(super) fn perdura_section(
     figures(server).iter().try_for_each(|(name, value)| write!(out, "{name}:{value}\r\n"))
 }
 
-/// What is promised, and how long a flush would take now. Times are in seconds; the age of the last
-/// checkpoint is -1 where there was none since the image was opened.
+/// Writes the promise, and the time that a flush would take now. Times are in seconds. The age of
+/// the last checkpoint is -1 if there was none since the image was opened.
 fn promise_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
     let facts = &server.facts;
     let checkpoint_age_s = match facts.region.checkpoint_at_ns {

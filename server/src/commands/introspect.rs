@@ -1,4 +1,4 @@
-//! COMMAND: tells clients the table of commands.
+//! COMMAND: shows the table of commands to clients.
 
 use super::call::Outcome;
 use super::context::Context;

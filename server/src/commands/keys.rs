@@ -53,7 +53,7 @@ pub(super) fn renamenx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if tx.get(from).is_none() {
         return Err(CommandError::NoSuchKey);
     }
-    // Also when both are the same name.
+    // This is also the answer if both names are the same.
     let free = tx.get(to).is_none();
     if free {
         tx.rename(from, to)?;
@@ -233,7 +233,7 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
             let mut small = true;
             if let Some(sorted) = tx.sorted(key)? {
                 small = sorted.len() <= LISTPACK_SORTED_ENTRIES_MAX;
-                // Names beyond those do not change the answer.
+                // Further names do not change the answer.
                 let looked_at = 0..LISTPACK_SORTED_ENTRIES_MAX + 1;
                 sorted.for_each(looked_at, false, &mut |name, _| {
                     small &= name.len() <= LISTPACK_BYTES_MAX;

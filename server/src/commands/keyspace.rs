@@ -1,8 +1,8 @@
 //! Walks over keys that no argument names, alone and inside EXEC.
 //!
-//! Alone they go to the store. Inside EXEC every shard is locked by the transaction itself, so the
-//! names are taken just before it begins, the transaction's own keys added, and each is looked up
-//! in the transaction: what EXEC did so far is seen.
+//! Outside EXEC they walk the store. Inside EXEC the transaction holds the lock of every shard, so
+//! the names are collected just before it begins, the transaction's own keys are added, and each
+//! name is looked up in the transaction, which sees what EXEC did so far.
 
 use perdura_store::{Access, DATABASES, Entry, Key, Store, Tx, TxError};
 
@@ -94,7 +94,7 @@ impl Keyspace<'_, '_> {
     }
 }
 
-/// Makes every name one of every database, because SWAPDB is among the commands to be run.
+/// Adds every name to every database, because SWAPDB is among the commands to be run.
 pub(super) fn anywhere(names: &mut Names) {
     let mut all = names.concat();
     all.sort_unstable();
@@ -102,8 +102,8 @@ pub(super) fn anywhere(names: &mut Names) {
     names.fill(all);
 }
 
-/// Gives the keys of each of two databases to the other. Every record names its database, so each
-/// is written anew, beside the old one until all is done.
+/// Exchanges the keys of two databases. Every record names its database, so each record is written
+/// anew, and the old one stays until all are written.
 fn swap_names(tx: &mut Tx<'_>, names: &Names, a: u8, b: u8) -> Result<(), TxError> {
     let unused = unused_name(tx, names, a);
     let aside = Key { db: a, bytes: &unused };

@@ -1,5 +1,5 @@
-//! A table of commands that parse and answer and do nothing else: what a server costs without a
-//! store. Only a measurement asks for it (`examples/null`).
+//! A table of commands that only parse and answer, to measure the cost of a server without a store.
+//! Only `examples/null` uses it.
 
 use super::call::Outcome;
 use super::context::Context;

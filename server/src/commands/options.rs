@@ -20,7 +20,7 @@ pub(super) fn is(arg: &[u8], name: &str) -> bool {
     arg.eq_ignore_ascii_case(name.as_bytes())
 }
 
-/// How a time argument counts: in seconds or milliseconds, from now or from 1970.
+/// The unit and origin of a time argument: seconds or milliseconds, from now or from 1970.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Time {
     InSeconds,

@@ -9,8 +9,8 @@ use super::options::is;
 use crate::number::parse_i64;
 use crate::resp::Args;
 
-/// PERDURA DRILL [NOFILL]: fills the budget, flushes for real, goes on. Every client waits
-/// meanwhile.
+/// PERDURA DRILL [NOFILL]: fills the budget and flushes for real. Every client waits until it is
+/// done.
 pub(super) fn drill(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let fill = match args.len() {
         2 => true,

@@ -1,4 +1,4 @@
-//! What the operating system says about this process; zeros and empty text where it says nothing.
+//! Figures of the operating system about this process; zeros and empty texts where it has none.
 
 use std::fs::read_to_string;
 

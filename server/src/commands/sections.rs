@@ -86,8 +86,8 @@ pub(super) fn memory(server: &Server<'_>, clients: Clients, out: &mut String) ->
     zeros(out, &MEMORY_ZEROS)
 }
 
-/// Memory of what this server has not: scripts, replicas, an append-only file's buffer, a
-/// defragmenter, a thread that frees what others delete.
+/// Memory for things that this server lacks: scripts, replicas, the buffer of an append-only file,
+/// a defragmenter, a thread that frees deleted values.
 const MEMORY_ZEROS: [&str; 14] = [
     "used_memory_lua",
     "used_memory_vm_eval",
@@ -135,7 +135,7 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
     zeros(out, &STATS_ZEROS)
 }
 
-/// Counters of what this server never does: replicate, evict, publish, fork, track keys for
+/// Counters of things that this server never does: replicate, evict, publish, fork, track keys for
 /// clients.
 const STATS_ZEROS: [&str; 20] = [
     "total_net_repl_input_bytes",

@@ -20,7 +20,7 @@ pub(super) fn get(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         let mut fitting =
             args.from(2).filter(|arg| crate::glob::matches_ignoring_case(arg, name.as_bytes()));
         if let Some(arg) = fitting.next() {
-            // A setting asked for by its name comes back as it was spelled.
+            // The reply spells a setting's name as the request did.
             let is_pattern = arg.iter().any(|b| b"[*?".contains(b));
             found.push((if is_pattern { name.as_bytes() } else { arg }, value));
         }
@@ -50,7 +50,7 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
         ("databases", perdura_store::DATABASES.to_string()),
         ("daemonize", "no".to_owned()),
         ("durability", config.durability.name().to_owned()),
-        // Up to these OBJECT ENCODING says "listpack".
+        // OBJECT ENCODING says "listpack" up to these limits.
         ("hash-max-listpack-entries", LISTPACK_HASH_ENTRIES_MAX.to_string()),
         ("hash-max-listpack-value", LISTPACK_BYTES_MAX.to_string()),
         ("hash-max-ziplist-entries", LISTPACK_HASH_ENTRIES_MAX.to_string()),
@@ -160,7 +160,7 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         }
     }
     if let Some(bytes) = memory_bytes {
-        // Last, because it alone may fail: then nothing has changed.
+        // This comes last, because it alone may fail, and then nothing has changed.
         ctx.server.store.region().grow(bytes).map_err(|error| {
             tracing::error!(%error, bytes, "the memory was not enlarged");
             CommandError::ConfigSet {

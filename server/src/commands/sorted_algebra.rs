@@ -140,7 +140,7 @@ fn combine(
     let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
     let options = Options::parse(call, keys, operation, form, &mut sources)?;
     if operation != Operation::Diff {
-        // The smallest first: also the order in which scores are added up.
+        // The smallest set comes first, which is also the order in which Redis adds up scores.
         sources.sort_by_key(Source::len);
     }
     let members = match operation {

@@ -1,6 +1,7 @@
 //! Sorted sets: ranges by rank, by score, by name.
 //!
-//! Every range is first turned into ranks, which costs two ways down the tree, whatever it spans.
+//! Every range is first turned into ranks, which takes two searches of the tree for a range of any
+//! length.
 
 use std::ops::Range;
 
@@ -184,13 +185,13 @@ impl<'a> Query<'a> {
             if limit != -1 {
                 return Err(CommandError::LimitByRank);
             }
-            // As Redis does: a LIMIT without a count says nothing.
+            // As in Redis, a LIMIT without a count is ignored.
             offset = 0;
         }
         if with_scores && by == By::Lex {
             return Err(CommandError::ScoresByLex);
         }
-        // Downwards the higher end comes first, but ranks are counted downwards themselves.
+        // A reversed range names its higher end first; ranks are counted from the other end anyway.
         let is_swapped = down && by != By::Rank;
         let (min, max) = if is_swapped { (at + 2, at + 1) } else { (at + 1, at + 2) };
         let span = Span::parse(by, call, min, max)?;

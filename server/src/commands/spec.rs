@@ -1,4 +1,4 @@
-//! What the table says about a command, apart from its code.
+//! The line of the table about a command, apart from its code.
 
 use crate::resp::Args;
 
@@ -84,7 +84,7 @@ impl Keys {
     }
 }
 
-/// The families of COMMAND DOCS, of ACL categories and of files.
+/// The families of commands, by COMMAND DOCS, by ACL categories and by files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
     String,
@@ -126,9 +126,9 @@ impl Group {
 
 /// One line of the table.
 pub(crate) struct Spec {
-    /// Lower case; a subcommand is `container|name`.
+    /// The name in lower case; a subcommand's is `container|name`.
     pub name: &'static str,
-    /// Arguments including the name(s); negative: at least so many.
+    /// Number of arguments with the command's name; negative: the least number.
     pub arity: i32,
     pub flags: u32,
     pub keys: Keys,
@@ -147,7 +147,7 @@ impl Spec {
         if self.arity >= 0 { args == self.arity } else { args >= -self.arity }
     }
 
-    /// What the client asked to be kept: all arguments of a write but the command's name, bytes.
+    /// Bytes that the client wants to be kept: all arguments of a write but the command's name.
     pub fn user_bytes(&self, args: Args<'_>) -> u64 {
         if self.has(flag::WRITE) { args.from(1).map(|arg| arg.len() as u64).sum() } else { 0 }
     }

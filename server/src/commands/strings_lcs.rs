@@ -1,4 +1,4 @@
-//! LCS: the longest common subsequence of two strings, found and told as Redis does.
+//! LCS: the longest common subsequence of two strings, chosen and shown as in Redis.
 
 use perdura_store::{Key, Tx};
 
@@ -6,8 +6,8 @@ use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::is;
 
-/// Cells of the table of lengths, four bytes each: two strings of 8 KiB. Every client waits
-/// meanwhile.
+/// Most cells of the table of lengths, which are four bytes each: enough for two strings of 8 KiB.
+/// Every client waits while the table is filled.
 const CELLS_MAX: u64 = 1 << 26;
 
 #[derive(Default)]
@@ -89,7 +89,7 @@ fn value<'t>(tx: &'t Tx<'_>, key: Key<'_>) -> Result<&'t [u8], CommandError> {
     }
 }
 
-/// A run that both strings have, by its starts.
+/// A run of bytes that both strings have, by its starts.
 #[derive(Debug, PartialEq, Eq)]
 struct Range {
     a: usize,
@@ -124,7 +124,8 @@ impl Table {
         self.cells[i * self.width + j]
     }
 
-    /// From the ends to the beginnings: the subsequence, and its runs, last first.
+    /// Walks from the ends of the strings to their beginnings, and returns the subsequence and its
+    /// runs, the last run first.
     fn walk(&self, a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<Range>) {
         let (mut i, mut j) = (a.len(), b.len());
         let (mut common, mut ranges) = (Vec::new(), Vec::<Range>::new());

@@ -150,7 +150,7 @@ pub(super) fn getex(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     match expire_at_ms {
         Some(at_ms) if at_ms <= call.now_ms => drop(tx.delete(key)?),
         Some(at_ms) => drop(tx.set_expiry(key, Some(at_ms))?),
-        // Without an expiry nothing is written: a watcher must not be told otherwise.
+        // A key without an expiry is not written, so that clients that watch it see no change.
         None if persist && tx.get(key).is_some_and(|entry| entry.expire_at_ms.is_some()) => {
             tx.set_expiry(key, None)?;
         }

@@ -5,7 +5,8 @@
 //! that fails on its own (wrong type, not a number) does not undo the others; when the *store*
 //! fails (no memory, device latched), everything is rolled back and EXEC says so.
 //!
-//! WATCH is the store's: it sees writes that leave the value as it was, and those of other threads.
+//! The store does the watching, so WATCH also sees writes that leave the value as it was, and the
+//! writes of other threads.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +54,7 @@ pub(super) fn watch(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     }
     let db = ctx.session.db;
     for bytes in args.from(1) {
-        // What was watched first counts.
+        // A key that is watched already keeps the state in which it was watched first.
         let watched = ctx.session.watched.entry((db, bytes.into()));
         watched.or_insert_with(|| ctx.server.store.watch(Key { db, bytes }));
     }

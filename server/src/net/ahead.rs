@@ -1,10 +1,9 @@
-//! Looking ahead in a pipeline: the whole commands that follow each other are parsed first, the
-//! memory of their keys is asked for, then they are carried out one by one, as if nothing had been
-//! looked at. So are lone commands that several connections sent together.
+//! Looks ahead in a pipeline: whole commands that follow each other are parsed first, and the
+//! memory of their keys is prefetched; then they are carried out one by one, in order. Single
+//! commands that several connections sent at the same time are treated in the same way.
 //!
-//! Invariant: nothing is looked at behind a command that could change how it is read (AUTH, SELECT,
-//! QUIT, CONFIG SET): that is every command on client or server state, and every one that is not
-//! known.
+//! Invariant: no command is parsed ahead behind one that could change its meaning (AUTH, SELECT,
+//! QUIT, CONFIG SET). That is every command on client or server state, and every unknown one.
 
 use perdura_store::{Key, Place};
 
@@ -23,26 +22,26 @@ pub(super) struct Ahead {
 /// One whole command in a buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Command {
-    /// Where the command's bytes begin in the buffer.
+    /// Offset of the command in the buffer, bytes.
     pub start: usize,
     pub end: usize,
     pub frame: Frame,
-    /// The command's row and line in the table; `None` where it has none, which is answered when
-    /// its turn comes.
+    /// The command's row and line in the table; `None` for an unknown command, which gets its error
+    /// when its turn comes.
     pub found: Option<(usize, &'static Spec)>,
 }
 
-/// What a look at the buffer has found.
+/// The result of parsing ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Looked {
-    /// At least one whole command.
+    /// There is at least one whole command.
     Commands,
     /// No whole command begins at `at`.
     Incomplete { at: usize },
 }
 
 impl Ahead {
-    /// Whether every command that was looked at has been carried out.
+    /// Whether every command that was parsed has been carried out.
     pub fn is_done(&self) -> bool {
         self.next == self.commands.len()
     }
@@ -66,7 +65,8 @@ impl Ahead {
     /// Parses the whole commands of the buffer from `at` on.
     ///
     /// # Errors
-    /// The bytes at `at` are not a request. What is wrong further on is found when it is reached.
+    /// The bytes at `at` are not a request. An error further on is reported when its place is
+    /// reached.
     pub fn look(
         &mut self,
         server: &Server<'_>,
@@ -100,8 +100,8 @@ impl Ahead {
         Ok(Looked::Commands)
     }
 
-    /// Starts loading what lone commands of several connections will read. A pipeline asks for its
-    /// own memory, and what is no whole command is left to its connection.
+    /// Prefetches the memory for single commands of several connections. A pipeline prefetches its
+    /// own, and an incomplete command is left to its connection.
     pub fn look_across<'c>(
         &mut self,
         server: &Server<'_>,
@@ -123,7 +123,7 @@ impl Ahead {
         self.prefetch(server);
     }
 
-    /// Starts loading the memory that the parsed commands will read.
+    /// Prefetches the memory that the parsed commands will read.
     fn ask_for_memory(&mut self, server: &Server<'_>, db: u8, parser: &Parser, buf: &[u8]) {
         self.places.clear();
         for command in &self.commands {
@@ -134,8 +134,8 @@ impl Ahead {
         self.prefetch(server);
     }
 
-    /// Asks for every bucket first and for every record then, so that the waits overlap. A single
-    /// key has nothing to overlap with.
+    /// Prefetches all buckets and then all records, so that the waits for memory overlap. For a
+    /// single key there is nothing to overlap, so nothing is done.
     fn prefetch(&self, server: &Server<'_>) {
         if self.places.len() > 1 {
             self.places.iter().for_each(|place| server.store.prefetch_bucket(place));
@@ -149,8 +149,8 @@ fn note_places(places: &mut Vec<Place>, server: &Server<'_>, db: u8, spec: &Spec
     places.extend(keys.map(|at| server.store.place(Key { db, bytes: args.get(at) })));
 }
 
-/// Commands looked at before the first of them is carried out; what they read has to stay in the
-/// cache.
+/// Most commands that are parsed before the first of them is carried out. The memory that they read
+/// has to stay in the processor's cache.
 const COMMANDS_MAX: usize = 64;
-/// Keys whose memory is asked for at once.
+/// Most keys whose memory is prefetched at once.
 const PLACES_MAX: usize = 64;

@@ -26,7 +26,8 @@ impl Serve<'_> {
                     self.starved = false;
                     if self.connected >= self.server.config.clients_max {
                         self.server.stats.rejected_connections += 1;
-                        // If even this does not fit the socket, the peer sees the close alone.
+                        // If the socket takes not even this, the peer only sees that the connection
+                        // is closed.
                         let _ = stream.write(b"-ERR max number of clients reached\r\n");
                         continue;
                     }
@@ -41,15 +42,15 @@ impl Serve<'_> {
                     io::ErrorKind::WouldBlock => return true,
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
                     _ if is_shortage(&error) => {
-                        // The connection stays in the queue, and being told of it again and again
-                        // would only burn time: listened for again when a client goes, and at the
-                        // next tick.
+                        // The connection stays in the kernel's queue. To be told of it again and
+                        // again would only cost time, so the socket is watched again when a client
+                        // goes, and at the next tick.
                         if !std::mem::replace(&mut self.starved, true) {
                             tracing::warn!(%error, "cannot accept connections for now");
                         }
                         return false;
                     }
-                    // This one ended before it could be set up; the next may be sound.
+                    // This connection ended before it could be set up; the next may be sound.
                     _ => {}
                 },
             }
@@ -113,5 +114,6 @@ fn is_shortage(error: &io::Error) -> bool {
     errno.is_some_and(|e| [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].contains(&e))
 }
 
-/// Connections accepted in one turn from one listening socket, so that clients are served too.
+/// Most connections that one turn accepts from one listening socket, so that clients are served
+/// too.
 const ACCEPTS_MAX: usize = 64;

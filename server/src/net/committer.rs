@@ -1,12 +1,12 @@
 //! The thread that makes groups durable while the loop goes on executing.
 //!
-//! Groups are numbered from 1 in the order they are executed. The loop *orders* a group once
-//! everything of it and before it is done in memory; the thread commits up to the last group
-//! ordered, and says how far it came. One commit at a time, so those ordered meanwhile go together
-//! in the next, which needs no word from the loop.
+//! Groups are numbered from 1 in the order in which they are executed. The loop *orders* a group
+//! when all of it and all groups before it are done in memory. The thread commits everything up to
+//! the last ordered group, and stores the number of the last durable group. It makes one commit at
+//! a time, so the groups that are ordered meanwhile share the next one.
 //!
-//! The loop is woken only where it has said that it is about to wait: one that executes looks by
-//! itself.
+//! The thread wakes the loop only if the loop has announced that it is about to wait. A loop that
+//! executes commands checks the number by itself.
 
 use std::fmt;
 use std::io;
@@ -18,8 +18,9 @@ use std::thread::{Scope, ScopedJoinHandle};
 use perdura_region::Region;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-/// What loop and thread share. All of it is sequentially consistent: each side writes its own word
-/// before it reads the other's, so that none sleeps while the other thinks it awake.
+/// The state that the loop and the thread share. All accesses are sequentially consistent: each
+/// side writes its own word before it reads the other's, so that neither sleeps while the other
+/// takes it to be awake.
 #[derive(Debug)]
 pub(super) struct Committer {
     /// The number of the last group whose writes are all done in memory.
@@ -32,7 +33,7 @@ pub(super) struct Committer {
     news: OwnedFd,
 }
 
-/// How far the commits have come, as the loop knows it.
+/// The progress of the commits that the loop has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progress {
     pub durable: u64,
@@ -130,13 +131,13 @@ impl Committer {
 }
 
 impl Orders<'_> {
-    /// Everything up to `group` has been executed: it is committed next. One that `is_small` is
-    /// durable, or has failed, when this returns, unless a commit is on its way.
+    /// Orders the commit of everything up to `group`, which has been executed. A group that
+    /// `is_small` is durable, or has failed, when this returns, unless a commit is on its way.
     pub fn order(&self, group: u64, is_small: bool) {
         let (progress, ordered) = (self.progress(), self.committer.ordered.load(SeqCst));
         if is_small && !progress.failed && progress.durable == ordered {
-            // The thread has nothing to do and finds nothing new: it is durable before it is
-            // ordered.
+            // The group is made durable before it is ordered, so the idle thread finds nothing to
+            // do.
             self.committer.commit(self.region, group);
             if !self.progress().failed {
                 self.committer.ordered.store(group, SeqCst);
@@ -153,7 +154,7 @@ impl Orders<'_> {
         self.committer.progress()
     }
 
-    /// Why the first failed commit failed, if one has.
+    /// The error of the first commit that failed, if one has.
     pub fn why(&self) -> &str {
         self.committer.why.get().map_or("", String::as_str)
     }
@@ -171,7 +172,7 @@ impl Orders<'_> {
 
     /// Empties the event descriptor that the loop was woken by.
     pub fn heard(&self) {
-        // Nothing to be read: somebody has heard it already.
+        // An empty descriptor is no error: the event was read before.
         let _ = rustix::io::read(&self.committer.news, &mut [0; 8]);
     }
 
@@ -216,6 +217,6 @@ impl AsFd for Orders<'_> {
 }
 
 const FAILED: u64 = 1 << 63;
-/// A commit later the next is often a moment away, and to sleep and be woken costs more than that
-/// moment.
+/// Times that the thread looks for a new order before it sleeps. After a commit the next order
+/// often comes within a moment, and to sleep and be woken costs more than that moment.
 const SPINS: u32 = 1000;

@@ -1,13 +1,13 @@
 //! The event queue that the loop waits on: an io_uring, or epoll where the system refuses one.
 //!
-//! With epoll a connection that is ready is read and written at once. With the ring a receive is
-//! asked for once and goes on, and a send after each turn that left output; both are handed over by
-//! the call that waits, so a turn over many connections costs one system call. A connection that
-//! may not be read any more has its receive ended: what is not received by then stays in the
-//! socket, as with epoll, and what is fits the ring's buffers.
+//! With epoll, a connection that is ready is read and written at once. With the ring, a receive is
+//! requested once and continues, and a send is requested after each turn that left output; the call
+//! that waits hands both to the kernel, so a turn over many connections costs one system call. If a
+//! connection must not be read any more, its receive is ended: bytes that were not received by then
+//! stay in the socket, as with epoll, and the others fit the ring's buffers.
 //!
 //! A completion names its connection by slot and generation (the lower bits of the client's
-//! number): one for a connection that has gone never reaches its successor.
+//! number), so a completion for a connection that has gone never reaches its successor in the slot.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -203,7 +203,7 @@ impl Events {
         }
     }
 
-    /// Changes what a connection is watched for to what it needs now.
+    /// Watches a connection for the events that it needs now.
     pub fn watch(&mut self, slot: u32, conn: &mut Conn) -> io::Result<()> {
         let wanted = conn.wanted_interest();
         match self {
@@ -258,7 +258,7 @@ impl Events {
             if let Err(error) = ring.submit() {
                 tracing::warn!(%error, "io_uring_enter");
             }
-            // Refused only when the peer has gone already.
+            // This is refused only if the peer has gone already.
             let _ = rustix::net::shutdown(&conn.stream, rustix::net::Shutdown::Both);
         }
     }
@@ -272,7 +272,7 @@ fn ring_failed(source: io::Error) -> ServeError {
     ServeError::Events { op: "io_uring_enter", source }
 }
 
-/// Event data from here on name listening sockets; lower ones are slots of connections.
+/// First event data of a listening socket; lower data are slots of connections.
 const LISTENERS: u64 = 1 << 32;
 const STOP: u64 = (1 << crate::sys::TOKEN_BITS) - 1;
 const COMMITTED: u64 = STOP - 1;

@@ -1,22 +1,22 @@
 //! Replies that wait for a group commit (`durability = fsync`).
 //!
-//! The loop executes while a commit is on its way, but for one of few writes, which it makes
-//! itself; what it executes meanwhile is the next group. A turn's end orders the group that it has
-//! filled, so a turn's writes go together; so do all ordered while a commit was on its way.
+//! The loop executes the next group while the commit of one is on its way. Only the commit of a
+//! group of few writes is made by the loop itself. The end of a turn orders the group, so the
+//! writes of a turn are committed together; so are all groups that were ordered while a commit was
+//! on its way.
 //!
 //! Invariants:
-//! - A reply to a write, and every reply made after it, to anybody and to reads too, is sent only
-//!   after a commit that began when the write was done has returned well: a group is ordered when
-//!   all of it is executed, and a reply waits for the group of the last write before it, its own or
-//!   not.
-//! - Groups become durable in order, and output is freed from its front only: replies keep their
-//!   order.
+//! - A reply to a write, and every later reply to any client and to reads too, is sent only after a
+//!   commit that began after the write has succeeded: a group is ordered when all of it is
+//!   executed, and a reply waits for the group of the last write before it, of whatever client.
+//! - Groups become durable in order, and output is released from its front only, so replies keep
+//!   their order.
 //! - When a commit fails, the reply to each write that is not known to be durable becomes an error,
 //!   in that group and in those behind it. Replies to reads stay. From then on the server accepts
 //!   no writes and nothing waits.
-//! - What is held is bounded: by `output_pause_bytes` for a connection as long as it is unsent, and
-//!   the writes by twice `group_writes_max`, beyond which the loop waits for the commit on its way.
-//! - A connection may go while its output is held. Its writes are committed like any others.
+//! - The held output of a connection counts as unsent, so `output_pause_bytes` bounds it. At twice
+//!   `group_writes_max` held writes the loop waits for the commit on its way.
+//! - A connection may end while its output is held. Its writes are committed like any others.
 
 use std::collections::VecDeque;
 use std::io;
@@ -43,8 +43,8 @@ pub(super) struct Group<'s> {
     gathered: usize,
 }
 
-/// Output of one connection that waits for a group: all up to byte `end` of what the connection
-/// ever gets.
+/// Output of one connection that waits for a group: all bytes before byte `end`, counted over all
+/// output that the connection ever gets.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     of: Tag,
@@ -115,8 +115,8 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// Orders the commit of what was executed, and returns its number of writes. Up to `inline_max`
-    /// writes the loop makes durable itself.
+    /// Orders the commit of the executed group, and returns the number of its writes. The loop
+    /// makes up to `inline_max` writes durable itself.
     pub fn order(&mut self, inline_max: usize) -> usize {
         if std::mem::take(&mut self.uncommitted)
             && let Some(orders) = &self.orders
@@ -170,7 +170,7 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// Looks whether a commit has returned.
+    /// Whether a commit has returned since the last call.
     pub fn look(&mut self) -> bool {
         let Some(orders) = &self.orders else { return false };
         let before = std::mem::replace(&mut self.seen, orders.progress());
@@ -183,8 +183,8 @@ impl<'s> Group<'s> {
         self.held.pop_front().map(|held| (held.of, held.end))
     }
 
-    /// Forgets the writes whose output [`Group::next_free`] has given out. Where a commit has
-    /// failed it returns why, and no reply waits any more.
+    /// Forgets the writes whose output [`Group::next_free`] has given out. If a commit has failed,
+    /// this returns the error, and no reply waits any more.
     pub fn settle(&mut self) -> Option<String> {
         let durable = self.writes.partition_point(|write| write.group <= self.seen.durable);
         self.writes.drain(..durable);

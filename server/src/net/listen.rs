@@ -9,7 +9,7 @@ use crate::config::{BACKLOG, ServerConfig, StartError};
 use crate::conn::Stream;
 use crate::session::Peer;
 
-/// Sockets that are bound and listening. A Unix socket's file is removed when it is dropped.
+/// Sockets that are bound and listening. The file of a Unix socket is removed at the drop.
 #[derive(Debug)]
 pub struct Listener {
     pub(super) sockets: Vec<Socket>,
@@ -58,8 +58,8 @@ impl Listener {
     }
 }
 
-/// A socket that listens on one address. One of IPv6 leaves IPv4 alone, so that both wildcards can
-/// be had at once.
+/// Opens a socket that listens on one address. An IPv6 socket does not take IPv4 connections, so
+/// that both wildcard addresses can be used at once.
 fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
     let family = if addr.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
@@ -74,16 +74,16 @@ fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-/// Whether the error says that the machine does not have the address, or not its family.
+/// Whether the error says that the machine lacks the address or its family.
 fn is_missing(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|e| [Errno::ADDRNOTAVAIL, Errno::AFNOSUPPORT].contains(&e))
 }
 
-/// Lets more connections wait than the standard library does: those beyond the queue try again only
-/// after a second, and a thousand clients often come at once. The system may cut it
-/// (`net.core.somaxconn`).
+/// Makes the queue of waiting connections longer than the standard library does, because a thousand
+/// clients often connect at once, and a client that finds the queue full tries again only after a
+/// second. The system may limit the length (`net.core.somaxconn`).
 fn ready(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(socket, BACKLOG)?)
 }
@@ -134,7 +134,7 @@ impl AsFd for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // Someone else may have removed it; nothing depends on it any more.
+            // An error does not matter: nothing uses the file any more.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,14 +1,14 @@
-//! How many requests are worth waiting for together.
+//! The number of requests for which one wait is worth while.
 //!
-//! A loaded loop that sleeps for each request spends a quarter of its time on falling asleep and
-//! being woken, and keeps its clients doing the same. Where so many requests came lately that a
-//! moment brings several, the loop sleeps until they are there, or the moment is over. It never
-//! waits for more than half of those who asked lately: they might all wait for their replies first.
-//! A few clients, or slow ones, are answered without delay.
+//! A loaded loop that sleeps before each request spends a quarter of its time on falling asleep and
+//! being woken, and so do its clients. If requests came so fast lately that a moment brings
+//! several, the loop sleeps until they are there, or until the moment is over. It never waits for
+//! more than half of the clients that sent requests lately, because the others may be waiting for
+//! replies. A few clients, or slow ones, are answered without delay.
 
 use crate::sys::Several;
 
-/// Requests and clients of late: counted over one period, used in the next.
+/// Recent requests and clients, counted in one period and used in the next.
 #[derive(Debug)]
 pub(super) struct Load {
     /// The number of the period being counted.
@@ -31,7 +31,7 @@ impl Load {
         }
     }
 
-    /// How many requests to wait for now, and how long at most.
+    /// The number of requests to wait for now, and the most time to wait.
     pub fn several(&mut self, now_ns: u64) -> Several {
         let period = (now_ns / PERIOD_NS) as u32;
         let passed = period.wrapping_sub(self.period);
@@ -46,11 +46,11 @@ impl Load {
     }
 }
 
-/// The next request alone, from any client.
+/// A wait for the next request alone, from any client.
 pub(super) const ONE: Several = Several { count: 1, moment_us: MOMENT_US };
 const PERIOD_US: usize = 1000;
 const PERIOD_NS: u64 = PERIOD_US as u64 * 1000;
-/// Microseconds by which a request may be delayed at most.
+/// Most time by which a request may be delayed, microseconds.
 const MOMENT_US: u32 = 50;
 const COUNT_MIN: usize = 4;
 

@@ -1,9 +1,10 @@
 //! Sockets and the event loop.
 //!
-//! `listen` opens sockets, `events` is the queue of the kernel that the loop waits on, `serve` the
-//! loop, `load` how much is coming, `turn` one connection's part of it, `clients` their
-//! coming and going, `ahead` the look at a pipeline before it is carried out, `group` the replies
-//! that wait for a group commit, `committer` the thread that makes it.
+//! `listen` opens sockets. `serve` is the loop, `events` the kernel's event queue on which it
+//! waits, `load` the number of requests that it waits for, `turn` one connection's part of a turn.
+//! `clients` accepts and closes connections, and `ahead` parses a pipeline before it is carried
+//! out. `group` holds the replies that wait for a group commit, which `committer` makes in a
+//! thread.
 
 mod ahead;
 mod clients;

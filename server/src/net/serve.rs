@@ -1,12 +1,12 @@
 //! The event loop, which is one thread.
 //!
-//! In a turn the loop waits, reads what has come (so much per connection at most), executes it,
-//! orders a commit if something was written and replies wait for that, sends what may be sent, and
-//! closes the connections that are done. Nothing in a turn waits for a peer.
+//! In a turn the loop waits, reads from each connection up to a limit, executes the commands,
+//! orders a commit if replies wait for one, sends the output that may be sent, and closes the
+//! connections that are done. Nothing in a turn waits for a peer.
 //!
-//! For fairness a connection gets one bounded read a turn. A peer that does not read its replies is
-//! not executed any further (its requests stay in the socket), so its memory is bounded as well. A
-//! stop is seen at the next turn; nothing is waited for then.
+//! A connection gets one bounded read a turn, so that all get their share. Commands of a peer that
+//! does not read its replies are not executed; they stay in the socket, so its memory is bounded as
+//! well. A stop is seen at the next turn, and then nothing is waited for.
 
 use std::io;
 
@@ -27,7 +27,7 @@ use crate::resp::Parser;
 use crate::saving::Saving;
 use crate::sys::Several;
 
-/// Why a server ended.
+/// The cause of a server's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The stop flag was set.
@@ -36,7 +36,7 @@ pub enum Ended {
     Shutdown,
 }
 
-/// What a server did until it ended. The caller flushes next.
+/// The account of a server that has ended. The caller flushes next.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The cause of the end.
@@ -95,10 +95,10 @@ pub(super) struct Serve<'a> {
     pub(super) server: Server<'a>,
     pub(super) events: Events,
     pub(super) sockets: Vec<Socket>,
-    /// Listening sockets at which accepting failed for want of descriptors: tried again at the next
-    /// tick.
+    /// Listening sockets at which no connection could be accepted, because descriptors are used up.
+    /// They are tried again at the next tick.
     pub(super) deaf: Vec<usize>,
-    /// Whether the log says already that no connection can be accepted; it says so once each time.
+    /// Whether the log has said that no connection can be accepted. It says so once until one can.
     pub(super) starved: bool,
     pub(super) conns: Vec<Option<Box<Conn>>>,
     pub(super) free: Vec<u32>,
@@ -176,7 +176,7 @@ impl<'a> Serve<'a> {
             }
             self.resume_stalled();
             if stop.is_set() {
-                // The final flush takes up what would be ordered now.
+                // The final flush writes everything that could be ordered now.
                 return Ok(Ended::Stopped);
             }
             self.server.stats.group_writes +=
@@ -193,7 +193,7 @@ impl<'a> Serve<'a> {
         }
     }
 
-    /// Starts loading the memory that received commands will read, before any is carried out.
+    /// Prefetches the memory that received commands will read, before any of them is carried out.
     fn look_ahead(&mut self, happened: &[Event]) {
         let received = happened.iter().filter_map(|event| match event {
             Event::Received { of, result: Ok(filled), .. } => {
@@ -213,8 +213,8 @@ impl<'a> Serve<'a> {
         let is_news = self.group.call_me();
         let timeout_ns = if is_news { 0 } else { self.timeout_ns() };
         let several = match timeout_ns {
-            // Half of those answered: the others come while these are executed, and the loop is not
-            // idle until the last has asked again. Each by itself would be a group of its own.
+            // The wait is for half of the clients that a commit has just answered, so that their
+            // next writes share a group. The requests of the others come while those are executed.
             1.. if committed > 1 => Several { count: committed / 2, moment_us: COMMIT_US },
             1.. if !self.group.is_on_its_way() => load,
             _ => ONE,
@@ -303,13 +303,13 @@ impl<'a> Serve<'a> {
             if conn.interest.contains(EventFlags::IN) {
                 self.receive(slot, conn);
             } else if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-                // Gone both ways: nobody will read what this one still waits for.
+                // The connection is closed in both directions: nobody will read its replies.
                 conn.session.killed = true;
             }
         }
     }
 
-    /// Notes how far the ring has sent a buffer, and sends its rest.
+    /// Notes the bytes of a buffer that the ring has sent, and sends the rest.
     fn sent(
         &mut self,
         of: Tag,
@@ -337,8 +337,8 @@ impl<'a> Serve<'a> {
         }
     }
 
-    /// Ends a connection's part of a turn: its output is sent or held, and it is watched for what
-    /// it needs.
+    /// Ends a connection's part of a turn: its output is sent or held, and it is watched for the
+    /// events that it needs.
     pub(super) fn put_back(&mut self, slot: u32, mut conn: Box<Conn>) {
         self.group.hold(slot, &mut conn);
         self.send(slot, &mut conn);
@@ -438,7 +438,8 @@ impl<'a> Serve<'a> {
         self.listen();
         self.server.sample();
         for _ in 0..EXPIRE_ROUNDS_MAX {
-            // A failing device refuses deletions as well; reads treat the keys as gone regardless.
+            // An error is ignored: a failing device refuses deletions too, and reads take expired
+            // keys for gone.
             let expired = Unreadable::catch(|| self.server.store.expire_some(EXPIRE_WORK));
             let Ok(Ok(deleted)) = expired else { break };
             self.server.stats.expired_keys += deleted;
@@ -460,7 +461,7 @@ impl<'a> Serve<'a> {
 }
 
 const TICK_NS: u64 = 100_000_000;
-/// Microseconds that an SSD needs, about, to make a write durable.
+/// Approximate time that an SSD needs to make a write durable, microseconds.
 const COMMIT_US: u32 = 100;
 const EXPIRE_WORK: usize = 256;
 const EXPIRE_ROUNDS_MAX: usize = 16;

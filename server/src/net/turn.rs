@@ -1,5 +1,5 @@
-//! One connection's part of a turn: its bytes are read, whole commands are executed, and the rest
-//! is kept.
+//! One connection's part of a turn: its bytes are read, whole commands are executed, and the bytes
+//! of an incomplete one are kept.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::conn::{Conn, Peers, Pending};
 use crate::resp::{Parser, Reply};
 
 impl Serve<'_> {
-    /// Reads once, a bounded number of bytes, and executes every command that is whole then.
+    /// Reads a bounded number of bytes once, and executes every command that is whole then.
     pub(super) fn receive(&mut self, slot: u32, conn: &mut Conn) {
         let mut arena = std::mem::take(&mut self.arena);
         let read = conn.stream.read(&mut arena);
@@ -19,7 +19,7 @@ impl Serve<'_> {
         self.arena = arena;
     }
 
-    /// Executes what one read has brought; an empty read is the end of the stream.
+    /// Executes the commands that a read has completed. An empty read is the end of the stream.
     pub(super) fn received(&mut self, slot: u32, conn: &mut Conn, read: io::Result<&[u8]>) {
         match read {
             Ok([]) => conn.input_closed = true,
@@ -27,7 +27,7 @@ impl Serve<'_> {
                 self.server.stats.net_input_bytes += bytes.len() as u64;
                 self.server.stats.reads += 1;
                 if conn.stalled {
-                    // The ring had received it already.
+                    // The ring had received the bytes already.
                     return conn.pending.get_or_insert_default().bytes.extend_from_slice(bytes);
                 }
                 match conn.pending.take() {
@@ -49,8 +49,8 @@ impl Serve<'_> {
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
-                // The ring was out of buffers (they are back when it is asked again), or was asked
-                // to end.
+                // The ring had no buffer left, and has some again at the next request, or the
+                // receive was ended.
                 _ if error.raw_os_error().is_some_and(|errno| RING_ENDED.contains(&errno)) => {}
                 _ => conn.session.killed = true,
             },
@@ -107,7 +107,7 @@ impl Serve<'_> {
         conn.take_buffer(&mut self.spare);
         loop {
             if conn.session.closing || conn.session.killed || self.server.shutdown {
-                // What follows QUIT is never looked at.
+                // Bytes behind QUIT are never parsed.
                 return buf.len();
             }
             if conn.unsent() > self.server.config.output_pause_bytes {

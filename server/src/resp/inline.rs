@@ -1,8 +1,8 @@
-//! Splitting an inline command into arguments: blanks separate, quotes group.
+//! Splits an inline command into arguments, which blanks separate and quotes hold together.
 
 use super::ProtocolError;
 
-/// Appends the arguments of `line` to `out` and reports each one's place in it.
+/// Appends the arguments of `line` to `out`, and tells `found` the start and length of each.
 ///
 /// In double quotes `\xHH`, `\n`, `\r`, `\t`, `\b`, `\a` and `\c` (any c) are escapes; in single
 /// quotes only `\'`. A closing quote must be followed by a blank or the end.
@@ -28,7 +28,7 @@ pub(super) fn split(
     }
 }
 
-/// Reads one argument from `at`; returns where it ended.
+/// Reads the argument that begins at `at`, and returns where it ended.
 fn argument(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Result<usize, ProtocolError> {
     loop {
         match line.get(at) {

@@ -1,33 +1,35 @@
-//! The request parser: multibulk and inline commands, incremental, zero-copy.
+//! The request parser: multibulk and inline commands, incremental, without copies.
 //!
-//! Owns: where in the frame at hand it stands, and the spans of the arguments found so far.
+//! The parser owns its position in the current frame, and the places of the arguments in it.
 //! Invariants:
-//! - The caller always passes the bytes from the start of the frame; while [`Step::Incomplete`] is
-//!   returned they may only grow at the end. So no byte is looked at twice.
-//! - The outcome depends on the bytes alone, never on how they were split over calls. Limits are
-//!   therefore checked on lengths, not on what happens to have arrived.
-//! - Frames found by [`Parser::step_on`] are kept until the next [`Parser::step`], so that a
-//!   pipeline can be looked through before its first command is carried out.
-//! - A span takes 8 bytes and needs 6 received ones (inline: 2, of at most 64 KiB): memory follows
-//!   what has arrived; a declared count or length reserves nothing.
+//! - The caller always passes the bytes from the start of the frame. While [`Step::Incomplete`] is
+//!   returned, the bytes may only grow at the end, so no byte is read twice.
+//! - The result depends on the bytes alone, never on how they were split over calls. Limits are
+//!   therefore checked on declared lengths, not on the number of bytes that have arrived.
+//! - The frames that [`Parser::step_on`] finds are kept until the next [`Parser::step`], so that a
+//!   whole pipeline can be read before its first command is carried out.
+//! - A span takes 8 bytes and stands for at least 6 received bytes (2 in an inline command, which
+//!   is at most 64 KiB long). A declared count or length reserves nothing, so memory is bounded by
+//!   the bytes that have arrived.
 //!
-//! Failure rule: after a [`ProtocolError`] the stream is out of step; the connection must be
-//! closed.
+//! Failure rule: after a [`ProtocolError`] nobody knows where the next request begins, so the
+//! connection must be closed.
 
 use super::inline;
 
-/// What one request may cost. All limits are inclusive.
+/// The limits of one request. A value that is equal to its limit is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Arguments of one command.
+    /// Most arguments of one command.
     pub args_max: usize,
-    /// Bytes of one argument.
+    /// Most bytes of one argument.
     pub bulk_max_bytes: usize,
-    /// Bytes of an inline command or of a header line.
+    /// Most bytes of an inline command or of a header line.
     pub inline_max_bytes: usize,
-    /// Bytes of one whole command; at most 4 GiB - 1, more is taken as that.
+    /// Most bytes of one whole command; more than 4 GiB - 1 is taken as 4 GiB - 1.
     pub frame_max_bytes: usize,
-    /// A peer that has not authenticated: at most 10 arguments of 16 KiB, as in Redis.
+    /// Whether the client has not given the password yet: then a command has at most 10 arguments
+    /// of 16 KiB, as in Redis.
     pub unauthenticated: bool,
 }
 
@@ -46,10 +48,10 @@ impl Default for Limits {
 /// Why a byte stream is not a request; the texts are Redis's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// `*` was not followed by a number within the limit.
+    /// The number after `*` is missing or beyond the limit.
     #[error("Protocol error: invalid multibulk length")]
     MultibulkLength,
-    /// Too many arguments before authentication.
+    /// The command has too many arguments for a client that has not given the password.
     #[error("Protocol error: unauthenticated multibulk length")]
     MultibulkUnauthenticated,
     /// The line after `*` does not end.
@@ -58,23 +60,23 @@ pub enum ProtocolError {
     /// An argument does not begin with `$`.
     #[error("Protocol error: expected '$', got '{}'", *.0 as char)]
     ExpectedBulk(u8),
-    /// `$` was not followed by a number within the limit.
+    /// The number after `$` is missing or beyond the limit.
     #[error("Protocol error: invalid bulk length")]
     BulkLength,
-    /// Too long an argument before authentication.
+    /// An argument is too long for a client that has not given the password.
     #[error("Protocol error: unauthenticated bulk length")]
     BulkUnauthenticated,
     /// The line after `$` does not end.
     #[error("Protocol error: too big bulk count string")]
     BulkLine,
-    /// A line or an argument is not followed by CR LF. Redis does not look; a stream that is out of
-    /// step is better stopped than executed.
+    /// A line or an argument is not followed by CR LF. Redis does not check this, but it is safer
+    /// to stop a stream whose commands begin at unknown places than to execute it.
     #[error("Protocol error: expected CRLF")]
     ExpectedCrlf,
     /// An inline command is longer than the limit.
     #[error("Protocol error: too big inline request")]
     InlineTooBig,
-    /// A quote of an inline command is not closed.
+    /// A quoted argument of an inline command is not closed.
     #[error("Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
     /// The command as a whole is longer than the limit.
@@ -89,7 +91,7 @@ pub struct Span {
     len: u32,
 }
 
-/// The arguments of one command, the command's name first.
+/// The arguments of one command; the first one is the command's name.
 #[derive(Debug, Clone, Copy)]
 pub struct Args<'a> {
     buf: &'a [u8],
@@ -97,22 +99,23 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// Spans made by a [`Parser`] together with the bytes they point into.
+    /// Joins spans that a [`Parser`] made with the bytes in which they lie.
     pub fn new(buf: &'a [u8], spans: &'a [Span]) -> Self {
         Self { buf, spans }
     }
 
-    /// How many, the name included.
+    /// Number of arguments, the name included.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// No arguments, not even a name.
+    /// Whether there are no arguments, not even a name.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// One argument; empty beyond the end (arity has been checked before any handler runs).
+    /// The argument at `index`; empty beyond the last one, because handlers run only after the
+    /// number of arguments was checked.
     pub fn get(&self, index: usize) -> &'a [u8] {
         match self.spans.get(index) {
             Some(span) => &self.buf[span.start as usize..(span.start + span.len) as usize],
@@ -126,12 +129,13 @@ impl<'a> Args<'a> {
         spans.iter().map(move |s| &self.buf[s.start as usize..(s.start + s.len) as usize])
     }
 
-    /// Without the first `count`.
+    /// The arguments without the first `count`.
     pub fn skip(self, count: usize) -> Self {
         Self { buf: self.buf, spans: self.spans.get(count..).unwrap_or(&[]) }
     }
 
-    /// An owned copy, for the queue of a transaction: the bytes and the spans into them.
+    /// Copies the bytes of the arguments, and makes spans for the copy; for the queue of a
+    /// transaction.
     pub fn to_owned(self) -> (Box<[u8]>, Box<[Span]>) {
         let mut bytes = Vec::with_capacity(self.from(0).map(<[u8]>::len).sum());
         let mut spans = Vec::with_capacity(self.len());
@@ -143,53 +147,57 @@ impl<'a> Args<'a> {
     }
 }
 
-/// What a call to [`Parser::step`] found.
+/// The result of a call to [`Parser::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A command of `consumed` bytes; its arguments are in [`Parser::args`] until the next step.
+    /// A whole command. [`Parser::args`] gives its arguments until the next step.
     Command {
-        /// Bytes of the frame.
+        /// Length of the frame, bytes.
         consumed: usize,
     },
-    /// An empty line or an empty array: skip `consumed` bytes.
+    /// An empty line or an empty array, which is no command and gets no reply.
     Empty {
-        /// Bytes of the frame.
+        /// Length of the frame, bytes.
         consumed: usize,
     },
-    /// More bytes are needed.
+    /// The frame is not complete: more bytes are needed.
     Incomplete,
 }
 
-/// The state of one partly received command.
+/// The state of one command that is partly received, and of whole commands before it.
 #[derive(Debug, Default)]
 pub struct Parser {
-    /// Of the frames kept, then of the frame at hand.
+    /// Arguments of the frames that are kept, then those of the current frame.
     spans: Vec<Span>,
-    /// Where the spans of the frame at hand begin.
+    /// Index of the current frame's first span.
     first: usize,
-    /// Arguments of an inline command, quotes and escapes resolved. Empty for multibulk.
+    /// Arguments of inline commands, with quotes and escapes resolved.
     scratch: Vec<u8>,
+    /// Whether the current frame is an inline command.
     inline: bool,
-    /// Everything before `pos` has been understood.
+    /// The first byte of the frame that has not been parsed.
     pos: usize,
-    /// No line end before here (only while a line is being looked for).
+    /// While a line is being received: the first byte that was not searched for the line's end.
     scanned: usize,
-    /// Arguments still to come; none: the frame has not begun.
+    /// Arguments of the frame that are still to come; `None`: the frame has not begun.
     args_left: Option<usize>,
-    /// The length of the argument whose bytes come next.
+    /// Length of the argument whose bytes come next, bytes; `None`: its header comes first.
     bulk_len: Option<usize>,
 }
 
-/// One of the commands a parser keeps.
+/// One of the commands that a parser keeps.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
+    /// Index of its first span.
     first: u32,
+    /// Index behind its last span.
     end: u32,
+    /// Whether it is an inline command.
     inline: bool,
 }
 
 impl Parser {
-    /// Goes on with the frame that begins at `buf[0]`; frames before it are forgotten.
+    /// Continues with the frame that begins at `buf[0]`, and forgets the frames before it.
     ///
     /// # Errors
     /// The bytes are not a request within `limits`.
@@ -197,7 +205,8 @@ impl Parser {
         if self.args_left.is_none() && self.pos != 0 {
             self.restart();
         } else if self.first > 0 {
-            // Of an inline frame at hand nothing is there before all of it is.
+            // The scratch bytes are those of earlier frames: an inline frame is parsed when all of
+            // it has arrived.
             self.scratch.clear();
             self.spans.drain(..self.first);
             self.spans.shrink_to(1024);
@@ -206,8 +215,8 @@ impl Parser {
         self.go_on(buf, limits)
     }
 
-    /// As [`Parser::step`] after a whole frame, which is kept with those before it. After an error
-    /// the frame may be tried again.
+    /// Begins with the frame at `buf[0]` and keeps the frames before it, all of which are whole.
+    /// After an error the frame may be tried again.
     ///
     /// # Errors
     /// The bytes are not a request within `limits`.
@@ -223,11 +232,11 @@ impl Parser {
         step
     }
 
-    /// Forgets everything: the next bytes are the beginning of a frame.
+    /// Forgets all frames. The next bytes begin a frame.
     pub fn restart(&mut self) {
         self.spans.clear();
         self.scratch.clear();
-        // One huge command must not be paid for by every later one.
+        // The memory for one huge command is given back.
         self.spans.shrink_to(1024);
         self.scratch.shrink_to(4096);
         self.args_left = None;
@@ -267,34 +276,34 @@ impl Parser {
         Ok(Step::Command { consumed: self.pos })
     }
 
-    /// The arguments of the command just found in `buf`.
+    /// The arguments of the command that the last step found in `buf`.
     pub fn args<'a>(&'a self, buf: &'a [u8]) -> Args<'a> {
         self.args_of(self.frame(), buf)
     }
 
-    /// The command just found.
+    /// The command that the last step found.
     pub fn frame(&self) -> Frame {
         Frame { first: self.first as u32, end: self.spans.len() as u32, inline: self.inline }
     }
 
-    /// The arguments of a command that is kept; it began at `buf[0]`.
+    /// The arguments of a kept command, which began at `buf[0]`.
     pub fn args_of<'a>(&'a self, frame: Frame, buf: &'a [u8]) -> Args<'a> {
         let spans = &self.spans[frame.first as usize..frame.end as usize];
         Args::new(if frame.inline { &self.scratch } else { buf }, spans)
     }
 
-    /// A frame has begun and is not complete.
+    /// Whether a frame has begun and is not complete.
     pub fn is_partial(&self) -> bool {
         self.args_left.is_some()
     }
 
-    /// Bytes of memory held by the parser itself.
+    /// Memory that the parser has allocated, bytes.
     pub fn memory_bytes(&self) -> usize {
         self.spans.capacity() * size_of::<Span>() + self.scratch.capacity()
     }
 
-    /// Takes a frame of few arguments that is there as a whole, the usual case. If it is anything
-    /// else nothing has happened, and the careful way decides.
+    /// Parses a frame of few arguments of which all bytes have arrived, which is the usual case.
+    /// False: the frame is of another kind, the parser is as it was, and the general way decides.
     fn whole(&mut self, buf: &[u8], lim: &Limits) -> bool {
         if lim.unauthenticated || lim.inline_max_bytes < DIGITS_MAX || self.scanned > 0 {
             return false;
@@ -363,7 +372,8 @@ impl Parser {
             }
         };
         let end = self.pos + len;
-        // The first byte that breaks the frame decides, however late the second one comes.
+        // A wrong first byte is an error at once, so that the result does not depend on whether the
+        // second byte has arrived.
         match (buf.get(end), buf.get(end + 1)) {
             (Some(b'\r'), Some(b'\n')) => {}
             (Some(b'\r') | None, None) => return Ok(false),
@@ -376,7 +386,7 @@ impl Parser {
         Ok(true)
     }
 
-    /// The text between the marker at `pos` and CR LF, `pos` moved behind it.
+    /// Reads the text between the marker at `pos` and CR LF, and moves `pos` behind CR LF.
     fn header<'b>(
         &mut self,
         buf: &'b [u8],
@@ -430,17 +440,18 @@ impl Parser {
     }
 }
 
-/// Frames are at most `u32::MAX` bytes (checked where a length is declared), so both fit.
+/// Makes a span. Both numbers fit 32 bits, because a frame is at most `u32::MAX` bytes long, which
+/// is checked when a length is declared.
 fn span(start: usize, len: usize) -> Span {
     Span { start: start as u32, len: len as u32 }
 }
 
-/// Most arguments of a frame that is taken as a whole.
+/// Most arguments of a frame that [`Parser::whole`] takes.
 const WHOLE_ARGS_MAX: usize = 64;
-/// Most digits of a number in it.
+/// Most digits of a number in such a frame.
 const DIGITS_MAX: usize = 7;
 
-/// The number at `at`, of few digits, and where the line after it begins.
+/// Reads the number at `at`, which has few digits, and finds where the line behind it begins.
 fn number_line(buf: &[u8], at: usize) -> Option<(usize, usize)> {
     let mut value = 0;
     for (index, byte) in buf.get(at..)?.iter().take(DIGITS_MAX + 1).enumerate() {
@@ -458,7 +469,8 @@ fn number_line(buf: &[u8], at: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// A decimal number as Redis reads one: an optional minus, no plus, no leading zeros, no blanks.
+/// Reads a decimal number as Redis does: with or without a minus; a plus, leading zeros and blanks
+/// are refused.
 fn length(text: &[u8]) -> Option<i64> {
     if let [b'0'..=b'9'] = text {
         return Some(i64::from(text[0] - b'0'));

@@ -1,8 +1,8 @@
-//! The reply writer: one value at a time, in the protocol version the client asked for.
+//! The reply writer: one value at a time, in the protocol version that the client asked for.
 //!
-//! Owns nothing: it appends to the connection's output. At `limit` bytes it stops appending and
-//! says so ([`Reply::overflowed`]); the connection is then closed, so a torn reply is never read as
-//! whole.
+//! The writer appends to the connection's output. At `limit` bytes it stops appending and
+//! [`Reply::overflowed`] says so. The connection is closed then, so that no client takes a part of
+//! a reply for the whole.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -17,59 +17,59 @@ pub struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// A writer that never lets `out` grow beyond `limit` bytes.
+    /// Makes a writer that never lets `out` grow beyond `limit` bytes.
     pub fn new(out: &'a mut Vec<u8>, resp3: bool, limit: usize) -> Self {
         Self { out, resp3, limit, overflowed: false, errors: 0 }
     }
 
-    /// The client speaks RESP3.
+    /// Whether the client speaks RESP3.
     pub fn resp3(&self) -> bool {
         self.resp3
     }
 
-    /// HELLO has changed the protocol.
+    /// Changes the protocol version, as HELLO asks.
     pub fn set_resp3(&mut self, resp3: bool) {
         self.resp3 = resp3;
     }
 
-    /// The limit was hit; the connection must be closed.
+    /// Whether the limit was reached, so that the connection must be closed.
     pub fn overflowed(&self) -> bool {
         self.overflowed
     }
 
-    /// Errors written so far.
+    /// Number of errors written so far.
     pub fn errors(&self) -> u32 {
         self.errors
     }
 
-    /// A place to come back to with [`Reply::rewind`].
+    /// The current end of the output, for [`Reply::rewind`].
     pub fn mark(&self) -> usize {
         self.out.len()
     }
 
-    /// Takes back everything after `mark`.
+    /// Removes everything that was written after `mark`.
     pub fn rewind(&mut self, mark: usize) {
         self.out.truncate(mark);
     }
 
-    /// The bytes written since `mark`.
+    /// The bytes that were written after `mark`.
     pub fn since(&self, mark: usize) -> &[u8] {
         &self.out[mark..]
     }
 
-    /// `+OK`
+    /// Writes `+OK`.
     pub fn ok(&mut self) {
         self.raw(b"+OK\r\n");
     }
 
-    /// A simple string without line breaks.
+    /// Writes a simple string, which has no line breaks.
     pub fn simple(&mut self, text: &str) {
         self.raw(b"+");
         self.raw(text.as_bytes());
         self.raw(b"\r\n");
     }
 
-    /// An error; line breaks in the text become blanks.
+    /// Writes an error. Line breaks in its text become blanks.
     pub fn error(&mut self, text: &dyn Display) {
         self.errors += 1;
         self.raw(b"-");
@@ -84,7 +84,7 @@ impl<'a> Reply<'a> {
         self.raw(b"\r\n");
     }
 
-    /// An integer.
+    /// Writes an integer.
     pub fn int(&mut self, value: i64) {
         match value {
             0 => self.raw(b":0\r\n"),
@@ -93,12 +93,12 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// An integer that is never negative.
+    /// Writes an integer that is never negative.
     pub fn len(&mut self, value: u64) {
         self.int(i64::try_from(value).unwrap_or(i64::MAX));
     }
 
-    /// A bulk string.
+    /// Writes a bulk string.
     pub fn bulk(&mut self, bytes: &[u8]) {
         if self.out.len() + bytes.len() + 32 > self.limit {
             self.overflowed = true;
@@ -110,7 +110,7 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// A bulk string, or null.
+    /// Writes a bulk string, or null for `None`.
     pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -118,22 +118,22 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Null (in RESP2 the null bulk string).
+    /// Writes null, which is the null bulk string in RESP2.
     pub fn null(&mut self) {
         self.raw(if self.resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
 
-    /// Null where RESP2 has the null array.
+    /// Writes null, which is the null array in RESP2.
     pub fn null_array(&mut self) {
         self.raw(if self.resp3 { b"_\r\n" } else { b"*-1\r\n" });
     }
 
-    /// The head of an array; `len` values must follow.
+    /// Writes the head of an array. The caller writes its `len` values next.
     pub fn array(&mut self, len: usize) {
         self.header(b'*', len as i64);
     }
 
-    /// The head of a map; `pairs` keys and values must follow.
+    /// Writes the head of a map. The caller writes `pairs` keys and values next.
     pub fn map(&mut self, pairs: usize) {
         if self.resp3 {
             self.header(b'%', pairs as i64);
@@ -142,12 +142,12 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The head of a set; `len` values must follow.
+    /// Writes the head of a set. The caller writes its `len` values next.
     pub fn set(&mut self, len: usize) {
         self.header(if self.resp3 { b'~' } else { b'*' }, len as i64);
     }
 
-    /// A floating point number; in RESP2 a bulk string.
+    /// Writes a floating point number, which is a bulk string in RESP2.
     pub fn double(&mut self, value: f64) {
         let text = crate::number::format_double(value);
         if self.resp3 {
@@ -159,7 +159,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A boolean; in RESP2 1 or 0.
+    /// Writes a boolean, which is 1 or 0 in RESP2.
     pub fn boolean(&mut self, value: bool) {
         match (self.resp3, value) {
             (true, true) => self.raw(b"#t\r\n"),
@@ -168,7 +168,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Text for people; in RESP2 a bulk string.
+    /// Writes text for people, which is a bulk string in RESP2.
     pub fn verbatim(&mut self, text: &[u8]) {
         if !self.resp3 {
             return self.bulk(text);
@@ -183,7 +183,7 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// An array of simple strings: the form of every HELP.
+    /// Writes an array of simple strings, which is the form of every HELP.
     pub fn lines(&mut self, lines: &[&str]) {
         self.array(lines.len());
         for line in lines {
@@ -191,7 +191,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// `marker`, a number, CR LF.
+    /// Writes `marker`, a number and CR LF.
     fn header(&mut self, marker: u8, value: i64) {
         let mut text = [0u8; 24];
         let mut at = text.len() - 2;

@@ -1,4 +1,4 @@
-//! The one unsafe seam of this room: the ring of the event loop.
+//! The unsafe code of this room: the ring of the event loop.
 
 mod uring;
 

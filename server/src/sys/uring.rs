@@ -1,14 +1,15 @@
-//! An io_uring for sockets: polls, receives into buffers the kernel picks, sends.
+//! An io_uring for sockets: it polls, receives into buffers that the kernel picks, and sends.
 //!
-//! A receive goes on by itself until it is ended, fails or finds no buffer: to ask again for each
-//! request costs a twentieth of what a small one costs.
+//! A receive continues by itself until it is ended, fails or finds no buffer. To start a receive
+//! for each request would add a twentieth to the cost of a small request.
 //!
-//! Ownership: a buffer belongs either to the kernel or to us. One to be received into goes to the
-//! kernel with [`Ring::give_back`] and returns in a [`Completion::Received`]; one to be sent goes
-//! with [`Ring::send`] and returns in a [`Completion::Sent`]. `drop` takes back what the kernel has
-//! before anything is freed.
+//! Ownership: a buffer belongs either to the kernel or to this process. A buffer to receive into
+//! goes to the kernel with [`Ring::give_back`] and returns in a [`Completion::Received`]. A buffer
+//! to send goes with [`Ring::send`] and returns in a [`Completion::Sent`]. `drop` takes all buffers
+//! back from the kernel before it frees any.
 //!
-//! A descriptor is named by its number until it is submitted: submit before closing one.
+//! A request names its descriptor by number until it is submitted, so call [`Ring::submit`] before
+//! closing a descriptor.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
@@ -20,59 +21,64 @@ use std::sync::atomic::{AtomicU16, Ordering::Release};
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
-/// What the kernel has done. Tokens are those given with the request.
+/// A request that the kernel has carried out, with the token that was given with the request.
 #[derive(Debug)]
 pub(crate) enum Completion {
-    /// The descriptor is ready, or has failed: who uses it will see.
+    /// The descriptor is ready, or has failed, which its next use shows.
     Polled { token: u64 },
-    /// Bytes, or none at the end of the stream. `goes_on`: it will give more without being asked.
+    /// A receive has brought bytes, or none at the end of the stream. `goes_on`: the receive
+    /// continues without a new request.
     Received { token: u64, result: io::Result<Filled>, goes_on: bool },
-    /// The buffer, and how much of what was asked has been sent.
+    /// A send is over: its buffer comes back, with the number of bytes that were sent.
     Sent { token: u64, buffer: Vec<u8>, from: usize, result: io::Result<usize> },
 }
 
-/// What is worth waiting for together: so many completions besides those of sends, if they come
-/// within the moment. After it anything is enough.
+/// The completions, besides those of sends, that one wait should bring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Several {
+    /// Number of completions to wait for.
     pub count: usize,
+    /// Time after which any number is enough, microseconds.
     pub moment_us: u32,
 }
 
-/// A buffer the kernel has received into.
+/// A buffer with bytes that the kernel has received.
 #[derive(Debug)]
 pub(crate) struct Filled {
-    /// None at the end of a stream.
+    /// The buffer and its number; `None` at the end of a stream.
     buffer: Option<(u16, Box<[u8]>)>,
     len: usize,
 }
 
 impl Filled {
-    /// What was received.
+    /// The bytes that were received.
     pub fn bytes(&self) -> &[u8] {
         self.buffer.as_ref().map_or(&[], |(_, bytes)| &bytes[..self.len])
     }
 }
 
-/// Tokens are below this: the rest of the 64 bits says what was asked.
+/// Bits of a token. The other bits of the 64 say which kind of request it was.
 pub(crate) const TOKEN_BITS: u32 = 62;
 const POLL: u64 = 0;
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 const END: u64 = 3;
 
-/// The group of the buffers to be received into.
+/// Number of the group of buffers to receive into.
 const GROUP: u16 = 0;
 
+/// An io_uring with its buffers.
 pub(crate) struct Ring {
     ring: IoUring,
     pool: Pool,
-    /// How much is received from one before others have their turn; 0: the kernel knows no such
-    /// limit (before Linux 6.17 it takes 32 buffers).
+    /// Most bytes that are received from one socket before others have their turn. 0: the kernel
+    /// has no such limit, and before Linux 6.17 it takes 32 buffers.
     turn_bytes: u32,
+    /// Sends under way, at the places that their tokens name.
     sends: Vec<Option<Outgoing>>,
+    /// Unused places in `sends`.
     free_sends: Vec<u32>,
-    /// Since the last wait.
+    /// Sends that were asked for since the last wait.
     sends_asked: usize,
 }
 
@@ -84,10 +90,11 @@ struct Outgoing {
 }
 
 impl Ring {
-    /// A ring with `buffers` (a power of two) of `buffer_bytes` to receive into.
+    /// Makes a ring with `buffers` buffers of `buffer_bytes` each to receive into. `buffers` is a
+    /// power of two.
     ///
     /// # Errors
-    /// The system has no io_uring for us, or not all that is asked of it (Linux 6.1).
+    /// The system refuses an io_uring, or lacks a part of it that is needed (Linux 6.1 has all).
     pub fn new(buffers: u16, buffer_bytes: usize) -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.setup_single_issuer().setup_defer_taskrun().setup_cqsize(COMPLETIONS);
@@ -109,7 +116,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Receives from a stream that is at its end.
+    /// Tries a receive, from a stream that is at its end, to see whether the kernel can do it.
     fn try_receive(&mut self) -> io::Result<()> {
         let (ours, _) = UnixStream::pair()?;
         self.receive(&ours, 0)?;
@@ -123,26 +130,26 @@ impl Ring {
         }
     }
 
-    /// Tells once when the descriptor can be read.
+    /// Asks for one completion when the descriptor can be read.
     pub fn poll(&mut self, fd: impl AsFd, token: u64) -> io::Result<()> {
         let fd = Fd(fd.as_fd().as_raw_fd());
         self.push(opcode::PollAdd::new(fd, libc::POLLIN as u32).build(), POLL, token)
     }
 
-    /// Receives whatever comes, until a completion says that it does not go on.
+    /// Starts a receive, which continues until one of its completions says that it has ended.
     pub fn receive(&mut self, fd: impl AsFd, token: u64) -> io::Result<()> {
         let fd = Fd(fd.as_fd().as_raw_fd());
         let entry = opcode::RecvMulti::new(fd, GROUP).len(self.turn_bytes).build();
         self.push(entry, RECEIVE, token)
     }
 
-    /// Ends the receive asked for with this token, if it goes on: a last completion says so.
+    /// Ends the receive with this token, if it still continues. A last completion of it says so.
     pub fn end_receive(&mut self, token: u64) -> io::Result<()> {
         let entry = opcode::AsyncCancel::new(RECEIVE << TOKEN_BITS | token).build();
         self.push(entry, END, token)
     }
 
-    /// Sends `buffer[from..]`, or part of it.
+    /// Sends `buffer[from..]`, or a first part of it.
     pub fn send(
         &mut self,
         fd: impl AsFd,
@@ -157,7 +164,7 @@ impl Ring {
         let bytes = &buffer[from..];
         let len = bytes.len().min(SEND_BYTES_MAX) as u32;
         let entry = opcode::Send::new(Fd(fd.as_fd().as_raw_fd()), bytes.as_ptr(), len).build();
-        // The bytes of a `Vec` stay where they are when it moves.
+        // The bytes of a `Vec` keep their address when the `Vec` moves.
         self.sends[place as usize] = Some(Outgoing { token, buffer, from });
         self.sends_asked += 1;
         self.push(entry, SEND, u64::from(place))
@@ -167,9 +174,9 @@ impl Ring {
         debug_assert!(token >> TOKEN_BITS == 0);
         let entry = entry.user_data(kind << TOKEN_BITS | token);
         loop {
-            // SAFETY: a poll and an end name no memory; a receive takes it from the pool, which
-            // `drop` takes back first; a send's bytes are owned by `sends` until its completion, or
-            // until `drop` has cancelled it.
+            // SAFETY: a poll and an end name no memory; a receive uses the pool's, which `drop`
+            // takes back first; a send's bytes are owned by `sends` until its completion, or until
+            // `drop` has cancelled it.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return Ok(());
             }
@@ -177,7 +184,7 @@ impl Ring {
         }
     }
 
-    /// Hands over what was asked so far.
+    /// Hands all requests so far to the kernel.
     pub fn submit(&mut self) -> io::Result<()> {
         if self.ring.submission().is_empty() {
             return Ok(());
@@ -185,16 +192,16 @@ impl Ring {
         ignore_early_return(self.ring.submit())
     }
 
-    /// Hands over what was asked, and waits until something is done or the time is over. Where the
-    /// kernel can (Linux 6.12), sends are not what is waited for: they are nearly always done when
-    /// they have been handed over.
+    /// Hands all requests so far to the kernel, and waits until something is done or the time is
+    /// over. Where the kernel can (Linux 6.12), the wait does not end for sends, which are nearly
+    /// always done when they have been handed over.
     pub fn wait(&mut self, timeout_ns: u32, several: Several) -> io::Result<()> {
         let sends = std::mem::take(&mut self.sends_asked);
         let time = Timespec::new().nsec(timeout_ns);
         let mut args = SubmitArgs::new().timespec(&time);
         let mut wanted = 1;
-        // The kernel waits for the moment before it looks at the time: who has none must not ask
-        // for several.
+        // The kernel waits for the moment before it looks at the timeout, so a call without a
+        // timeout must not ask for several completions.
         if timeout_ns > 0 && self.ring.params().is_feature_min_timeout() {
             wanted = (sends + several.count).clamp(1, COMPLETIONS as usize);
         }
@@ -204,7 +211,7 @@ impl Ring {
         ignore_early_return(self.ring.submitter().submit_with_args(wanted, &args))
     }
 
-    /// The next thing done. Those that were not asked for with a token of this ring do not exist.
+    /// Takes the next completion, if there is one.
     pub fn reap(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
         let (kind, token) =
@@ -232,7 +239,7 @@ impl Ring {
         })
     }
 
-    /// Gives a buffer to the kernel again.
+    /// Gives a buffer back to the kernel.
     pub fn give_back(&mut self, filled: Filled) {
         if let Some((id, bytes)) = filled.buffer {
             self.pool.give(id, bytes);
@@ -242,22 +249,22 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // What can be sent at once still is.
+        // So that the kernel still sends what it can send at once.
         let _ = self.submit();
         let submitter = self.ring.submitter();
         let cancelled = submitter.register_sync_cancel(None, CancelBuilder::any());
         let none = matches!(&cancelled, Err(error) if error.raw_os_error() == Some(libc::ENOENT));
         let unregistered = submitter.unregister_buf_ring(GROUP);
         if (cancelled.is_err() && !none) || unregistered.is_err() {
-            // The kernel may still use them: better lost than freed under its hands.
+            // The kernel may still use the buffers, so they are leaked and not freed.
             std::mem::forget(std::mem::take(&mut self.sends));
             self.pool.lost = true;
         }
     }
 }
 
-/// An interrupted or timed-out wait, or one with no room for completions, is looked into by the
-/// caller.
+/// Takes a wait that was interrupted, timed out or found no room for completions as a success: the
+/// caller looks for completions in any case.
 fn ignore_early_return(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
@@ -268,13 +275,16 @@ fn ignore_early_return(result: io::Result<usize>) -> io::Result<()> {
     }
 }
 
-/// The buffers to be received into, and the entries through which the kernel gets them.
+/// The buffers to receive into, and the entries through which the kernel gets them.
 struct Pool {
     entries: NonNull<BufRingEntry>,
-    /// By number; null while a buffer is ours.
+    /// The buffers by number; null while a buffer belongs to this process.
     buffers: Vec<*mut u8>,
+    /// Length of each buffer, bytes.
     buffer_bytes: usize,
+    /// Number of entries written so far, modulo 2^16: the place of the next one.
     tail: u16,
+    /// Whether the kernel may use the buffers for ever, so that they must not be freed.
     lost: bool,
 }
 
@@ -301,7 +311,7 @@ impl Pool {
 
     fn layout(buffers: usize) -> Layout {
         let bytes = size_of::<BufRingEntry>() * buffers;
-        // Cannot fail: the alignment is a power of two, the size a few pages.
+        // This cannot fail, because the alignment is a power of two and the size is a few pages.
         Layout::from_size_align(bytes, PAGE_BYTES).unwrap_or(Layout::new::<[u8; PAGE_BYTES]>())
     }
 
@@ -311,8 +321,8 @@ impl Pool {
         self.buffers[usize::from(id)] = bytes;
         let mask = self.buffers.len() as u16 - 1;
         // SAFETY: the place is inside the entries. The kernel reads only entries before the tail,
-        // which is moved after this one is written (release); as many entries as buffers, so none
-        // is written over unread.
+        // which moves after this entry is written (release). There are as many entries as buffers,
+        // so no unread entry is written over.
         unsafe {
             let entry = &mut *self.entries.as_ptr().add(usize::from(self.tail & mask));
             entry.set_addr(bytes as u64);
@@ -320,20 +330,20 @@ impl Pool {
             entry.set_bid(id);
         }
         self.tail = self.tail.wrapping_add(1);
-        // SAFETY: the tail is a 16-bit word inside the first entry, changed by nobody else and here
-        // atomically.
+        // SAFETY: the tail is a 16-bit word inside the first entry; only this code changes it, and
+        // does so atomically.
         unsafe {
             let tail = BufRingEntry::tail(self.entries.as_ptr()).cast_mut();
             AtomicU16::from_ptr(tail).store(self.tail, Release);
         }
     }
 
-    /// The buffer the kernel says it has filled.
+    /// Takes the buffer that the kernel says it has filled.
     fn taken(&mut self, id: u16) -> Box<[u8]> {
         let bytes = std::mem::replace(&mut self.buffers[usize::from(id)], std::ptr::null_mut());
         assert!(!bytes.is_null(), "buffer {id} is not the kernel's");
-        // SAFETY: made by `Box::into_raw` in `give` with this length; the kernel has handed it
-        // back, and the null left behind means that nobody does this twice.
+        // SAFETY: `give` made the pointer by `Box::into_raw`, of this length. The kernel has handed
+        // the buffer back, and the null left behind means that it is taken once.
         unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(bytes, self.buffer_bytes)) }
     }
 }
@@ -349,14 +359,17 @@ impl Drop for Pool {
             }
         }
         let layout = Self::layout(self.buffers.len());
-        // SAFETY: allocated with this layout; unregistered, so the kernel has forgotten it.
+        // SAFETY: allocated with this layout, and unregistered, so the kernel does not use it.
         unsafe { dealloc(self.entries.as_ptr().cast(), layout) };
     }
 }
 
+/// Requests that fit the queue to the kernel.
 const SUBMISSIONS: u32 = 1024;
+/// Completions that fit the queue from the kernel.
 const COMPLETIONS: u32 = 8192;
 const PAGE_BYTES: usize = 4096;
+/// Most time that the first, trial receive may take, nanoseconds.
 const TRY_NS: u32 = 100_000_000;
 const ONE: Several = Several { count: 1, moment_us: 0 };
 const SEND_BYTES_MAX: usize = 1 << 30;
