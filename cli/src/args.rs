@@ -1,4 +1,4 @@
-//! The command line as typed: words to plain values, nothing decided yet (see `settings`).
+//! The command line as typed: words become plain values, and `settings` decides what they mean.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use crate::serve_args::{PlaceArgs, ServeArgs};
 
 /// Durable memory for ordinary servers.
 ///
-/// Data live in DRAM; what is not yet on the SSD is kept small enough to be flushed within the
-/// warning the machine gets. Sizes are like 512MiB or 2GiB, times like 30s or 500ms, shares like
-/// 11%.
+/// Data live in DRAM. The part that is not yet on the SSD is kept small enough to be flushed within
+/// the warning that the machine gets. Sizes are like 512MiB or 2GiB, times like 30s or 500ms,
+/// shares like 11%.
 #[derive(Debug, Parser)]
 #[command(name = "perdura", version, max_term_width = 100, args_override_self = true)]
 pub struct Cli {
@@ -23,51 +23,52 @@ pub struct Cli {
 pub enum Command {
     /// Serve a Redis-compatible store whose memory survives crashes and power cuts.
     Serve(Box<ServeArgs>),
-    /// Flush for real with a full budget, and say whether the promise holds. Exits 1 if it does
-    /// not.
+    /// Fill the budget with dirty data, flush it for real, and compare the time with the promise.
+    /// Exits 0 if the promise was kept, 1 if it was not.
     Drill(Box<DrillArgs>),
-    /// Say what a running store promises and where it stands: dirty data, budget, proven rate, time
-    /// to be safe, last checkpoint, holder. Exits 0: the promise holds, 1: it does not, 2: the store
-    /// could not be asked.
+    /// Ask a running store what it promises and whether the promise holds: dirty data, budget,
+    /// proven rate, time to be safe, last checkpoint, holder. Exits 0 if the promise holds, 1 if it
+    /// does not, 2 if the store could not be asked.
     Status(StatusArgs),
-    /// Flush what a holder keeps after its server died, then let it go. The same as sending it
-    /// SIGTERM.
+    /// Write to the SSD what a holder keeps after its server died, and end the holder. SIGTERM to
+    /// the holder does the same.
     Flush(FlushArgs),
-    /// Explore failures by simulation, deterministically by seed.
+    /// Simulate losses of power and check every promise after them. The same seed repeats a run.
     Sim(SimArgs),
-    /// Verify a heap file, or the image in a directory and the heap in it, without changing
-    /// anything. Exits 0: sound, 1: damaged, 2: it could not be checked (in use, not readable, not
-    /// there).
+    /// Check that a heap file is sound, or the image in a directory and the heap in it. Nothing is
+    /// changed. Exits 0 if it is sound, 1 if it is damaged, 2 if it could not be checked (in use,
+    /// not readable, not there).
     Check(CheckArgs),
-    /// Measure: YCSB's workloads on the store, on servers, on an array in bare memory.
+    /// Measure throughput and latency with the workloads of YCSB.
     Bench(Box<crate::bench::BenchArgs>),
-    /// Plan: which memory to buy for a load.
+    /// Find a budget, a battery or a memory for a load, from traces of it and from models.
     Plan(crate::plan::PlanArgs),
-    /// Run another program with its heap in capacity memory.
+    /// Run another program with its heap in capacity memory, which is not durable.
     Run(RunArgs),
-    /// Keep a server's memory (started by `serve`, not by hand).
+    /// Keep the memory of a server that dies. Started by `serve`, not by hand.
     #[command(hide = true)]
     Holder(HolderArgs),
 }
 
-/// Where the heap of another program is to lie.
+/// Options of `run`: the memory in which the heap of another program lies.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Directory on the medium to use (a DAX file system, tmpfs); memory is a file without a
-    /// name in it [default: private memory].
+    /// Directory on the medium whose memory the heap takes, such as a DAX file system or tmpfs. The
+    /// memory is a file without a name in it [default: private memory].
     #[arg(long, value_name = "DIR")]
     pub capacity: Option<PathBuf>,
-    /// Most memory it may have; what is not allocated costs nothing [default: the machine's memory,
-    /// or what is free on the node; at most 64GiB].
+    /// Most memory that the program may have; memory that it does not allocate costs nothing
+    /// [default: the machine's memory, or what is free on the NUMA node; at most 64GiB].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// NUMA node to take it from (CXL memory, persistent memory as system RAM).
+    /// NUMA node to take the memory from, such as one of CXL memory, or of persistent memory that
+    /// is used as system RAM.
     #[arg(long, value_name = "N")]
     pub numa_node: Option<u32>,
-    /// Say at the end of each process, on standard error, what was used.
+    /// Print on standard error, at the end of each process, how much memory it used.
     #[arg(long)]
     pub report: bool,
-    /// The program and its arguments. It must be dynamically linked.
+    /// The program, which must be dynamically linked, and its arguments.
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -81,13 +82,14 @@ pub struct RunArgs {
 pub struct DrillArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Drill the store that is running at this address, instead of opening a stopped one.
+    /// Drill the store that runs at this address, instead of opening a stopped one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub connect: Option<String>,
     /// File with the running store's password; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// Flush only what happens to be dirty. Such a drill cannot PASS.
+    /// Flush only what happens to be dirty, and do not fill the budget. Such a drill proves less,
+    /// and does not end with PASS.
     #[arg(long)]
     pub no_fill: bool,
 }
@@ -100,30 +102,28 @@ pub struct StatusArgs {
     /// File with the store's password; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// Print what was found as JSON.
+    /// Print the answer as JSON.
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct FlushArgs {
-    /// Directory whose holder is to flush.
+    /// Data directory of the server that died.
     #[arg(long, value_name = "DIR", default_value = "perdura-data")]
     pub dir: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// A heap file, or the directory of a server's image (DIR/image.perdura). Nothing may have it
-    /// open.
+    /// A heap file, or a data directory, which holds image.perdura. No process may have it open.
     #[arg(value_name = "DIR|FILE")]
     pub place: PathBuf,
-    /// Mend what can be, in a heap file: torn roots and roots of nothing are removed, damaged logs
-    /// are cut, spans without objects are freed. Nothing is changed if something cannot be mended.
-    /// Not for directories.
+    /// Repair a heap file: remove torn roots and roots of nothing, cut damaged logs, free spans
+    /// without objects. Nothing is changed unless everything can be repaired. Not for directories.
     #[arg(long)]
     pub repair: bool,
-    /// With --repair: free objects that nothing reaches.
+    /// With --repair, also free objects that nothing reaches.
     #[arg(long, requires = "repair")]
     pub reclaim_leaks: bool,
     /// Print what was found as JSON.
@@ -141,20 +141,20 @@ pub struct SimArgs {
 pub enum SimCommand {
     /// Cut the power after durable operations of seeded runs and check every promise afterwards.
     Cut(CutArgs),
-    /// Check the order of the heap's stores, flushes and fences: reopen it on every memory that a
-    /// loss may leave.
+    /// Check the order of the heap's stores, flushes and fences: open the heap on every memory that
+    /// a loss of power may leave.
     Order(OrderArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct CutArgs {
-    /// First seed.
+    /// Seed of all runs; the same seed makes the same runs and cuts.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Cuts to make.
+    /// Number of cuts.
     #[arg(long, default_value_t = 1000)]
     pub cuts: u64,
-    /// Make only this cut of the seed's run: how a failure is replayed.
+    /// Make only this cut of the seed's run, to replay a failure.
     #[arg(long, value_name = "N")]
     pub only: Option<u64>,
     /// Plant a bug that must be caught: skip-flush, drop-checksum, open-before-accounting,
@@ -166,34 +166,34 @@ pub struct CutArgs {
 
 #[derive(Debug, Args)]
 pub struct OrderArgs {
-    /// Check only this operation (an unknown name lists them).
+    /// Check only this operation; an unknown name lists all.
     #[arg(long, value_name = "NAME", default_value = "all")]
     pub operation: String,
-    /// Seed of what is drawn where not all states are tried.
+    /// Seed that chooses the states to try where not all of them are tried.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// States tried at one event; all of them if there are no more.
+    /// Most states to try at one event.
     #[arg(long, value_name = "N", default_value_t = perdura_sim::order::STATES_MAX)]
     pub states_max: usize,
-    /// Try only this state of the operation: how a failure is replayed.
+    /// Try only this state of the operation, to replay a failure.
     #[arg(long, value_name = "STATE")]
     pub only: Option<String>,
-    /// Plant bugs that must be caught: `each` flush and fence forgotten and stores swapped, one
-    /// after the other; or one, as drop-flush:N, drop-fence:N, swap-stores:N, swap-bytes:N
-    /// [default: none].
+    /// Plant bugs that must be caught. `each`: forget each flush and each fence and swap stores,
+    /// one after the other. Or a single bug: drop-flush:N, drop-fence:N, swap-stores:N,
+    /// swap-bytes:N [default: none].
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct HolderArgs {
-    /// The directory whose memory arrives on standard input.
+    /// The data directory; the descriptors of its memory arrive on standard input.
     #[arg(long)]
     pub dir: PathBuf,
     /// Threads of a flush.
     #[arg(long, default_value_t = 2)]
     pub threads: usize,
-    /// Sources of warnings to heed besides signals.
+    /// A source of warnings besides signals, as of `serve`.
     #[arg(long)]
     pub warning: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What is left to do when the server answers already: loading memory, counting keys, finding free
+//! Work that goes on while the server answers already: loading memory, counting keys, finding free
 //! memory.
 
 use std::sync::{Arc, Weak};
@@ -9,11 +9,11 @@ use perdura_media::{Bytes, BytesPerSecond, format_duration};
 use perdura_region::LoadProgress;
 use perdura_store::Store;
 
-/// While one reads, others verify and copy.
+/// Threads that load: while one reads, others verify and copy.
 const THREADS: usize = 3;
 const TELL_EVERY: Duration = Duration::from_secs(2);
 
-/// Starts the threads; they end by themselves, or with the store.
+/// Starts the threads. They end when the work is done, or with the store.
 pub fn start(store: &Arc<Store>) -> Result<()> {
     let loads = store.region().load_progress().is_some();
     for number in 0..if loads { THREADS } else { 1 } {
@@ -45,7 +45,7 @@ fn load(store: &Weak<Store>, tells: bool) {
                 tracing::info!("{} of {} in memory", Bytes(loaded_bytes), Bytes(total));
             }
         }
-        // An error was told and is remembered; the rest may be readable.
+        // The region has logged and latched an error. The rest may be readable.
         if let Ok(false) = store.region().load_next() {
             break;
         }

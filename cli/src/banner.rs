@@ -1,4 +1,4 @@
-//! What `serve` says on standard output: what it serves and promises, and at the end what it wrote.
+//! The lines that `serve` prints: first what it serves and promises, at the end what it wrote.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use perdura_region::region::Origin;
 use perdura_region::{Compression, Region};
 use perdura_server::{Durability, ServerConfig};
 
-/// The lines that a server begins with.
+/// The lines that a server prints first.
 pub fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> String {
     let region = &directory.region;
     let unwarned = match server.durability {
@@ -53,7 +53,7 @@ fn addresses(server: &ServerConfig) -> String {
     tcp.chain(unix).collect::<Vec<_>>().join(", ")
 }
 
-/// How long a flush takes: its writing, and what is kept back for all else.
+/// The promise in words: the budget, the time of the writing, the time kept back for all else.
 fn promise(directory: &Directory, grace: Duration) -> String {
     let (made, reserve) = (&directory.promise, directory.terms.reserve);
     let limit = match (made.covers_whole_region, directory.is_short_of_room) {
@@ -96,7 +96,7 @@ fn origin(region: &Region) -> String {
     }
 }
 
-/// Where this run's bytes on the SSD came from, and whether writers had to wait.
+/// The causes of the bytes that this run wrote to the SSD, and how long writers had to wait.
 pub fn account(region: &Region) -> String {
     let stats = region.stats();
     let time = |ns| format_duration(Duration::from_nanos(ns));

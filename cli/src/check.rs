@@ -1,7 +1,7 @@
-//! `perdura check`: is a heap sound, and what can be done if not.
+//! `perdura check`: whether a heap is sound, and its repair.
 //!
-//! Exit codes: 0 sound, 1 damaged, 2 it could not be checked. A directory's image is only read, and
-//! so is a heap file without `--repair`.
+//! Exit codes: 0 if it is sound, 1 if it is damaged, 2 if it could not be checked. An image is only
+//! read, and so is a heap file without `--repair`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ const IMAGE_NAME: &str = "image.perdura";
 const DAMAGED: u8 = 1;
 const NOT_CHECKED: u8 = 2;
 
-/// What was found, whatever was looked at.
+/// The result, for a heap file and for a directory alike.
 struct Outcome {
     is_sound: bool,
     text: String,
@@ -128,7 +128,8 @@ fn open_image(path: &Path) -> Result<FileDevice> {
     if !path.try_exists().with_context(place)? {
         let dir = path.parent().unwrap_or(path).display();
         bail!(
-            "no image in {dir} ({IMAGE_NAME}): name a heap's file, or the directory of a server or of a heap"
+            "no image in {dir} ({IMAGE_NAME}): name a heap file, or the directory of a server or \
+             of a heap"
         );
     }
     let device = FileDevice::open(path, OpenMode::ReadOnly, Engine::Pwrite, Direct::Off)
@@ -141,7 +142,8 @@ fn open_image(path: &Path) -> Result<FileDevice> {
 
 fn slots_text(report: &SlotsReport) -> String {
     let mut text = format!(
-        "heap of the store: {} lanes; spans of 64 KiB: {} of slots, {} of large objects, {} free; {} operations to undo",
+        "heap of the store: {} lanes; spans of 64 KiB: {} of slots, {} of large objects, {} free; \
+         {} operations to undo",
         report.lanes, report.small_spans, report.large_spans, report.free_spans, report.unfinished
     );
     for damage in &report.damage {

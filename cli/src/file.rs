@@ -1,5 +1,5 @@
-//! A settings file is command-line options in TOML: `memory = "4GiB"` is `--memory 4GiB`. Unknown
-//! names are errors; the real command line comes later and wins.
+//! A settings file: command-line options in TOML, where `memory = "4GiB"` is `--memory 4GiB`.
+//! Unknown names are errors. The real command line comes later and wins.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,9 +9,10 @@ use clap::CommandFactory;
 
 use crate::args::Cli;
 
-/// The words that the file stands for, in the order of the file.
+/// The command-line words for which the file stands, in the order of the file.
 pub fn words(path: &Path, subcommand: &str) -> Result<Vec<OsString>> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = std::fs::read_to_string(path);
+    let text = text.with_context(|| format!("--config {}", path.display()))?;
     let table: toml::Table =
         toml::from_str(&text).with_context(|| format!("{} is not TOML", path.display()))?;
     let cli = Cli::command();

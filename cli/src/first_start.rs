@@ -1,5 +1,5 @@
-//! What a first start is about to put on the disk: said, and fitted to what is free, before it is
-//! done.
+//! The image that a first start makes: fitted to the free disk space, and announced before it is
+//! made.
 
 use std::path::Path;
 
@@ -9,11 +9,14 @@ use perdura_region::directory::{Settings, has_image};
 use perdura_region::promise::BudgetWish;
 use perdura_region::room::{self, Fit, LOG_PERCENTS};
 
-/// Where there is no image yet, chooses a log that fits the disk, unless one was asked for, and
-/// returns a sentence about what will be made. An image that is there is opened as it is.
+/// Chooses a log that fits the disk, unless its size was given, and returns a sentence about the
+/// image that will be made. `None`: there is an image already, which is opened as it is.
 pub fn prepare(place: &mut Settings, log_is_given: bool) -> Result<Option<String>> {
     if has_image(&place.dir) {
         return Ok(None);
+    }
+    if place.dir.exists() && !place.dir.is_dir() {
+        bail!("--dir {}: this is a file; give a directory", place.dir.display());
     }
     let given = [place.config.log_percent];
     let log_percents = if log_is_given { &given[..] } else { &LOG_PERCENTS };
@@ -26,9 +29,9 @@ pub fn prepare(place: &mut Settings, log_is_given: bool) -> Result<Option<String
         Ok(fit) => fit,
         Err(needed_bytes) => bail!(
             "{dir}: no room for an image of {memory} of memory: it needs at least {}, and {free} \
-             are free there; give --dir on a larger disk, or less --memory (about {} would fit)",
+             are free there; give --dir on a larger disk{}",
             Bytes(needed_bytes),
-            Bytes(suggested_bytes(memory_bytes, free_bytes, needed_bytes)),
+            suggestion(memory_bytes, free_bytes, needed_bytes),
         ),
     };
     place.config.log_percent = fit.log_percent;
@@ -42,7 +45,7 @@ pub fn prepare(place: &mut Settings, log_is_given: bool) -> Result<Option<String
     Ok(Some(match is_short(&fit, place) {
         false => whole,
         true => format!(
-            "{whole}\nthat is a small disk: the log has {} % of the memory, and at most {} may be \
+            "{whole}\nthat is a small disk: the log has {} % of the memory, and about {} may be \
              dirty; --dir on a larger disk, or less --memory, lifts both",
             fit.log_percent,
             Bytes(fit.budget_bytes_max),
@@ -50,7 +53,7 @@ pub fn prepare(place: &mut Settings, log_is_given: bool) -> Result<Option<String
     }))
 }
 
-/// Says how much is free where a full disk is the cause.
+/// Adds how much is free to an error that a full disk has caused.
 pub fn name_free(error: anyhow::Error, dir: &Path) -> anyhow::Error {
     let is_full = error.chain().any(|cause| cause.to_string().contains("No space left on device"));
     match room::free_bytes(dir) {
@@ -72,10 +75,13 @@ fn is_short(fit: &Fit, place: &Settings) -> bool {
     fit.log_percent != LOG_PERCENTS[0] || fit.budget_bytes_max < wanted_bytes
 }
 
-/// Whole 16 MiB that an image surely has room for; the smallest image is in proportion to its
-/// memory, but for a few segments.
-fn suggested_bytes(memory_bytes: u64, free_bytes: u64, needed_bytes: u64) -> u64 {
+/// Advice to take less memory, if an image of some size would fit. The size is in whole 16 MiB, and
+/// its image surely fits: the smallest image is in proportion to its memory, but for a few segments.
+fn suggestion(memory_bytes: u64, free_bytes: u64, needed_bytes: u64) -> String {
     const STEP: u64 = 16 << 20;
     let share = free_bytes as f64 / needed_bytes as f64 * 0.8;
-    ((memory_bytes as f64 * share) as u64 / STEP * STEP).max(STEP)
+    match (memory_bytes as f64 * share) as u64 / STEP * STEP {
+        0 => String::new(),
+        bytes => format!(", or less --memory (about {} would fit)", Bytes(bytes)),
+    }
 }

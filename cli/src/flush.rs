@@ -1,16 +1,24 @@
-//! `perdura flush`: ask a holder without a server to flush.
+//! `perdura flush`: asks the holder of a server that died to flush.
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use perdura_media::{Bytes, format_duration};
-use perdura_region::holder;
+use perdura_region::holder::{self, LinkError};
 
 use crate::args::FlushArgs;
 use perdura_terminal::say;
 
 pub fn run(args: &FlushArgs) -> Result<ExitCode> {
-    match holder::flush(&args.dir)? {
+    let dir = args.dir.display();
+    let flushed = match holder::flush(&args.dir) {
+        Err(LinkError::Busy { pid }) => bail!(
+            "--dir {dir}: process {pid} serves this directory and keeps the memory itself; SIGTERM \
+             to it flushes"
+        ),
+        flushed => flushed.with_context(|| format!("--dir {dir}"))?,
+    };
+    match flushed {
         Some((dirty_bytes, device_bytes, elapsed)) => {
             say(format_args!(
                 "flushed {} of dirty memory ({} written) in {}; the holder is gone",
@@ -19,7 +27,7 @@ pub fn run(args: &FlushArgs) -> Result<ExitCode> {
                 format_duration(elapsed)
             ));
         }
-        None => say(format_args!("no holder in {}: nothing to flush", args.dir.display())),
+        None => say(format_args!("no holder in {dir}: nothing to flush")),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,5 @@
-//! `perdura holder`: started by `serve` with its link as standard input.
+//! `perdura holder`: the process that `serve` starts to keep the memory. Its standard input is the
+//! link to the server.
 
 use anyhow::{Context, Result};
 use perdura_media::RealClock;
@@ -7,10 +8,10 @@ use perdura_warning::Warnings;
 use std::os::fd::AsFd;
 
 use crate::args::HolderArgs;
-use crate::settings::PASSWORD_VARIABLE;
+use crate::password::PASSWORD_VARIABLE;
 
-/// The program that `serve` starts as its holder: this one. The holder heeds the same sources of
-/// warnings, for it flushes what it holds when the server is gone.
+/// The program that `serve` starts as its holder, which is this one. The holder heeds the same
+/// sources of warnings, because it flushes when the server is gone.
 pub fn program(sources: &[String]) -> HolderProgram {
     let this = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let mut program = HolderProgram::perdura(this);
@@ -19,7 +20,7 @@ pub fn program(sources: &[String]) -> HolderProgram {
     program
 }
 
-/// Signals, and the sources that `--warning` names.
+/// Adds the sources that `--warning` names.
 pub fn add_sources(warnings: &mut Warnings, sources: &[String]) -> Result<()> {
     for text in sources {
         let source = perdura_warning::open(text).with_context(|| format!("--warning {text}"))?;

@@ -1,4 +1,4 @@
-//! The product's program: parse, resolve, call.
+//! The program `perdura`: it parses the command line, resolves it and calls a library.
 
 mod args;
 mod background;
@@ -11,6 +11,7 @@ mod file;
 mod first_start;
 mod flush;
 mod holder;
+mod password;
 mod plan;
 mod redis_conf;
 mod run;
@@ -41,12 +42,12 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode> {
     let cli = with_settings_file(Cli::parse())?;
     perdura_terminal::log_to_stderr();
-    // What `run` becomes has its signals as whoever called has set them.
+    // The program that `run` becomes gets its signals as the caller has set them.
     if !matches!(cli.command, Command::Run(_)) {
         perdura_terminal::ignore_file_size_signal();
     }
-    // Before any thread is there; and of these two only: the others end as programs do when they
-    // are told to.
+    // Called before any thread is started, and by these two commands only: a signal ends the
+    // others as it ends any program.
     let warnings = Warnings::by_signals;
     match cli.command {
         Command::Serve(args) => serve::run(&args, warnings()?),

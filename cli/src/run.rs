@@ -14,7 +14,7 @@ const LIBRARY: Preloaded = Preloaded {
     variable: "PERDURA_PRELOAD",
 };
 
-/// Becomes the program; returns only if that is not possible.
+/// Turns this process into the program, and returns only if that fails.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     become_program(&args.program, &LIBRARY, |command| set_heap(command, args))
 }
@@ -23,7 +23,8 @@ fn set_heap(command: &mut Command, args: &RunArgs) -> Result<()> {
     if let Some(dir) = args.capacity.as_ref().filter(|dir| dir.as_os_str() != "anonymous") {
         if !dir.is_dir() {
             bail!(
-                "--capacity {}: no directory; name one on the medium whose memory is to be used",
+                "--capacity {}: there is no such directory; name one on the medium whose memory is \
+                 to be used",
                 dir.display()
             );
         }

@@ -1,6 +1,6 @@
-//! The options of `serve`, as typed; `drill` has those about the data as well.
+//! The options of `serve`, as typed. `drill` has the options about data and promise as well.
 //!
-//! In the help they stand in the order in which a newcomer needs them, experts' settings last.
+//! The help shows them in the order in which a newcomer needs them, experts' settings last.
 
 use std::path::PathBuf;
 
@@ -15,14 +15,16 @@ const EXPERT: &str = "Experts' settings";
 /// Options of `serve`; each can also stand in the file given with --config, under the same name.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// A redis.conf to start with. The command line wins. A line that cannot be kept to is named,
-    /// and nothing is opened.
+    /// A redis.conf to take settings from; options on the command line win over it. If the server
+    /// cannot do what a line says, it names the line and opens nothing.
     #[arg(value_name = "REDIS_CONF")]
     pub redis_conf: Option<PathBuf>,
-    /// TOML file with any of these options; the command line wins.
+    /// TOML file with any of these options under the same names; options on the command line win
+    /// over it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Address to listen on; one that is not loopback needs a password [default: 127.0.0.1:6379].
+    /// Address to listen on; an address that other machines reach needs a password [default:
+    /// 127.0.0.1:6379].
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -30,27 +32,28 @@ pub struct ServeArgs {
         help_heading = CLIENTS
     )]
     pub listen: Option<String>,
-    /// File whose first line is the password clients must give; or set PERDURA_PASSWORD.
+    /// File whose first line is the password that clients must give; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE", overrides_with = "requirepass", help_heading = CLIENTS)]
     pub password_file: Option<PathBuf>,
     /// Also listen on a Unix socket.
     #[arg(long, value_name = "PATH", help_heading = CLIENTS)]
     pub unix_socket: Option<PathBuf>,
-    /// When a write is acknowledged: `warned` (in memory, covered by the warning), `fsync` (on the
-    /// SSD), `none` (like warned, and no checkpoints) [default: warned].
+    /// When a write is acknowledged. `warned`: when it is in memory, and the warning covers it.
+    /// `fsync`: when it is on the SSD. `none`: as `warned`, but without checkpoints [default:
+    /// warned].
     #[arg(long, value_name = "MODE", help_heading = CLIENTS)]
     pub durability: Option<String>,
-    /// Clients at once [default: 10000].
+    /// Most clients at a time [default: 10000].
     #[arg(long, value_name = "N", help_heading = CLIENTS)]
     pub max_clients: Option<usize>,
-    /// Disconnect clients silent for so long; 0s: never [default: 0s].
+    /// Disconnect a client that sends nothing for this time; 0s: never [default: 0s].
     #[arg(long, value_name = "TIME", help_heading = CLIENTS)]
     pub client_timeout: Option<String>,
-    /// Port to listen on; 0: on the Unix socket only.
+    /// Port to listen on; 0: only the Unix socket.
     #[arg(long, value_name = "PORT", overrides_with = "listen", help_heading = REDIS)]
     pub port: Option<u16>,
-    /// Addresses to listen on, with blanks between them; `*` is all, one with `-` before it may be
-    /// missing.
+    /// Addresses to listen on, with blanks between them. `*` is all addresses; an address with `-`
+    /// before it may be missing on this machine.
     #[arg(
         long,
         value_name = "ADDRESSES",
@@ -59,7 +62,7 @@ pub struct ServeArgs {
         help_heading = REDIS
     )]
     pub bind: Option<String>,
-    /// The password clients must give. Every user of the machine sees it in `ps`; with
+    /// The password that clients must give. Every user of the machine sees it in `ps`; with
     /// --password-file nobody does.
     #[arg(
         long,
@@ -68,46 +71,53 @@ pub struct ServeArgs {
         help_heading = REDIS
     )]
     pub requirepass: Option<String>,
-    /// Size of the memory.
+    /// Size of the memory, as --memory, but in Redis' units: 512mb, 2gb.
     #[arg(long, value_name = "SIZE", overrides_with = "memory", help_heading = REDIS)]
     pub maxmemory: Option<String>,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Heed this source of warnings besides signals; may be given several times. `file:PATH`: the
-    /// creation of PATH is the warning, as a script of a UPS can make it.
+    /// A source of warnings besides SIGTERM, SIGINT and SIGPWR; may be given several times.
+    /// `file:PATH`: the creation of PATH, by the script of a UPS for example, is a warning.
     #[arg(long, value_name = "SOURCE", help_heading = PROMISE)]
     pub warning: Vec<String>,
-    /// What the event loop waits on: `auto` (io_uring, or epoll where the system refuses it),
-    /// `epoll`, `uring` [default: auto].
+    /// Event queue of the event loop: `uring`, `epoll`, or `auto` (io_uring, and epoll where the
+    /// system refuses io_uring) [default: auto].
     #[arg(long, value_name = "QUEUE", help_heading = EXPERT)]
     pub events: Option<String>,
     /// Seconds after which a silent connection is probed; 0: never [default: 300].
     #[arg(long, value_name = "SECONDS", help_heading = EXPERT)]
     pub tcp_keepalive: Option<u64>,
-    /// Microseconds from which a command is in SLOWLOG; -1: none is [default: 10000].
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = EXPERT)]
+    /// Microseconds that a command must take to be in SLOWLOG; -1: none is [default: 10000].
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(-1..),
+        help_heading = EXPERT
+    )]
     pub slowlog_log_slower_than: Option<i64>,
     /// Entries that SLOWLOG keeps [default: 128].
     #[arg(long, value_name = "N", help_heading = EXPERT)]
     pub slowlog_max_len: Option<usize>,
-    /// Do not start a holder: memory then dies with this process.
+    /// Start no holder. The holder is a second process that keeps the memory if this one dies.
     #[arg(long, help_heading = EXPERT)]
     pub no_holder: bool,
 }
 
-/// Where the data are and what is promised for them.
+/// The place of the data, and what is promised for them.
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
-    /// Directory of the image; created if missing [default: ./perdura-data].
+    /// Directory of the data; created if missing [default: ./perdura-data].
     #[arg(long, value_name = "DIR", help_heading = DATA)]
     pub dir: Option<PathBuf>,
-    /// Size of the memory; an existing image may only grow [default: 1GiB, or the image's].
+    /// Size of the memory; the memory of existing data may only grow [default: 1GiB, or as it is].
     #[arg(long, value_name = "SIZE", help_heading = DATA)]
     pub memory: Option<String>,
-    /// The warning: time from SIGTERM (or the holder's) to the cut [default: 30s].
+    /// The warning: time from SIGTERM, or from another sign, to the loss of power or the end of the
+    /// process [default: 30s].
     #[arg(long, value_name = "TIME", help_heading = PROMISE)]
     pub grace: Option<String>,
-    /// The warning as energy, with --watts.
+    /// The warning as energy instead of time; needs --watts.
     #[arg(
         long,
         value_name = "JOULES",
@@ -116,38 +126,40 @@ pub struct PlaceArgs {
         help_heading = PROMISE
     )]
     pub joules: Option<String>,
-    /// Power the machine draws while it flushes.
+    /// Power that the machine draws while it flushes.
     #[arg(long, value_name = "WATTS", requires = "joules", help_heading = PROMISE)]
     pub watts: Option<String>,
-    /// What may be dirty: a size, or a share of the memory; by default as much as the warning
-    /// allows.
+    /// Most data that may be dirty (changed and not on the SSD yet): a size, or a share of the
+    /// memory [default: as much as can be flushed within the warning].
     #[arg(long, value_name = "SIZE|PERCENT", help_heading = PROMISE)]
     pub budget: Option<String>,
-    /// Time between checkpoints, or `off` [default: 1s].
+    /// Time between checkpoints, to the last of which an unwarned loss goes back; or `off`
+    /// [default: 1s].
     #[arg(long, value_name = "TIME", help_heading = PROMISE)]
     pub checkpoint: Option<String>,
-    /// How long a holder whose server is gone waits for another, before it flushes and lets the
-    /// memory go; `off`: without end [default: 10m].
+    /// Time that the holder of a server that died waits for another server, before it flushes and
+    /// ends; `off`: without end [default: 10m].
     #[arg(long, value_name = "TIME", help_heading = PROMISE)]
     pub holder_wait: Option<String>,
-    /// Most the memory may ever grow to; fixed when the image is made [default: 4 x memory].
+    /// Size that the memory may ever grow to; fixed when the image is made [default: 4 x memory].
     #[arg(long, value_name = "SIZE", help_heading = EXPERT)]
     pub reserve_memory: Option<String>,
-    /// Space of the log as a share of the memory [default: 200%, less on a small disk].
+    /// Size of the log on the SSD, as a share of the memory [default: 200%, less on a small disk].
     #[arg(long, value_name = "PERCENT", help_heading = EXPERT)]
     pub log: Option<String>,
-    /// Compress what cleaning and checkpoints write to the SSD: `lz4` or `off`. What may be dirty
-    /// stays the same, as if nothing shrank; the emergency flush compresses nothing [default: off].
+    /// Compress what cleaning and checkpoints write to the SSD: `lz4` or `off`. It does not change
+    /// how much may be dirty, for the emergency flush compresses nothing [default: off].
     #[arg(long, value_name = "METHOD", help_heading = EXPERT)]
     pub compress: Option<String>,
-    /// Part of the warning kept back for all but the writing [default: a tenth, 50ms to 2s].
+    /// Part of the warning that is kept back for all but the writing [default: a tenth, 50ms to
+    /// 2s].
     #[arg(long, value_name = "TIME", help_heading = EXPERT)]
     pub reserve: Option<String>,
     /// Which dirty data are cleaned first: clock-pro, fifo, segmented, least-recently-updated,
     /// random [default: clock-pro].
     #[arg(long, value_name = "NAME", help_heading = EXPERT)]
     pub policy: Option<String>,
-    /// How the image is written: auto, uring or pwrite [default: auto].
+    /// System calls that write the image: auto, uring or pwrite [default: auto].
     #[arg(long, value_name = "ENGINE", help_heading = EXPERT)]
     pub io: Option<String>,
     /// Bypass the page cache: auto, on or off [default: auto].
@@ -156,7 +168,7 @@ pub struct PlaceArgs {
     /// Threads of a flush [default: the machine's processors, at most 4].
     #[arg(long, value_name = "N", help_heading = EXPERT)]
     pub flush_threads: Option<usize>,
-    /// Measure the flush rate again though one is on record.
+    /// Measure the flush rate again, although a rate is on record.
     #[arg(long, help_heading = EXPERT)]
     pub prove_again: bool,
 }

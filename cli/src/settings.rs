@@ -1,20 +1,22 @@
-//! From words to meaning: every value checked and named in the error, defaults filled in.
+//! Options become settings: each value is checked and named in its error, defaults are filled in.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use perdura_media::{Bytes, Energy, Joules, Percent, Watts};
+use perdura_media::{Bytes, Energy, Joules, Percent, Watts, format_duration};
 use perdura_region::Config;
 use perdura_region::directory::{self, Settings};
 use perdura_region::holder::HolderProgram;
-use perdura_region::promise::BudgetWish;
+use perdura_region::promise::{BudgetWish, default_reserve};
+use perdura_region::region::REGION_MIN_BYTES;
 use perdura_region::room;
 use perdura_server::{Durability, EventQueue, ServerConfig};
 use perdura_terminal::region::{checkpoint, compression, direct, engine, flush_threads, policy};
 use perdura_terminal::{named, one_of, optional, time};
 
+use crate::password::password;
 use crate::serve_args::{PlaceArgs, ServeArgs};
 
 const DIR: &str = "perdura-data";
@@ -22,15 +24,14 @@ const MEMORY_BYTES: u64 = 1 << 30;
 const GRACE: Duration = Duration::from_secs(30);
 const LISTEN: &str = "127.0.0.1:6379";
 const PORT: u16 = 6379;
-pub const PASSWORD_VARIABLE: &str = "PERDURA_PASSWORD";
 
-/// The directory to open.
+/// The settings of the directory to open.
 pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings> {
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from(DIR));
     let Bytes(memory) = match optional("memory", &args.memory)? {
         Some(bytes) => bytes,
-        // An image that is there keeps its size: the smallest request never shrinks it.
-        None if directory::has_image(&dir) => Bytes(perdura_region::region::REGION_MIN_BYTES),
+        // An existing image keeps its size, because the smallest request never shrinks it.
+        None if directory::has_image(&dir) => Bytes(REGION_MIN_BYTES),
         None => Bytes(MEMORY_BYTES),
     };
     let mut config = Config::new(memory, 0);
@@ -55,13 +56,15 @@ pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings
         }
         _ => GRACE,
     };
+    let reserve = time("reserve", &args.reserve)?;
+    check_reserve(warning, reserve)?;
     let threads = flush_threads(args.flush_threads)?;
     Ok(Settings {
         dir,
         config,
         wish: wish(&args.budget)?,
         warning,
-        reserve: time("reserve", &args.reserve)?,
+        reserve,
         engine: engine(&args.io)?,
         direct: direct(&args.direct)?,
         threads,
@@ -71,8 +74,37 @@ pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings
     })
 }
 
-/// The usual log, or the smallest where an image is there and the disk could not hold another as
-/// large: an image keeps the log it was made with, and must open on a disk that is full by now.
+/// Refuses a memory that is too small, or larger than it may ever be.
+pub fn check_memory(config: &Config) -> Result<()> {
+    let memory = Bytes(config.region_bytes);
+    if memory.0 < REGION_MIN_BYTES {
+        bail!("--memory {memory}: expected at least {}", Bytes(REGION_MIN_BYTES));
+    }
+    match config.reserved_bytes {
+        Some(bytes) if bytes < memory.0 => {
+            bail!("--reserve-memory {}: expected at least the memory, {memory}", Bytes(bytes))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a warning that is all kept back, before anything is made for it.
+fn check_reserve(warning: Duration, reserve: Option<Duration>) -> Result<()> {
+    let reserve = reserve.unwrap_or_else(|| default_reserve(warning));
+    if warning <= reserve {
+        bail!(
+            "a warning of {} leaves nothing after the reserve of {}: give more --grace (or \
+             --joules), or less --reserve",
+            format_duration(warning),
+            format_duration(reserve)
+        );
+    }
+    Ok(())
+}
+
+/// The usual size of the log; or the smallest, where there is an image and the disk could not hold
+/// a second one. An image keeps the log that it was made with, and must open on a disk that is
+/// full.
 fn log_percent(dir: &Path) -> Result<u64> {
     let [usual, .., smallest] = room::LOG_PERCENTS;
     let Ok(image) = std::fs::metadata(dir.join(directory::IMAGE_NAME)) else { return Ok(usual) };
@@ -80,11 +112,11 @@ fn log_percent(dir: &Path) -> Result<u64> {
     Ok(if free_bytes < image.len() { smallest } else { usual })
 }
 
-/// A size as Redis spells it: 512mb, 2gb.
-pub fn redis_size(name: &str, value: &str) -> Result<u64> {
+/// A size in Redis' units, such as 512mb or 2gb.
+pub fn redis_size(value: &str) -> Result<u64> {
     match perdura_server::number::parse_memory(value.as_bytes()) {
         Some(bytes @ 1..) => Ok(bytes),
-        _ => bail!("--{name} {value}: expected a size, such as 512mb or 2gb"),
+        _ => bail!("--maxmemory {value}: expected a size, such as 512mb or 2gb"),
     }
 }
 
@@ -99,13 +131,16 @@ fn wish(budget: &Option<String>) -> Result<BudgetWish> {
     let Some(value) = budget else { return Ok(BudgetWish::Derived) };
     if value.trim_end().ends_with('%') {
         let Percent(percent) = named("budget", value, value.parse())?;
+        if percent <= 0.0 {
+            bail!("--budget {value}: expected a share of the memory above 0%");
+        }
         return Ok(BudgetWish::Percent(percent));
     }
     let Bytes(bytes) = named("budget", value, value.parse())?;
     Ok(BudgetWish::Bytes(bytes))
 }
 
-/// The server to run.
+/// The settings of the server to run.
 pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
     let Addresses { bind, bind_if_there } = addresses(args)?;
     let requirepass = match &args.requirepass {
@@ -169,10 +204,10 @@ struct Addresses {
 fn addresses(args: &ServeArgs) -> Result<Addresses> {
     if args.port.is_none() && args.bind.is_none() {
         let listen = args.listen.as_deref().unwrap_or(LISTEN);
-        let address = named("listen", listen, listen.parse()).or_else(|error| {
-            // Redis' habit: an address alone.
-            let ip: Result<IpAddr, _> = listen.parse();
-            ip.map(|ip| SocketAddr::new(ip, PORT)).map_err(|_| error)
+        // Users of Redis give an address alone.
+        let alone = listen.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT));
+        let address = alone.or_else(|| listen.parse().ok()).with_context(|| {
+            format!("--listen {listen}: expected ADDRESS:PORT, such as {LISTEN}")
         })?;
         return Ok(Addresses { bind: vec![address], bind_if_there: Vec::new() });
     }
@@ -190,21 +225,12 @@ fn addresses(args: &ServeArgs) -> Result<Addresses> {
         let ip = match word {
             "*" => IpAddr::from([0, 0, 0, 0]),
             "::*" => IpAddr::from([0u16; 8]),
-            _ => named("bind", words, word.parse())?,
+            _ => word.parse().ok().with_context(|| {
+                format!("--bind {words}: {word:?} is no address, such as 127.0.0.1 or ::1")
+            })?,
         };
         let list = if may_miss { &mut found.bind_if_there } else { &mut found.bind };
         list.push(SocketAddr::new(ip, port));
     }
     Ok(found)
-}
-
-/// The password from a file's first line, or from the environment; never from the command line,
-/// where every user of the machine could read it.
-pub fn password(file: &Option<PathBuf>) -> Result<Option<String>> {
-    let Some(path) = file else { return Ok(std::env::var(PASSWORD_VARIABLE).ok()) };
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    match text.lines().next().filter(|line| !line.is_empty()) {
-        Some(line) => Ok(Some(line.to_owned())),
-        None => bail!("{}: the first line is empty, expected a password", path.display()),
-    }
 }

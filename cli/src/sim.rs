@@ -1,4 +1,4 @@
-//! `perdura sim cut`, `perdura sim order`.
+//! `perdura sim cut` and `perdura sim order`: simulated losses, with seeds.
 
 use std::process::ExitCode;
 

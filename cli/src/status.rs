@@ -1,4 +1,4 @@
-//! `perdura status`: what a running store promises, where it stands, and whether the promise holds.
+//! `perdura status`: the promise of a running store, its state, and whether the promise holds.
 
 use std::process::ExitCode;
 
@@ -9,17 +9,17 @@ use serde::Serialize;
 
 use crate::args::StatusArgs;
 use crate::client::Client;
-use crate::settings;
+use crate::password::password;
 
-/// The store could not be asked, which says nothing of its promise.
+/// Exit code if the store could not be asked, which says nothing about its promise.
 const NOT_ASKED: u8 = 2;
 
-/// A store's promise and where it stands. The names are those of the JSON: kept.
+/// The promise and the state of a store. The names of the fields are those of the JSON and stay.
 #[derive(Debug, PartialEq, Serialize)]
 struct Status {
-    /// The promise holds.
+    /// Whether the promise holds.
     holds: bool,
-    /// Why it does not.
+    /// The reasons for which the promise does not hold.
     broken_by: Vec<String>,
     /// When a write is acknowledged: `warned`, `fsync` or `none`.
     durability: String,
@@ -27,21 +27,21 @@ struct Status {
     dirty_bytes: u64,
     /// Bytes that may be dirty.
     budget_bytes: u64,
-    /// How long a flush of what is dirty would take, seconds.
+    /// Time that a flush of the dirty bytes would take, seconds.
     time_to_safe_s: f64,
-    /// How long a flush of a full budget takes at most, with the reserve, seconds.
+    /// Most time that a flush of a full budget takes, with the reserve, seconds.
     promised_s: f64,
-    /// The part of that time which is kept back for all but the writing, seconds.
+    /// The part of that time that is kept back for all but the writing, seconds.
     reserve_s: f64,
     /// The warning that the store gets, seconds.
     warning_s: f64,
-    /// The rate that the flush was proven to have, bytes a second.
+    /// Proven rate of a flush, bytes a second.
     proven_rate_bytes_per_s: u64,
-    /// Time since the last checkpoint, seconds; none: none since the image was opened.
+    /// Time since the last checkpoint, seconds; `None`: there was none since the image was opened.
     last_checkpoint_s: Option<f64>,
-    /// Another process keeps the memory if the server dies.
+    /// Whether another process keeps the memory if the server dies.
     holder: bool,
-    /// What the SSD failed with, if it did.
+    /// The error with which the SSD failed, if it did.
     failure: Option<String>,
 }
 
@@ -63,20 +63,18 @@ pub fn run(args: &StatusArgs) -> ExitCode {
 }
 
 fn ask(args: &StatusArgs) -> Result<Status> {
-    let mut client = Client::connect(&args.connect, settings::password(&args.password_file)?)?;
+    let mut client = Client::connect(&args.connect, password(&args.password_file)?)?;
     Status::of(&client.ask(&["INFO", "perdura"])?).with_context(|| args.connect.clone())
 }
 
 impl Status {
-    /// From the text of INFO perdura.
+    /// Reads the text of INFO perdura.
     fn of(info: &str) -> Result<Self> {
         let text = |name: &str| {
             let mut lines = info.lines();
             let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             value.map(str::trim).with_context(|| {
-                format!(
-                    "the server says nothing of {name}: it is no Perdura server, or an older one"
-                )
+                format!("INFO has no field {name}: this is no Perdura server, or an older one")
             })
         };
         let seconds = |name: &str| -> Result<f64> {

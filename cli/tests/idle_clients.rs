@@ -1,4 +1,4 @@
-//! Ten thousand clients that say nothing: bounded memory for each, and nobody else disturbed.
+//! Ten thousand idle clients take bounded memory each, and disturb nobody.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 #[path = "cli/running.rs"]
@@ -12,7 +12,7 @@ use running::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const CLIENTS: usize = 10_000;
-/// Measured: 230 bytes in a release build. The rest is the allocator's and this bound's.
+/// A release build was measured to take 230 bytes. The rest is room for the allocator.
 const BYTES_PER_CLIENT_MAX: u64 = 1024;
 
 #[test]
@@ -41,7 +41,7 @@ fn ten_thousand_idle_clients_cost_little_and_disturb_nobody() {
     for _ in 0..CLIENTS {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        // Each has said something once: buffers taken for it must have been given back.
+        // Each client has sent something once, and the buffers for it must have been given back.
         stream.write_all(b"PING\r\n").unwrap();
         idle.push(stream);
     }

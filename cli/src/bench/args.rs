@@ -1,4 +1,4 @@
-//! The words of `perdura bench`.
+//! The options of `perdura bench`, as typed.
 
 use std::path::PathBuf;
 
@@ -12,15 +12,16 @@ pub struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// YCSB's workloads A to F on the embedded store, on servers started for it, or on any server
-    /// that speaks the Redis protocol.
+    /// Run YCSB's workloads A to F on the embedded store, on servers started for it, or on any
+    /// server that speaks the Redis protocol.
     Ycsb(Box<YcsbArgs>),
 }
 
 #[derive(Debug, Args)]
 pub struct YcsbArgs {
-    /// a: half reads, half updates; b: 5 % updates; c: reads; d: reads of the latest, 5 % inserts;
-    /// e: scans, 5 % inserts; f: half reads, half read-modify-writes [default: a].
+    /// Workload. a: half reads, half updates; b: reads, 5 % updates; c: reads; d: reads of the
+    /// latest records, 5 % inserts; e: scans, 5 % inserts; f: half reads, half read-modify-writes
+    /// [default: a].
     #[arg(long, value_name = "LETTER")]
     pub workload: Option<String>,
     /// Records to load first [default: 100000].
@@ -38,120 +39,131 @@ pub struct YcsbArgs {
     /// Length of a field's value [default: 100].
     #[arg(long, value_name = "SIZE")]
     pub field_length: Option<String>,
-    /// Share of the values' bytes that repeat, for compression to find [default: 0%].
+    /// Share of the values' bytes that repeat, so that compression finds them [default: 0%].
     #[arg(long, value_name = "PERCENT")]
     pub repeating: Option<String>,
     /// How a record is stored: `hash`, as YCSB's Redis binding does, or `string`, all fields
     /// together [default: hash].
     #[arg(long, value_name = "KIND")]
     pub record: Option<String>,
-    /// Updates write all fields, not one.
+    /// Write all fields of a record in an update, not one.
     #[arg(long)]
     pub write_all_fields: bool,
-    /// Which records: zipfian (YCSB's, hashed), plain-zipfian, latest, uniform, hotspot,
-    /// exponential [default: the workload's: latest for d, else zipfian].
+    /// Distribution of the operations over the records: zipfian (YCSB's, hashed), plain-zipfian,
+    /// latest, uniform, hotspot, exponential [default: latest for workload d, else zipfian].
     #[arg(long, value_name = "NAME")]
     pub distribution: Option<String>,
     /// Longest scan of workload e [default: 100].
     #[arg(long, value_name = "N")]
     pub scan_max: Option<usize>,
-    /// Seed of all streams [default: 1].
+    /// Seed of all random choices [default: 1].
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Threads, each with its connection [default: 1].
+    /// Threads; each has its own connection to a server [default: 1].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Operations a thread has on their way to a server at a time [default: 1].
+    /// Operations that a thread has on their way to a server at a time [default: 1].
     #[arg(long, value_name = "N")]
     pub pipeline: Option<usize>,
-    /// Operations a second of all threads; latencies then run from the intended start [default: as
-    /// many as can be].
+    /// Operations a second of all threads together; a latency then begins at the intended start of
+    /// the operation [default: as many as possible].
     #[arg(long, value_name = "OPS")]
     pub rate: Option<f64>,
-    /// Other work of each operation: time a thread spins before it [default: 0s].
+    /// Time that a thread computes before each operation, in the place of other work [default: 0s].
     #[arg(long, value_name = "TIME")]
     pub think: Option<String>,
-    /// What may be dirty: a size, or a share of the loaded records' bytes [default: 100%].
+    /// Most data that may be dirty: a size, or a share of the loaded records' bytes [default:
+    /// 100%].
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub budget: Option<String>,
-    /// Also measure with this budget, in turn with the other, and give the ratio of throughputs.
+    /// Also measure with this budget, in turns with the other, and print the ratio of throughputs.
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub compare_budget: Option<String>,
-    /// Also measure with this instead of --compress, in turn, and give the ratio of throughputs.
+    /// Also measure with this method instead of that of --compress, in turns, and print the ratio
+    /// of throughputs.
     #[arg(long, value_name = "METHOD", conflicts_with = "server")]
     pub compare_compress: Option<String>,
-    /// Also measure with this time, or `off`, instead of --checkpoint, in turn, and give the ratio
-    /// of throughputs.
+    /// Also measure with this time, or `off`, instead of that of --checkpoint, in turns, and print
+    /// the ratio of throughputs.
     #[arg(long, value_name = "TIME", conflicts_with = "server")]
     pub compare_checkpoint: Option<String>,
-    /// Slices of each side where two are compared, at least 10 [default: 10].
+    /// Number of turns of each side where two are compared, at least 10 [default: 10].
     #[arg(long, value_name = "N")]
     pub pairs: Option<usize>,
-    /// Measure the server that runs at this address, perdura's or another; the records stay in it.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["spawn", "budget", "compare_budget"])]
+    /// Measure the server that runs at this address, Perdura or another; the records stay in it.
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        conflicts_with_all = ["spawn", "budget", "compare_budget"]
+    )]
     pub server: Option<String>,
     /// File with the server's password; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE", requires = "server")]
     pub password_file: Option<PathBuf>,
-    /// The records are in the server already.
+    /// Do not load the records, because the server has them already.
     #[arg(long, requires = "server")]
     pub skip_load: bool,
-    /// Keep the records in an array in bare memory instead: code that only stores, without a
-    /// store's index.
+    /// Keep the records in an array in plain durable memory, without a store and its index.
     #[arg(long, conflicts_with_all = ["server", "spawn"])]
     pub array: bool,
-    /// Also measure the first budget without the upkeep of recency; needs --compare-budget.
+    /// Also measure the first budget without the work that keeps track of which data were used
+    /// last; needs --compare-budget.
     #[arg(long, requires = "compare_budget", conflicts_with = "spawn")]
     pub ablate_recency: bool,
-    /// Start `perdura serve` and measure that, one for each budget, instead of the embedded store.
+    /// Measure `perdura serve`, started for it once for each budget, instead of the embedded store.
     #[arg(long)]
     pub spawn: bool,
     #[command(flatten)]
     pub setup: SetupArgs,
-    /// Also write everything found to this file.
+    /// Also write the whole result to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Sweep budgets, workloads (a, b, c, d, f, or those given with commas) and two sizes of data
-    /// as the paper's evaluation does, and write a page with its figures; it needs no network to be
-    /// looked at.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "spawn", "budget", "compare_budget"])]
+    /// Measure many budgets, workloads (a, b, c, d, f, or those given with commas) and two sizes of
+    /// data, as the evaluation of the Viyojit paper does, and write a page with its figures to this
+    /// file.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["server", "spawn", "budget", "compare_budget"]
+    )]
     pub html: Option<PathBuf>,
-    /// Budgets of the sweep, percent of the data [default: 2,5,11,23,46,100].
+    /// Budgets to measure for the page, in percent of the data [default: 2,5,11,23,46,100].
     #[arg(long, value_name = "PERCENT,...", requires = "html")]
     pub budgets: Option<String>,
-    /// Records of the sweep's larger size; 0: one size only [default: what two stores can have of
-    /// the memory and the disk space that are free].
+    /// Records of the larger size of data; 0: one size only [default: as many as two stores can
+    /// have in the memory and on the disk that are free].
     #[arg(long, value_name = "N", requires = "html")]
     pub larger_records: Option<u64>,
-    /// Draw the page from what an earlier sweep wrote with --json, and measure nothing.
+    /// Draw the page from the file that an earlier run wrote with --json, and measure nothing.
     #[arg(long, value_name = "FILE", requires = "html", conflicts_with = "json")]
     pub from: Option<PathBuf>,
 }
 
-/// How stores are set up; a server that runs already is set up otherwise.
+/// Options of the stores that are made for the measurement. A server that runs already has its own.
 #[derive(Debug, Args)]
 pub struct SetupArgs {
-    /// Folder for images, which are removed at the end; on the file system to be measured
-    /// [default: ./perdura-bench].
+    /// Folder for images, on the file system to be measured; they are removed at the end [default:
+    /// ./perdura-bench].
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     pub dir: Option<PathBuf>,
-    /// Memory of each store [default: what the records need].
+    /// Memory of each store [default: as much as the records need].
     #[arg(long, value_name = "SIZE", conflicts_with = "server")]
     pub memory: Option<String>,
     /// Time between checkpoints, or `off` [default: 1s].
     #[arg(long, value_name = "TIME", conflicts_with = "server")]
     pub checkpoint: Option<String>,
-    /// How writes are noticed: `barrier`, announced; `trap`, trapped by the best means there is; or
-    /// a certain one: `uffd-sigbus`, `uffd-thread`, `mprotect` [default: barrier].
+    /// How changes of memory are noticed. `barrier`: they are announced; `trap`: pages are
+    /// write-protected, by the best means there is, or by `uffd-sigbus`, `uffd-thread`, `mprotect`
+    /// [default: barrier].
     #[arg(long, value_name = "MODE", conflicts_with_all = ["server", "spawn"])]
     pub tracking: Option<String>,
-    /// Victim policy, as of `serve` [default: clock-pro].
+    /// Which dirty data are cleaned first, as of `serve` [default: clock-pro].
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     pub policy: Option<String>,
     /// Compress what is written to the SSD, as of `serve`: `lz4` or `off` [default: off].
     #[arg(long, value_name = "METHOD", conflicts_with = "server")]
     pub compress: Option<String>,
-    /// How the image is written: auto, uring or pwrite [default: auto].
+    /// System calls that write the image: auto, uring or pwrite [default: auto].
     #[arg(long, value_name = "ENGINE", conflicts_with = "server")]
     pub io: Option<String>,
     /// Bypass the page cache: auto, on or off [default: auto].

@@ -1,5 +1,5 @@
-//! `perdura bench`: words to settings, settings to `perdura-bench`, results to the terminal and to
-//! files.
+//! `perdura bench`: options become settings of the crate `perdura-bench`, and its results go to the
+//! terminal and to files.
 
 mod args;
 mod show;

@@ -1,4 +1,4 @@
-//! A result, for a person at a terminal.
+//! The result of a measurement as text for a terminal.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
@@ -7,6 +7,7 @@ use perdura_bench::causes::Causes;
 use perdura_bench::report::{SideResult, YcsbResult};
 use perdura_media::{Bytes, BytesPerSecond, format_duration};
 
+/// A whole result.
 pub struct Shown<'r>(pub &'r YcsbResult);
 
 impl Display for Shown<'_> {
@@ -45,7 +46,7 @@ impl Display for Shown<'_> {
     }
 }
 
-/// A point of a sweep, in one line.
+/// One of many results, in one line.
 pub struct Line<'r>(pub &'r YcsbResult);
 
 impl Display for Line<'_> {
@@ -54,7 +55,8 @@ impl Display for Line<'_> {
         let [low, high] = point.ratio_ci95.unwrap_or([f64::NAN; 2]);
         write!(
             f,
-            "{} {:>10} at {:>5.1} %: {:>9.0} operations/s, {:.3} of the full budget's ({low:.3} to {high:.3})",
+            "{} {:>10} at {:>5.1} %: {:>9.0} operations/s, {:.3} of the full budget's ({low:.3} to \
+             {high:.3})",
             point.workload.to_uppercase(),
             Bytes(point.configuration.data_bytes).to_string(),
             point.side.budget_percent.unwrap_or(f64::NAN),

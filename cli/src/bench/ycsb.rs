@@ -1,4 +1,4 @@
-//! `perdura bench ycsb`.
+//! `perdura bench ycsb`: checks the options, measures, prints.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use perdura_media::{Bytes, Percent};
 
 use super::args::{SetupArgs, YcsbArgs};
 use super::show;
-use crate::settings;
+use crate::password::password;
 use perdura_terminal::{
     LateBar, Outputs, at_least_one, named, one_of, optional, percent, region, say, time,
 };
@@ -73,7 +73,7 @@ fn run_sweep(args: &YcsbArgs, path: &Path) -> Result<ExitCode> {
     Ok(judge(result.failures()))
 }
 
-/// Exits 1 if an operation failed: a figure with failures in it is none.
+/// Exits 1 if an operation failed, because figures that leave failures out mean nothing.
 fn judge(failures: u64) -> ExitCode {
     if failures == 0 {
         return ExitCode::SUCCESS;
@@ -137,7 +137,8 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
         }
         (Some(pairs), None) if args.html.is_none() => {
             bail!(
-                "--pairs {pairs}: there is nothing to compare; give --compare-budget, --compare-compress or --compare-checkpoint too"
+                "--pairs {pairs}: there is nothing to compare; give --compare-budget, \
+                 --compare-compress or --compare-checkpoint too"
             )
         }
         (pairs, Some(_)) => pairs.unwrap_or(PAIRS_MIN),
@@ -185,7 +186,7 @@ fn place(args: &YcsbArgs) -> Result<Place> {
         if !address.contains(':') {
             bail!("--server {address}: expected host:port, such as 127.0.0.1:6379");
         }
-        let password = settings::password(&args.password_file)?;
+        let password = password(&args.password_file)?;
         return Ok(Place::Server { address: address.clone(), password });
     }
     let setup = setup(&args.setup)?;

@@ -1,4 +1,4 @@
-//! `perdura plan battery`: what it takes to flush a memory, and a bounded part of it.
+//! `perdura plan battery`: the battery that flushes a memory, and the one for a bounded part of it.
 
 use std::process::ExitCode;
 
@@ -16,8 +16,8 @@ pub struct BatteryArgs {
     /// Memory that must not be lost.
     #[arg(long, value_name = "SIZE", default_value = "4096GB")]
     memory: String,
-    /// What may be dirty: a size, or a share of the memory [default: what --grace or --battery
-    /// allows, or 11%].
+    /// Most data that may be dirty: a size, or a share of the memory [default: as much as --grace
+    /// or --battery allows, or 11%].
     #[arg(long, value_name = "SIZE|PERCENT")]
     budget: Option<String>,
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub struct BatteryArgs {
     json: bool,
 }
 
-/// The budget that the abstract of the Viyojit paper names.
+/// The share that the abstract of the Viyojit paper names.
 const BUDGET: Percent = Percent(11.0);
 
 pub fn run(args: &BatteryArgs) -> Result<ExitCode> {

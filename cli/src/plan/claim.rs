@@ -1,9 +1,8 @@
-//! A file that one recorder at a time writes: two would destroy each other's, and neither would
-//! notice.
+//! A file that one recorder at a time writes. Two would destroy each other's trace unnoticed.
 //!
-//! It is locked (`flock`) from before it changes until it is closed, so a recorder that is killed
-//! leaves no lock behind. What is no regular file, a pipe or a device, holds nothing to be
-//! destroyed and is not locked.
+//! The file is locked (`flock`) from before its first change until it is closed, so a recorder that
+//! is killed leaves no lock behind. A pipe or a device holds nothing that could be destroyed, and
+//! is not locked.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,7 +16,7 @@ use rustix::io::Errno;
 pub struct Claimed {
     /// The file, locked.
     pub file: File,
-    /// Whether the file was not there before.
+    /// Whether this call made the file.
     pub is_new: bool,
 }
 
@@ -32,8 +31,8 @@ pub fn claim(path: &Path) -> Result<Claimed> {
     Ok(Claimed { file, is_new })
 }
 
-/// The error if the file could not be claimed now, for a recording that claims it later; nothing
-/// in the file changes.
+/// Refuses a file that another recorder has, for a recording that claims the file later. Nothing in
+/// the file changes.
 pub fn refuse_claimed(path: &Path) -> Result<()> {
     if path.is_file() { lock(&File::options().write(true).open(path)?) } else { Ok(()) }
 }

@@ -16,8 +16,8 @@ use perdura_terminal::{named, optional};
 /// Options of `plan media`.
 #[derive(Debug, Args)]
 pub struct MediaArgs {
-    /// Take data, rate, request, reads and locality from a recorded program (`perdura run
-    /// --record`), unless they are given.
+    /// Take data, rate, request, reads and locality from the recording of a program that
+    /// `perdura-lab run --record` wrote, unless they are given.
     #[arg(long, value_name = "FILE")]
     recording: Option<std::path::PathBuf>,
     /// Size of the data [default: 500GB].
@@ -32,32 +32,32 @@ pub struct MediaArgs {
     /// Share of requests that read [default: two thirds].
     #[arg(long, value_name = "0..1")]
     reads: Option<f64>,
-    /// Requests outstanding on each device.
+    /// Requests under way on each device at a time.
     #[arg(long, value_name = "N", default_value_t = 16)]
     outstanding: u32,
     /// Time that software takes for a request; the drivers of the HASTE slides took 13.4us and 5us
     /// [default: 5us].
     #[arg(long, value_name = "TIME")]
     software: Option<String>,
-    /// Cores that the software runs on.
+    /// Processor cores that run the software.
     #[arg(long, value_name = "N", default_value_t = 8)]
     cores: u32,
-    /// Share of requests on a share of the data, in percent: 90/10 is nine of ten to a tenth of the
-    /// data; 0 is no locality [default: 90/10].
+    /// Locality, in percent: 90/10 means that 90 % of the requests go to 10 % of the data; 0 is no
+    /// locality [default: 90/10].
     #[arg(long, value_name = "REQUESTS/DATA")]
     locality: Option<String>,
-    /// For hybrids: a fixed part of the data, and the requests that go there (a log, swap), in
-    /// percent.
+    /// For hybrids, in percent: the requests that go to a fixed part of the data (a log, swap), and
+    /// that part.
     #[arg(long, value_name = "REQUESTS/DATA", default_value = "40/1")]
     fixed: String,
     /// Media to compare, separated by commas: built-in names or paths of profiles [default: all
-    /// that are whole systems and had a price by the year].
+    /// built-in whole systems that had a price by the year].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     media: Vec<String>,
-    /// The disks behind caches and hybrids, which speed-ups are relative to.
+    /// The disks behind caches and hybrids. Speed-ups are relative to them alone.
     #[arg(long, value_name = "PROFILE", default_value = "disk-raid0")]
     disks: String,
-    /// Year whose prices are taken; a medium without one of that year has its newest before it.
+    /// Year of the prices; a medium without a price of that year has its newest from before.
     #[arg(long, value_name = "YEAR", default_value_t = 2026)]
     year: u16,
     /// Write the plan as JSON, to standard output with `-`.
@@ -129,7 +129,7 @@ fn resolve(args: &MediaArgs) -> Result<Question> {
     })
 }
 
-/// The load that counts where options are not given: a recording's, if there is one.
+/// The load that fills in for options that are not given: a recording's, or the default.
 fn usual(args: &MediaArgs) -> Result<Workload> {
     let usual = Workload::default();
     let Some(path) = &args.recording else { return Ok(usual) };
@@ -141,7 +141,7 @@ fn usual(args: &MediaArgs) -> Result<Workload> {
     }
 }
 
-/// The built-in media that can be bought: whole systems that had a price by that year.
+/// The built-in media that can be bought, which are whole systems with a price by that year.
 fn for_sale(year: u16) -> Result<Vec<System>> {
     let all = profile::names().into_iter().map(System::find);
     let all = all.collect::<Result<Vec<_>, _>>()?;
@@ -151,7 +151,7 @@ fn for_sale(year: u16) -> Result<Vec<System>> {
         .collect())
 }
 
-/// `90/10` as (0.9, 0.1); `0` as none.
+/// Parses `90/10` as (0.9, 0.1), and `0` as none.
 fn shares(name: &str, text: &str) -> Result<Option<(f64, f64)>> {
     if text == "0" {
         return Ok(None);

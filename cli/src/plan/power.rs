@@ -16,7 +16,7 @@ const WATTS: f64 = 300.0;
 /// The lowest rate that is accepted, bytes a second: below it a flush would take years.
 const RATE_MIN: u64 = 1000;
 
-/// The options of the machine's power and its battery.
+/// The options about the machine's power and its battery.
 #[derive(Debug, Args)]
 pub struct PowerArgs {
     /// Rate at which dirty data reach the SSD in an emergency; `perdura serve` prints the rate that
@@ -73,8 +73,8 @@ pub struct PowerArgs {
 }
 
 impl PowerArgs {
-    /// The machine that the options tell. `flush_rate` counts where none is given, and the server
-    /// may find it `rate_margin` times slower.
+    /// The machine that the options describe. `flush_rate` is taken where no rate is given, and the
+    /// server may prove a rate that is `rate_margin` times lower.
     pub fn resolve(&self, flush_rate: BytesPerSecond, rate_margin: f64) -> Result<Machine> {
         let BytesPerSecond(flush_bytes_per_s) =
             optional("flush-rate", &self.flush_rate)?.unwrap_or(flush_rate);
@@ -96,7 +96,7 @@ impl PowerArgs {
             (None, None) => Limit::Open,
         };
         let cells = self.cells()?;
-        // Refused here, where the options are: the values are the user's.
+        // The values are the user's, so the error must come while the options are known.
         cells.reliable_share()?;
         let reserve_s = reserve.as_secs_f64();
         Ok(Machine {

@@ -1,4 +1,4 @@
-//! The flush rate of a directory, proven as `perdura serve` proves it.
+//! The flush rate of a directory, measured as `perdura serve` measures it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use perdura_region::promise::BudgetWish;
 use perdura_terminal::LateBar;
 use perdura_terminal::region::flush_threads;
 
-/// Memory of the image that is made for it and removed again.
+/// Memory of the image that is made for the measurement and removed again.
 const MEMORY_BYTES: u64 = 1 << 30;
 
-/// Measures in `dir`, which must exist.
+/// Measures the rate in `dir`, which must exist.
 pub fn measure(dir: &Path) -> Result<BytesPerSecond> {
     let place = tempfile::Builder::new().prefix(".perdura-rate-").tempdir_in(dir);
     let place = place.with_context(|| format!("--measure {}", dir.display()))?;
@@ -25,7 +25,7 @@ pub fn measure(dir: &Path) -> Result<BytesPerSecond> {
         dir: place.path().to_owned(),
         config: Config::new(MEMORY_BYTES, 0),
         wish: BudgetWish::Bytes(MEMORY_BYTES),
-        // Whatever the rate is, it is what is asked for.
+        // So long that no rate is too low for it.
         warning: Duration::from_secs(86_400),
         reserve: None,
         engine: Engine::Auto,

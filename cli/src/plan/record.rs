@@ -30,7 +30,7 @@ pub struct RecordArgs {
     output: PathBuf,
     /// Time between looks at the program's memory. A page that is written many times between two
     /// looks counts once, so distinct pages are right for windows of this length and longer. Memory
-    /// that the program gives back before the next look is not seen; a shorter time sees more.
+    /// that is unmapped or given back before the next look is not seen; a shorter time sees more.
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     every: String,
     /// End the recording after this time, unless the program ends before; the program goes on.

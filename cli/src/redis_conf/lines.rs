@@ -3,21 +3,24 @@
 /// One directive with its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Counted from 1.
+    /// Number of the line, counted from 1.
     pub number: usize,
-    /// In lower case.
+    /// Name of the directive, in lower case.
     pub directive: String,
+    /// The words after the name, without their quotes.
     pub values: Vec<String>,
 }
 
 /// A line that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
+    /// Number of the line, counted from 1.
     pub number: usize,
+    /// The mistake in the line.
     pub why: &'static str,
 }
 
-/// The lines that say something, in the order of the file.
+/// The lines with a directive, in the order of the file.
 pub fn read(text: &str) -> Result<Vec<Line>, Unreadable> {
     let mut lines = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -35,7 +38,8 @@ pub fn read(text: &str) -> Result<Vec<Line>, Unreadable> {
     Ok(lines)
 }
 
-/// Words between blanks; a quoted one may have blanks in it, and escapes in double quotes.
+/// The words of a line, which blanks separate. A word in quotes may have blanks in it, and escapes
+/// if the quotes are double.
 fn words(line: &str) -> Result<Vec<String>, &'static str> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
@@ -57,7 +61,7 @@ fn words(line: &str) -> Result<Vec<String>, &'static str> {
     Ok(words)
 }
 
-/// What stands before the closing quote, and what follows it.
+/// The text before the closing quote, and the text after it.
 fn quoted(text: &str, quote: char) -> Result<(String, &str), &'static str> {
     let mut word = String::new();
     let mut chars = text.char_indices();
@@ -84,7 +88,8 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), &'static str> {
     Err("a quote is not closed")
 }
 
-/// The character of `\xHH`; those beyond ASCII would be parts of others.
+/// The character of `\xHH`. Only ASCII is taken, because a larger byte would be a part of a
+/// character.
 fn hexadecimal(chars: &mut std::str::CharIndices<'_>) -> Result<char, &'static str> {
     let mut digit = || chars.next().and_then(|(_, c)| c.to_digit(16));
     match (digit(), digit()) {

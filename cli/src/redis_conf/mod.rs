@@ -1,9 +1,9 @@
-//! A redis.conf as input: which directive is which option of `serve`, and what becomes of the rest.
+//! A redis.conf as input: its directives become options of `serve`, or are refused.
 //!
-//! One table has every directive of Redis 7.0. A directive is an option of ours; or has no meaning
-//! here, so that it changes nothing; or may have only the values under which this server does what
-//! Redis would. Everything else, and every unknown directive, is refused in one message that names
-//! each line: a setting that somebody relies on must not be dropped in silence.
+//! One table has every directive of Redis 7.0. A directive stands for an option; or it changes
+//! nothing here; or it may have only the values with which this server does what Redis would do.
+//! Every other directive is refused, in one message that names each line, because a setting that
+//! somebody relies on must not be dropped in silence.
 
 mod lines;
 mod table;
@@ -30,7 +30,7 @@ pub fn words(path: &Path) -> Result<Vec<OsString>> {
     words.extend(durability(&lines).map(OsString::from));
     if !refused.is_empty() {
         bail!(
-            "{}: not all of it can be kept to; remove or change these lines\n{}",
+            "{}: this server cannot do what these lines say; remove or change them\n{}",
             path.display(),
             refused.join("\n")
         );
@@ -38,7 +38,7 @@ pub fn words(path: &Path) -> Result<Vec<OsString>> {
     Ok(words)
 }
 
-/// The directives of the file that change nothing, by the reason why.
+/// The directives of the file that change nothing, under the reason for it.
 pub fn without_meaning(path: &Path) -> Result<BTreeMap<&'static str, Vec<String>>> {
     let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for line in read(path)? {
@@ -51,7 +51,8 @@ pub fn without_meaning(path: &Path) -> Result<BTreeMap<&'static str, Vec<String>
 }
 
 fn read(path: &Path) -> Result<Vec<Line>> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = std::fs::read_to_string(path);
+    let text = text.with_context(|| format!("a redis.conf at {}", path.display()))?;
     lines::read(&text).map_err(|unreadable| {
         let lines::Unreadable { number, why } = unreadable;
         anyhow::anyhow!("{}:{number}: {why}", path.display())
@@ -86,7 +87,7 @@ fn durability(lines: &[Line]) -> Option<String> {
     is_always.then(|| "--durability=fsync".to_owned())
 }
 
-/// The line as it stands, but for secrets.
+/// The line for a message, with its value hidden if it is a secret.
 fn shown(line: &Line) -> String {
     if table::SECRET.contains(&line.directive.as_str()) {
         return format!("{} ***", line.directive);

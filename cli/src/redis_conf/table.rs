@@ -1,14 +1,15 @@
-//! Every directive of Redis 7.0, and what becomes of it.
+//! Every directive of Redis 7.0, and its meaning to this server.
 
 use std::ops::RangeInclusive;
 
-/// What a directive means to this server.
+/// The meaning of a directive to this server.
 pub enum Meaning {
-    /// An option of `serve`, whose word is made of the values.
+    /// An option of `serve`, which a function makes from the values.
     Option(fn(&[String]) -> Result<Vec<String>, String>),
-    /// Nothing, whatever the value, for this reason.
+    /// The directive changes nothing, whatever its value, for this reason.
     Nothing(&'static str),
-    /// Nothing with one of these values; with any other it is refused, for this reason.
+    /// The directive changes nothing with one of these values. Any other value is refused, for this
+    /// reason.
     Only(&'static [&'static str], &'static str),
 }
 
@@ -273,7 +274,7 @@ fn joined(option: &str, values: &[String]) -> Result<Vec<String>, String> {
     }
 }
 
-/// Without a limit in Redis it is the usual memory here.
+/// The size of the memory; 0, which is no limit in Redis, is the usual memory here.
 fn memory(values: &[String]) -> Result<Vec<String>, String> {
     let [value] = values else { return Err(format!("{} values, expected one", values.len())) };
     match perdura_server::number::parse_memory(value.as_bytes()) {
@@ -292,7 +293,7 @@ fn client_timeout(values: &[String]) -> Result<Vec<String>, String> {
     }
 }
 
-/// Redis's working directory: the image lies where it lies by default, in a folder of its own.
+/// The folder `perdura-data` in Redis's working directory, as without the option.
 fn dir(values: &[String]) -> Result<Vec<String>, String> {
     match values {
         [dir] => Ok(vec![format!("--dir={}/perdura-data", dir.trim_end_matches('/'))]),
@@ -300,7 +301,7 @@ fn dir(values: &[String]) -> Result<Vec<String>, String> {
     }
 }
 
-/// The option is made of this and of the next together.
+/// Checks the value. `--durability` follows from this directive and from `appendfsync` together.
 fn durability(values: &[String]) -> Result<Vec<String>, String> {
     word_of(values, &["yes", "no"])
 }

@@ -1,4 +1,4 @@
-//! What people get wrong, and what the machine refuses: a clear error, and nothing changed.
+//! Mistakes of users, and refusals of the machine: each gives a clear error and changes nothing.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -31,7 +31,13 @@ fn values_that_make_no_sense_are_named() {
     for (extra, words) in [
         (&["--memory", "4potatoes"][..], &["--memory", "4potatoes"][..]),
         (&["--budget", "1KiB"], &["1024 bytes", "smallest"]),
-        (&["--budget", "0%"], &["share of the region"]),
+        (&["--budget", "0%"], &["--budget 0%", "above 0%"]),
+        (&["--memory", "1KiB"], &["--memory 1 KiB", "256 KiB"]),
+        (&["--maxmemory", "1kb"], &["memory 1 KiB", "256 KiB"]),
+        (&["--reserve-memory", "1MiB"], &["--reserve-memory 1 MiB", "1 GiB"]),
+        (&["--listen", "here"], &["--listen here", "127.0.0.1:6379"]),
+        (&["--bind", "1.2.3"], &["--bind 1.2.3", "127.0.0.1"]),
+        (&["--slowlog-log-slower-than", "-2"], &["--slowlog-log-slower-than", "-2"]),
         (&["--budget", "900%"], &["900%"]),
         (&["--grace", "30"], &["--grace", "30"]),
         (&["--grace", "10ms"], &["leaves nothing"]),

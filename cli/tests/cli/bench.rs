@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::running::*;
 
-/// What everyone may rely on in a result.
+/// The names in a result on which others rely.
 const KEYS: [&str; 9] = [
     "ratio",
     "budget_bytes",
@@ -39,11 +39,11 @@ fn ycsb(words: &[&str], json: &Path) -> serde_json::Value {
     result
 }
 
-/// A Redis of our own.
+/// A Redis server that this test has started.
 struct Redis(Child, u16);
 
 impl Redis {
-    /// `None` where there is none.
+    /// Starts one; `None`: Redis is not installed.
     fn start() -> Option<Self> {
         let port = free_port();
         let child = Command::new("redis-server")
@@ -188,7 +188,7 @@ fn a_sweep_writes_a_page_that_can_be_drawn_again() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let page = std::fs::read_to_string(html).unwrap();
     assert!(page.contains("figure 10") && page.contains("published"), "{page}");
-    // The last digits of numbers aside.
+    // The last digits of numbers may differ.
     assert_eq!(page.matches("<svg").count(), 9);
     assert_eq!(std::fs::read_to_string(again).unwrap().matches("<svg").count(), 9);
 }

@@ -1,5 +1,4 @@
-//! `perdura check` as a process: what it says of sound, damaged and absent heaps, and by which exit
-//! code.
+//! `perdura check` as a process: its report and exit code for sound, damaged and absent heaps.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +27,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// An image with an empty store in it.
+/// Makes an image with an empty store in it.
 fn make_store(dir: &Path, region_bytes: u64) {
     use perdura_media::file::{Direct, Engine, OpenMode};
     let mode = OpenMode::Create { capacity_bytes: 64 << 20 };
@@ -149,15 +148,15 @@ fn a_servers_directory_is_checked_with_its_image() {
     assert!(String::from_utf8_lossy(&damaged.stdout).contains("image"), "{damaged:?}");
 }
 
-/// By somebody who may not write the image, while somebody else reads it; but not while a server
-/// has it.
+/// A user who may not write the image can check it, also while another process reads it, but not
+/// while a server has it.
 fn a_check_needs_no_more_than_to_read(dir: &Path, image: &Path) {
     let set = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
     set(dir, 0o755);
     set(image, 0o444);
-    // Root may write whatever the mode says.
+    // The mode of a file does not keep root from writing.
     let mut command = crate::running::unprivileged(Path::new(crate::running::PERDURA), dir);
     let reader = std::fs::File::open(image).unwrap();
     rustix::fs::flock(&reader, FlockOperation::NonBlockingLockShared).unwrap();

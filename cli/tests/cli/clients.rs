@@ -1,5 +1,5 @@
-//! Clients people use: redis-cli, redis-benchmark, redis-py. Skipped, and said so, where they are
-//! missing.
+//! Clients that people use: redis-cli, redis-benchmark, redis-py. A test whose client is missing
+//! says that it is skipped.
 
 use std::process::{Command, Output};
 
@@ -24,7 +24,7 @@ except redis.exceptions.ResponseError:
 print("ok")
 "#;
 
-/// `None`: the program is not installed.
+/// Runs a program; `None`: it is not installed.
 fn run(program: &str, args: &[&str]) -> Option<Output> {
     match Command::new(program).args(args).output() {
         Ok(output) => Some(output),
@@ -55,7 +55,7 @@ fn redis_cli_and_redis_benchmark_work() {
 fn redis_py_works() {
     let dir = TestDir::new();
     let server = Server::start(dir.path(), &["--memory", "64MiB", "--budget", "4MiB"]);
-    // Debian's package serves Debian's Python.
+    // Debian's package of the client is for Debian's Python.
     let python = if std::path::Path::new("/usr/bin/python3").exists() {
         "/usr/bin/python3"
     } else {

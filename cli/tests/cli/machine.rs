@@ -1,5 +1,5 @@
-//! What a machine may lack or refuse: rights, space, descriptors, system calls. Served all the
-//! same, or refused with the cause; nothing is lost.
+//! Machines that lack or refuse something: rights, space, descriptors, system calls. The server
+//! serves all the same, or refuses with the cause, and nothing is lost.
 
 #[path = "../../../region/tests/support/seccomp.rs"]
 mod seccomp;
@@ -32,8 +32,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The program, run by another that gives its rights or room away first; `None`, loudly, without
-/// it.
+/// The program, started by another one that first gives rights or space away; `None`, with a
+/// message, if that one is missing.
 fn through(words: &[&str]) -> Option<Command> {
     let mut probe = Command::new(words[0]);
     if !probe.args(&words[1..]).arg("true").status().is_ok_and(|status| status.success()) {
@@ -45,7 +45,7 @@ fn through(words: &[&str]) -> Option<Command> {
     Some(command)
 }
 
-/// The program as a user without any rights, whoever runs the test.
+/// The program run by a user without any rights, also if root runs the test.
 fn as_nobody() -> Option<Command> {
     if !is_root() {
         return Some(Command::new(PERDURA));
@@ -160,7 +160,7 @@ fn without_io_uring_it_writes_by_pwrite_and_says_why() {
     assert!(server.banner.contains("pwrite (io_uring refused: EPERM)"), "{}", server.banner);
     fill(&server, 2_000);
     stop(server, dir.path());
-    // The rate is proven again: it was measured through another engine.
+    // The rate is proven again, because it was measured with another engine.
     let server = Server::start(dir.path(), &["--memory", "64MiB", "--budget", "2MiB"]);
     verify(&server, 2_000);
     stop(server, dir.path());
@@ -212,7 +212,7 @@ fn a_disk_that_fills_up_under_load_costs_nothing_that_was_promised() {
     // More memory would need a larger log.
     let larger = ["--memory", "500MiB", "--budget", "2MiB"];
     refused(&serve_by(Command::new(PERDURA), &mount.0, &larger), &["image.perdura", "space"]);
-    // From the image alone, the disk still full.
+    // The image alone is opened, and the disk is still full.
     let server = Server::start(&mount.0, &settings);
     assert!(server.banner.contains("loaded after a complete flush"), "{}", server.banner);
     verify(&server, acknowledged);
@@ -284,7 +284,7 @@ fn out_of_descriptors_it_waits_without_spinning_and_goes_on() {
         eprintln!("SKIPPED: prlimit does not work here");
         return;
     }
-    // The system takes these connections; the server cannot.
+    // The system accepts these connections for the server, which has no descriptors for them.
     let mut waiting: Vec<Client> = (0..30).map(|_| server.client()).collect();
     for client in &mut waiting {
         client.send(&["GET", "a"]).unwrap();
@@ -300,12 +300,14 @@ fn out_of_descriptors_it_waits_without_spinning_and_goes_on() {
     let (began, before) = (Instant::now(), cpu());
     while began.elapsed() < Duration::from_secs(2) {
         assert_eq!(first.ask(&["GET", "a"]), "1");
-        // Not as synchronisation: two seconds in which a server that spins would burn two.
+        // This is not for synchronisation: in these two seconds a server that spins would use two
+        // seconds of processor time.
         std::thread::sleep(Duration::from_millis(20));
     }
     let burnt = cpu() - before;
     assert!(burnt < Duration::from_millis(800), "{burnt:?} of CPU time in 2 s of nearly nothing");
-    // Those served go one after the other, those waiting come in; all thirty get their answer.
+    // The served clients end one after the other, so the waiting ones are accepted, and all thirty
+    // get their answer.
     while !waiting.is_empty() {
         let mut client = waiting.remove(0);
         if waiting.len() < 29 {

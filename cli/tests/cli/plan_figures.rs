@@ -1,5 +1,5 @@
-//! The figures that `perdura plan trace` writes, of all and of each volume, are those of the plain
-//! way, to the last digit.
+//! The figures that `perdura plan trace` writes, for the whole trace and for each volume, equal
+//! those of the naive oracle to the last digit.
 
 #[path = "../../../plan/tests/skew/generate.rs"]
 #[allow(dead_code)] // its part of it
@@ -19,16 +19,16 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const SHARES: [u64; 5] = [1, 50, 90, 95, 99];
-/// As many windows as there may be.
+/// Most windows that an analysis may have.
 const WINDOWS_MAX: usize = 16;
 
-/// A trace: its records as the plain way has them, and the names of their volumes by number.
+/// A trace: its records as the naive oracle reads them, and the names of their volumes by number.
 struct Plain {
     records: Vec<Record>,
     names: Vec<String>,
 }
 
-/// The JSON of files, of each trace.
+/// The JSON of each trace in these files.
 fn planned(files: &[&Path], windows_ns: &[u64], more: &[&str]) -> Vec<Value> {
     let list = |numbers: &[u64], unit: &str| {
         numbers.iter().map(|number| format!("{number}{unit}")).collect::<Vec<_>>().join(",")
@@ -48,7 +48,7 @@ fn planned(files: &[&Path], windows_ns: &[u64], more: &[&str]) -> Vec<Value> {
     plan["traces"].as_array().unwrap().clone()
 }
 
-/// Every figure of the plain way must be there, of all and of each volume.
+/// Checks every figure of the naive oracle, for the whole trace and for each volume.
 fn check(found: &Value, plain: &Plain, windows_ns: &[u64], whose: &str) {
     let Plain { records, names } = plain;
     let start_ns = records[0].time_ns;
@@ -62,7 +62,7 @@ fn check(found: &Value, plain: &Plain, windows_ns: &[u64], whose: &str) {
         let found = each.iter().find(|found| found["volume"] == **name);
         let found = found.unwrap_or_else(|| panic!("{whose}: no volume {name}"));
         let whose = format!("{whose}, volume {name}");
-        // The only volume is all there is.
+        // The only volume is the whole trace.
         match volumes.len() {
             1 => same(found, &all, &whose),
             _ => {
@@ -80,7 +80,7 @@ fn same(found: &Value, expected: &Value, whose: &str) {
     }
 }
 
-/// Traces of one seed each, in files of a format that holds whatever they have.
+/// Writes traces to files of a format that can hold all that they have.
 fn written(dir: &TempDir, name: String, format: Format, records: &[Record]) -> PathBuf {
     let path = dir.path().join(name);
     std::fs::write(&path, made::render(format, records)).unwrap();
@@ -121,7 +121,7 @@ fn files_taken_together_have_the_figures_of_all_their_records() {
     let dir = tempfile::tempdir().unwrap();
     for seed in 0..30 {
         let generate::Case { records, windows_ns, .. } = generate::case(seed, 300);
-        // Every file has records of every volume, and other numbers for them.
+        // Every file has records of every volume, under another number for each.
         let part =
             |of: usize| -> Vec<Record> { records.iter().skip(of).step_by(3).copied().collect() };
         if records.len() < 3 {
@@ -137,7 +137,7 @@ fn files_taken_together_have_the_figures_of_all_their_records() {
     }
 }
 
-/// The published traces: how each is read by the plain way, and with what option by ours.
+/// A published trace as the naive oracle reads it, and the options with which the program reads it.
 fn published(path: &Path) -> (Plain, &'static [&'static str]) {
     let text = plain::text(path);
     let name = path.file_name().unwrap().to_str().unwrap();
@@ -185,14 +185,15 @@ fn published_traces_have_the_figures_of_the_plain_way() {
     for path in published_paths() {
         let (plain, options) = published(&path);
         let name = path.file_name().unwrap().to_str().unwrap();
-        // Of programs, a nanosecond is an instruction: windows of 60,000 of them and more.
+        // In traces of programs a nanosecond is an instruction, so the windows are of 60,000
+        // instructions and more.
         let unit_ns = if name.starts_with("mem_") { 1000 } else { 1_000_000_000 };
         let windows_ns = [60, 600, 3600].map(|units| units * unit_ns);
         let [one, two] = ["1", "2"].map(|threads| {
             planned(&[&path], &windows_ns, &[options, &["--jobs", threads]].concat())
         });
         check(&one[0], &plain, &windows_ns, name);
-        // Read ahead, and counted in two stages at the same time.
+        // With two jobs the file is read ahead, and counted in two stages at the same time.
         assert_eq!(one, two, "{name}");
     }
 }

@@ -25,7 +25,7 @@ fn text(output: &Output) -> String {
     )
 }
 
-/// Page writes by volume.
+/// Reads the page writes of each volume.
 fn read(path: &Path) -> Vec<(String, u64)> {
     let mut reader = TraceReader::open(path, &ReadOptions::default()).unwrap();
     let (mut batch, mut pages) = (Vec::new(), Vec::new());
@@ -64,7 +64,9 @@ fn a_program_runs_as_ever_and_its_pages_are_in_the_trace() {
 fn the_help_says_what_looks_do_not_see() {
     let help = text(&record(&["--help"]).output().unwrap());
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("What is unmapped or given back before the next look is not seen"));
+    assert!(
+        words.contains("Memory that is unmapped or given back before the next look is not seen")
+    );
     assert!(!words.contains("exact"), "{words}");
 }
 
@@ -72,7 +74,8 @@ fn the_help_says_what_looks_do_not_see() {
 fn children_that_were_not_recorded_are_said_to_be_at_least_so_many() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
-    // The child waits for the end of its parent, of whose status only the recorder asks.
+    // The child waits for the end of its parent, and only the recorder asks for the parent's
+    // status.
     let script = "(while kill -0 $$ 2>/dev/null; do :; done) & exit 0";
     let output = record(&["-o", path.to_str().unwrap(), "--", "sh", "-c", script]).output();
     let said = text(&output.unwrap());
@@ -113,8 +116,8 @@ impl Echo {
         assert_eq!(self.lines.next().unwrap().unwrap(), "word");
     }
 
-    /// A recorder that has seen something: behind the header come names of volumes, with the first
-    /// look that finds a page.
+    /// Starts a recorder and waits until it has found a page: then names of volumes follow the
+    /// header of its file.
     fn recorded(&mut self, path: &Path, words: &[&str]) -> Child {
         let pid = self.pid();
         let all = [&["-o", path.to_str().unwrap(), "--pid", &pid], words].concat();
@@ -154,7 +157,7 @@ fn a_recording_ends_in_time_and_with_a_last_look() {
     let path = dir.path().join("trace");
     let mut echo = Echo::start();
     let pid = echo.pid();
-    // Longer than the recording: what there is is from the last look.
+    // The time between looks is longer than the recording, so all records come from the last look.
     let words = ["-o", path.to_str().unwrap(), "--every", "1h", "--for", "300ms", "--pid", &pid];
     let recorder = record(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let ended = std::thread::spawn(|| recorder.wait_with_output().unwrap());
@@ -237,7 +240,7 @@ fn a_trace_says_how_far_apart_its_looks_were_and_warns_of_what_is_too_short_for_
         assert!(shown.contains("a recording by looks 20ms apart"), "{shown}");
         assert!(shown.contains(unseen) && shown.contains(more), "{shown}");
         assert!(shown.contains("windows of 100ms are shorter than 10 times that"), "{shown}");
-        // Some 8 MiB: the device has them written in 8 ms.
+        // These are about 8 MiB, which the device writes in 8 ms.
         assert!(shown.contains("how long writes wait is not known from this recording"), "{shown}");
     }
 }
@@ -274,7 +277,7 @@ fn a_file_that_cannot_be_begun_is_named_with_the_cause() {
 fn what_could_not_be_begun_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
-    // No file may have a byte: what fails is the first thing that is written.
+    // No file may have a byte, so the first write fails.
     let script = "ulimit -f 0; exec \"$@\"";
     let recorder = record(&["-o", path.to_str().unwrap(), "--", "true"]);
     let words = std::iter::once(recorder.get_program()).chain(recorder.get_args());

@@ -1,4 +1,5 @@
-//! Real processes, real signals, real memory wiped: what the fault model promises of them.
+//! The promises of the fault model, with real processes, real signals, and memory that is really
+//! lost.
 
 use std::path::Path;
 use std::process::Command;
@@ -109,10 +110,11 @@ fn a_warning_does_not_wait_for_a_write_that_waits_for_budget() {
     let mut server = Server::start(dir.path(), &settings);
     let mut client = server.client();
     assert_eq!(client.ask(&["SET", "small", "1"]), "+OK");
-    // A thousand budgets: each piece waits until one before it is durable.
+    // This value is a thousand budgets long, so each piece waits until an earlier one is durable.
     let written = server.written_bytes();
     client.send(&["SET", "large", &"x".repeat(256 << 20)]).unwrap();
-    // A few budgets gone, most still to come; a file system in memory counts none.
+    // A few budgets are written and most are still to come. A file system in memory counts no
+    // bytes, so the time ends the wait there.
     let sent = Instant::now();
     let (enough, long) = (written + (4 << 20), Duration::from_millis(100));
     while server.written_bytes() < enough && sent.elapsed() < long {
@@ -128,7 +130,7 @@ fn a_warning_does_not_wait_for_a_write_that_waits_for_budget() {
 #[test]
 fn warned_then_killed_at_the_promised_second_with_all_memory_wiped() {
     let dir = dir();
-    // Three seconds from warning to cut.
+    // The warning comes three seconds before the loss.
     let settings = ["--memory", "512MiB", "--budget", "2MiB", "--grace", "3s"];
     let mut server = Server::start(dir.path(), &settings);
     let writer = load_for(&server, 0, 500);

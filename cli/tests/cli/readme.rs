@@ -1,4 +1,4 @@
-//! The commands that the README and the pages show are commands.
+//! The commands on the README and the pages exist and work.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,8 +15,8 @@ fn commands(page: &str) -> Vec<String> {
     lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// What the README shows is run as it stands, but on a free port, in a folder of the test's own and
-/// with less memory than a user would want.
+/// Runs the commands of the README as they are, but on a free port, in a folder of the test and
+/// with little memory.
 #[test]
 fn the_two_commands_of_the_readme_serve_and_pass_a_drill() {
     let shown = commands(README);
@@ -36,8 +36,8 @@ fn the_two_commands_of_the_readme_serve_and_pass_a_drill() {
     assert!(drilled.status.success() && said.contains("PASS"), "{said}");
 }
 
-/// Each line of the pages that calls the program is understood by it; `--help` at the end keeps it
-/// from being carried out.
+/// The program understands each line of the pages that calls it. `--help` at the end keeps it from
+/// carrying the line out.
 #[test]
 fn each_command_of_the_pages_is_understood() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
@@ -52,7 +52,7 @@ fn each_command_of_the_pages_is_understood() {
     for page in pages {
         for line in commands(&std::fs::read_to_string(&page).unwrap()) {
             let Some(words) = line.strip_prefix("perdura ") else { continue };
-            // What follows belongs to another program, or to the shell.
+            // The words behind this belong to another program, or to the shell.
             let ends = ["--", "<", "&", "&&", "|", ">"];
             let words = words.split_whitespace().take_while(|word| !ends.contains(word));
             let words = words.map(|word| word.trim_matches(['"', '\'']));

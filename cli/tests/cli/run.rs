@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use crate::running::PERDURA;
 
-/// With the library that was built for this test.
+/// Runs `perdura run` with the library that was built for this test.
 fn run(words: &[&str]) -> Output {
     let library = std::env::current_exe().unwrap().with_file_name("libperdura_preload.so");
     assert!(library.exists(), "no {}", library.display());
@@ -140,7 +140,7 @@ fn what_env_starts_is_looked_at_and_env_itself_may_not_drop_the_library() {
     refused(&run(&["env", "-i", "echo", "began"]), &["env -i", "LD_PRELOAD"]);
     let other = first_line("other", "#!/usr/bin/env -S LD_PRELOAD= cat");
     refused(&run(&[&other]), &["env changes LD_PRELOAD"]);
-    // What `env` says itself, not a guess of ours.
+    // The error comes from `env` itself.
     let unknown = run(&["env", "--no-such-option", "echo", "began"]);
     let said = String::from_utf8_lossy(&unknown.stderr);
     assert!(!unknown.status.success() && said.starts_with("env: "), "{said}");

@@ -13,7 +13,7 @@ pub const PERDURA: &str = env!("CARGO_BIN_EXE_perdura");
 const NOBODY: u32 = 65534;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory for a region; what holds it at the end is ended with it.
+/// A directory for a region. Its holder, if there is one at the end, is ended with it.
 pub struct TestDir(tempfile::TempDir);
 
 impl TestDir {
@@ -48,7 +48,7 @@ impl Server {
         Self::start_by(Command::new(PERDURA), dir, extra)
     }
 
-    /// `program` runs, in the end, the program and the arguments it is given.
+    /// Starts a server by `program`, which runs the program and the arguments that it is given.
     pub fn start_by(mut program: Command, dir: &Path, extra: &[&str]) -> Self {
         let port = free_port();
         let mut child = program
@@ -78,7 +78,7 @@ impl Server {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// What the process gave to file systems that count it, so far.
+    /// Bytes that the process has written so far to file systems that count them.
     pub fn written_bytes(&self) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).unwrap();
         let count = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
@@ -120,8 +120,8 @@ impl Drop for Server {
     }
 }
 
-/// `program` as somebody runs it who is not root; where root runs the test, a copy of it in
-/// `folder` if the way to it is root's alone.
+/// The program run by a user who is not root. If root runs the test and only root can reach the
+/// program, a copy of it in `folder` is run.
 pub fn unprivileged(program: &Path, folder: &Path) -> Command {
     if !rustix::process::getuid().is_root() {
         return Command::new(program);
@@ -131,7 +131,7 @@ pub fn unprivileged(program: &Path, folder: &Path) -> Command {
     command
 }
 
-/// The file, or a copy of it in `folder` if not everybody comes to it.
+/// The file, or a copy of it in `folder` if not everybody can reach it.
 pub fn for_everybody(file: &Path, folder: &Path) -> PathBuf {
     let may = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o005 == 0o005;
     if file.ancestors().all(may) {
@@ -168,7 +168,7 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Ends what holds a directory, whatever state it is in.
+/// Ends the holder of a directory, whatever state it is in.
 pub fn end_holder(dir: &Path) {
     if let Some(pid) = holder_of(dir) {
         signal_process(pid, "KILL");
@@ -176,7 +176,7 @@ pub fn end_holder(dir: &Path) {
     }
 }
 
-/// A minimal client: simple and bulk replies.
+/// A minimal client, which reads simple and bulk replies.
 pub struct Client {
     stream: BufReader<TcpStream>,
 }
@@ -196,7 +196,7 @@ impl Client {
         self.stream.get_mut().write_all(request.as_bytes())
     }
 
-    /// `None`: the connection ended.
+    /// Reads a reply; `None`: the connection has ended.
     pub fn reply(&mut self) -> Option<String> {
         let mut line = String::new();
         if self.stream.read_line(&mut line).ok()? == 0 || !line.ends_with('\n') {
@@ -263,7 +263,8 @@ pub fn verify(server: &Server, acknowledged: u64) -> u64 {
     present_prefix(&mut client, acknowledged)
 }
 
-/// Keys from `from` on, as far as there are any; each must be whole, and none may follow a gap.
+/// The number of the first key from `from` on that is missing. Each key before it must be whole,
+/// and none may follow the gap.
 pub fn present_prefix(client: &mut Client, from: u64) -> u64 {
     let mut n = from;
     loop {

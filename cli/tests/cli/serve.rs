@@ -1,4 +1,4 @@
-//! The first minutes with `serve`: what it says, what it asks of the disk, Redis's own settings.
+//! The first minutes with `serve`: its messages, the disk space that it needs, Redis' own settings.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -45,7 +45,7 @@ fn in_a_file_the_output_begins_with_what_is_made_and_has_no_escape_codes() {
     assert!(promise.contains(" of writing, 2s kept back; the warning is 30s"), "{promise}");
 }
 
-/// A file system of that size, or none where mounting is not allowed.
+/// A file system of that size; `None` where mounting is not allowed.
 struct Small(TestDir);
 
 impl Small {
@@ -82,7 +82,7 @@ fn a_small_disk_gets_a_small_image_that_keeps_its_promise_and_opens_again_when_i
     }
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
-    // Whatever was left is taken.
+    // This takes all the space that was left.
     let full = fs::write(small.0.path().join("filler"), vec![1; 300 << 20]);
     assert!(full.is_err());
     let mut server = Server::start(&data, &["--no-holder"]);

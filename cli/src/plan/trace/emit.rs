@@ -10,11 +10,11 @@ use perdura_plan::report::SizingReport;
 
 use super::resolve::{RateIs, Resolved};
 
-/// Where nobody has limited the time of a flush, it is the promise that gives way, not the server
-/// that is refused: a rate found a minute later, over less of the SSD, was down to half.
+/// How many times slower the server may prove the SSD to be where the time of a flush was not
+/// limited. A rate that was measured a minute later, over less of the SSD, was down to half.
 const OPEN_MARGIN: f64 = 2.0;
 
-/// What the settings of the server follow from.
+/// The plan from which the settings of the server follow.
 pub struct Provision<'p> {
     pub trace: &'p str,
     pub sizing: &'p SizingReport,
@@ -90,8 +90,7 @@ fn exact(bytes: u64) -> String {
     if shown.parse() == Ok(Bytes(bytes)) { shown } else { format!("{bytes}B") }
 }
 
-/// A time as it was given, to the nanosecond: what the server reckons with must be what was
-/// reckoned with here.
+/// A time as it was given, to the nanosecond, so that the server computes with the same value.
 fn span(seconds: f64) -> String {
     let ns = (seconds * 1e9).round() as u64;
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
@@ -101,7 +100,7 @@ fn span(seconds: f64) -> String {
     }
 }
 
-/// A time that was not given but computed, rounded up to milliseconds.
+/// A computed time, rounded up to milliseconds.
 fn millis(seconds: f64) -> String {
     format!("{}ms", (seconds * 1e3).ceil() as u64)
 }

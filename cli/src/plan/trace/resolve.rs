@@ -13,10 +13,10 @@ use crate::plan::rate;
 use perdura_terminal::region::{checkpoint, policy};
 use perdura_terminal::{named, optional, time};
 
-/// The flush rate where none is given or measured: what an ordinary NVMe SSD takes for long.
+/// The flush rate where none is given or measured: an ordinary NVMe SSD sustains it.
 const FLUSH_RATE: BytesPerSecond = BytesPerSecond(1_000_000_000);
 
-/// The question, and where its figures come from.
+/// The question to the crate `perdura-plan`, and the machine that it is about.
 pub struct Resolved {
     pub question: Question,
     pub machine: Machine,
@@ -106,7 +106,7 @@ fn analysis(args: &AnalysisArgs) -> Result<Options> {
     let share =
         |percent: &f64| Share::percent(*percent).with_context(|| format!("--shares {percent}"));
     let windows = args.windows.iter().map(window).collect::<Result<_>>()?;
-    // Without it no skew is judged, and nothing said of a small battery.
+    // The report judges skew, and whether a small battery will do, by this share.
     let judged: f64 = SKEW_SHARE_PERCENT.parse().context("a share")?;
     let shares = args.shares.iter().chain([&judged]).map(share).collect::<Result<_>>()?;
     let mut options = Options::new(windows, shares).context("--windows")?;

@@ -85,7 +85,7 @@ fn table_of_volumes(report: &TraceReport) {
          unique)");
 }
 
-/// A name in at most so many letters: its middle is left out, for its end tells it from others.
+/// A name in at most so many letters. Its middle is left out, because names differ at their ends.
 fn fitting(name: &str, letters_max: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
     if letters.len() <= letters_max {
@@ -115,7 +115,7 @@ fn row(name: &str, width: usize, figures: &Figures, meaning: &Assessment) {
     say(format_args!("{line}  {class}"));
 }
 
-/// The bytes of pages, and of an estimate how far it may be off.
+/// The bytes of pages, with the error of an estimate.
 fn bars(figure: &Figure) -> String {
     let bytes = Bytes(figure.pages * PAGE_BYTES);
     match figure.bars {

@@ -1,7 +1,6 @@
-//! Standard input as a trace, `-`: what comes through a pipe is read as it comes where one look is
-//! enough, and kept in a file without a name where replays will read it again. Then that file is
-//! standard input, so that all that follows finds a file at `/dev/stdin`, which each look opens
-//! anew, as with `- < FILE`.
+//! Standard input as a trace, `-`. A pipe that is read once is read as it comes. A pipe that
+//! replays will read again is first copied to an unnamed file, which then becomes standard input,
+//! so that each reader can open `/dev/stdin` anew, as with `- < FILE`.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -37,7 +36,7 @@ pub fn keep(files: &[PathBuf], again: bool) -> Result<()> {
         return Ok(());
     }
     let kind = std::fs::metadata(PLACE).context("standard input")?.file_type();
-    // A socket has no place that could be opened.
+    // A socket cannot be opened by a path, so it is always copied.
     if kind.is_file() || !(again || kind.is_socket()) {
         return Ok(());
     }

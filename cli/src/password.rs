@@ -1,0 +1,20 @@
+//! The password of a server: from a file or from the environment, as every command takes it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+/// The environment variable with the password, which no process that a command starts may inherit.
+pub const PASSWORD_VARIABLE: &str = "PERDURA_PASSWORD";
+
+/// The first line of the file, or the environment's password where no file is given. Both keep the
+/// password from the other users of the machine, who read the words of a command in `ps`.
+pub fn password(file: &Option<PathBuf>) -> Result<Option<String>> {
+    let Some(path) = file else { return Ok(std::env::var(PASSWORD_VARIABLE).ok()) };
+    let place = || format!("--password-file {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(place)?;
+    match text.lines().next().filter(|line| !line.is_empty()) {
+        Some(line) => Ok(Some(line.to_owned())),
+        None => bail!("{}: the first line is empty, expected a password", place()),
+    }
+}
