@@ -17,7 +17,7 @@ use perdura_region::{Region, RegionError};
 /// The commits of one region.
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
-    /// The number that the next commit to begin will have, less one.
+    /// Number of the last commit that has begun.
     begun: AtomicU64,
     done: Mutex<u64>,
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, by operation family: opening, changing bytes, closing.
+//! The errors of three families of operations: opening, changing bytes, closing.
 
 use perdura_heap::{HeapError, MemoryError};
 use perdura_region::RegionError;
@@ -19,16 +19,16 @@ pub enum OpenError {
         /// What would work.
         expected: &'static str,
     },
-    /// The directory, its image, its rate or its promise.
+    /// The directory, its image, its rate or its promise cannot be had.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// The holder could not be started or watched.
     #[error(transparent)]
     Holder(#[from] LinkError),
-    /// What lies in the image is no store, or a damaged one.
+    /// The image holds no store, or a damaged one.
     #[error(transparent)]
     Store(#[from] perdura_store::OpenError),
-    /// What lies in the memory is no heap, or a damaged one.
+    /// The memory holds no heap, or a damaged one.
     #[error(transparent)]
     Heap(#[from] HeapError),
     /// The heap's memory cannot be had.

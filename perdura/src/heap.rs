@@ -39,7 +39,7 @@ pub struct Heap {
     beneath: Option<Beneath>,
 }
 
-/// What a directory's heap lies in.
+/// The region of a directory's heap.
 struct Beneath {
     region: Arc<perdura_region::Region>,
     closing: Closing,
@@ -93,7 +93,7 @@ impl Heap {
     /// The flush failed, or the logs could not be shortened; the heap is as whole as after a crash.
     pub fn close(&self) -> Result<Option<Flushed>, CloseError> {
         if self.heap.is_forked() {
-            // All of it is the parent's.
+            // Everything belongs to the parent.
             return Ok(None);
         }
         let compacted = self.heap.compact();
@@ -165,7 +165,7 @@ impl HeapOptions {
         let found_bytes = std::fs::metadata(path).map_or(0, |found| found.len());
         let len_bytes = self.len_bytes.unwrap_or(if found_bytes > 0 { 0 } else { NEW_BYTES });
         if found_bytes == 0 {
-            // Before a file is made that is of no use.
+            // Checked before a file is made in vain.
             check_len(len_bytes)?;
         }
         let memory = Memory::file(path, len_bytes, self.durability)?;
@@ -191,8 +191,8 @@ impl HeapOptions {
         match perdura_heap::Heap::open(memory, self.config) {
             Ok(heap) => Ok(Heap { heap: Arc::new(heap), beneath: Some(beneath) }),
             Err(error) => {
-                // Nobody is to go on holding what was not opened. Why it was not matters more than
-                // how that ends.
+                // The holder must not keep a memory that was not opened. The first error says more
+                // than one of this closing would.
                 beneath.closing.close_at_drop(&beneath.region);
                 Err(error.into())
             }

@@ -29,7 +29,8 @@ pub struct Holder {
 pub enum HoldError {
     /// The arguments are not those that a holder is started with.
     #[error(
-        "{found:?}: expected --dir DIR [--threads N] [--warning SOURCE]; a holder is started by the program that opens the directory"
+        "{found:?}: expected --dir DIR [--threads N] [--warning SOURCE]; a holder is started by \
+         the program that opens the directory"
     )]
     Arguments {
         /// The arguments after the first.

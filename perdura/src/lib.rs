@@ -2,8 +2,8 @@
 //!
 //! Data live in DRAM and are used at DRAM speed. The part that is not yet on the SSD (the *dirty*
 //! part) is kept so small, at every instant, that it can be flushed within the warning the machine
-//! gets: a UPS or battery, a spot instance's notice, a SIGTERM with its grace period. So the time to
-//! be safe does not grow with the data.
+//! gets: a UPS or battery, a spot instance's notice, a SIGTERM with its grace period. So the time
+//! to be safe does not grow with the data.
 //!
 //! # A durable map in ten lines
 //!
@@ -54,28 +54,27 @@
 //! | SSD failing or full | the data stay in memory, changes beyond the budget are refused, no false success | the same | the same |
 //! | loss of the SSD itself | **not protected**: replicate or back up | **not protected** | **not protected** |
 //!
-//! A checkpoint is a state that the data had at one instant, never a mixture. A call that was cut in
-//! the middle is whole or absent in a [`Store`]; of a [`Region`]'s bytes only words are. Plain
-//! stores to a [`TrappedRegion`], or to a [`Heap`] in a directory, are as in the column `Warned`.
-//! A heap in a file survives what its file survives. The repository's `docs/fault-model.md` names
-//! the test of each row.
+//! A checkpoint is a state that the data had at one instant, never a mixture. A call that was cut
+//! in the middle is whole or absent in a [`Store`]; of a [`Region`]'s bytes only words are. Plain
+//! stores to a [`TrappedRegion`], or to a [`Heap`] in a directory, are as in the column `Warned`. A
+//! heap in a file survives what its file survives. The repository's `docs/fault-model.md` names the
+//! test of each row.
 //!
 //! **SIGTERM** does nothing by itself: the program decides. [`on_warning`] waits for it, or for
-//! another source of [`Warnings`], in a thread of its own; call [`Store::close`] there. Threads whose
-//! changes are refused meanwhile learn of it when the flush is over, so that no program ends too
-//! early. Dropping
-//! closes as well, but can report to nobody: a failure is logged ([`tracing`]), and the holder, if
-//! there is one, goes on keeping the memory.
+//! another source of [`Warnings`], in a thread of its own; call [`Store::close`] there. Threads
+//! whose changes are refused meanwhile learn of it when the flush is over, so that no program ends
+//! too early. Dropping closes as well, but can report to nobody: a failure is logged ([`tracing`]),
+//! and the holder, if there is one, goes on keeping the memory.
 //!
 //! **Forks.** What is open belongs to the process that opened it. A forked child must not use it;
 //! dropping it there does nothing.
 //!
 //! # How to size
 //!
-//! - [`Options::memory_bytes`]: keys and values (about 60 bytes each beside their own), or the bytes
-//!   themselves; all of it is in DRAM. It can grow while it is used.
-//! - The SSD holds the image: two to six times the memory, reserved at the first opening, which also
-//!   measures the flush rate by writing at most the budget twice.
+//! - [`Options::memory_bytes`]: keys and values (about 60 bytes each beside their own), or the
+//!   bytes themselves; all of it is in DRAM. It can grow while it is used.
+//! - The SSD holds the image: two to six times the memory, reserved at the first opening, which
+//!   also measures the flush rate by writing at most the budget twice.
 //! - [`Options::warning`] and the measured rate give the budget: 1 GB/s and a warning of 30 s allow
 //!   some 28 GB to be dirty, which is often all of the memory. A smaller budget is enough if writes
 //!   are skewed; `perdura plan trace` says how small.

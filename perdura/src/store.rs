@@ -24,9 +24,9 @@ const SWEPT_BUCKETS: usize = 32;
 
 /// A durable map from bytes to bytes, at DRAM speed.
 ///
-/// Keys have up to 65,535 bytes, values up to 512 MiB. Any thread may use it by reference; calls run
-/// on the caller's thread. A call's change is whole or absent after a crash, of any number of keys.
-/// The map is database 0 of what `perdura serve` serves from the same directory.
+/// Keys have up to 65,535 bytes, values up to 512 MiB. Any thread may use it by reference; calls
+/// run on the caller's thread. A call's change is whole or absent after a crash, of any number of
+/// keys. The map is database 0 of what `perdura serve` serves from the same directory.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

@@ -17,8 +17,8 @@ use crate::region::check_range;
 ///
 /// The pages are tracked by userfaultfd, or by mprotect where that is refused. Threads that store
 /// must not block SIGBUS (with mprotect: SIGSEGV), and a handler for it that is installed after the
-/// opening must pass on what it does not know. A forked child has no such memory. Once the region is
-/// closed, a thread that stores waits until the process ends.
+/// opening must pass on what it does not know. A forked child has no such memory. Once the region
+/// is closed, a thread that stores waits until the process ends.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

@@ -1,4 +1,4 @@
-//! What the faces promise to their callers, on real directories.
+//! The promises of the public types, on real directories.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -13,7 +13,7 @@ use perdura::{
     Store, StoreError, TrappedRegion,
 };
 
-/// A directory of its own, and small memory whose changes are not waited for.
+/// A new directory, and options with a small memory, in which changes do not wait for the SSD.
 fn place() -> (tempfile::TempDir, PathBuf, Options) {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("data");
@@ -209,7 +209,7 @@ fn plain_stores_to_a_trapped_region_are_kept() {
     region.read(5000, &mut found).unwrap();
     assert_eq!(&found, b"stored");
     drop(region);
-    // Finer grains are another image.
+    // An image with finer grains is another one.
     assert!(matches!(Region::open_with(&dir, &options), Err(OpenError::Directory(_))));
 }
 
@@ -267,7 +267,7 @@ fn a_forked_child_closes_nothing() {
     let store = Store::open_with(&dir, &options).unwrap();
     store.set("mine", "1").unwrap();
     // The child's exit status says how it went; nothing in it allocates or prints.
-    let code = common::in_forked_child(|| match store.close() {
+    let code = in_forked_child(|| match store.close() {
         Err(CloseError::Forked { .. }) => 0,
         _ => 1,
     });
@@ -276,22 +276,20 @@ fn a_forked_child_closes_nothing() {
     store.close().unwrap();
 }
 
-mod common {
-    /// Runs `f` in a forked child, and returns what the child exits with.
-    pub fn in_forked_child(f: impl FnOnce() -> i32) -> i32 {
-        // SAFETY: the child runs `f`, which takes no lock that another thread may hold, and ends
-        // without running destructors.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0);
-        if child == 0 {
-            let code = f();
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(code) }
-        }
-        let mut status = 0;
-        // SAFETY: `status` is a valid place for the child's status.
-        let waited = unsafe { libc::waitpid(child, &mut status, 0) };
-        assert_eq!(waited, child);
-        libc::WEXITSTATUS(status)
+/// Runs `f` in a forked child, and returns what the child exits with.
+fn in_forked_child(f: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child runs `f`, which takes no lock that another thread may hold, and ends
+    // without running destructors.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let code = f();
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(code) }
     }
+    let mut status = 0;
+    // SAFETY: `status` is a valid place for the child's status.
+    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(waited, child);
+    libc::WEXITSTATUS(status)
 }

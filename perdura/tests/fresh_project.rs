@@ -1,5 +1,5 @@
-//! What an embedding program gets, as it gets it: a project outside the workspace, with the ten
-//! lines of the crate's page, built by cargo, run, and killed in the middle of its writes.
+//! The library as an embedding program gets it: a project outside the workspace, with the ten lines
+//! of the crate's page, is built by cargo, run, and killed in the middle of its writes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -44,7 +44,7 @@ fn programs() -> &'static Path {
             std::fs::write(bin.join("map.rs"), block("# A durable map in ten lines")).unwrap();
             std::fs::write(bin.join("bytes.rs"), block("# Durable bytes in ten lines")).unwrap();
             std::fs::write(bin.join("writer.rs"), WRITER).unwrap();
-            // Beside the workspace's own, so that a second run compiles next to nothing.
+            // This target folder stays, so that a second run compiles next to nothing.
             let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fresh");
             let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
             let output = Command::new(cargo)
@@ -111,7 +111,8 @@ impl Writer {
         }
     }
 
-    /// Signals it in the middle of its writes, and reads what it acknowledged until it ended.
+    /// Sends a signal in the middle of the writes, and returns the last number acknowledged before
+    /// the end.
     fn end_by(mut self, signal: Signal, after: u64) -> u64 {
         self.read_on(after);
         kill_process(Pid::from_child(&self.process), signal).unwrap();
@@ -126,7 +127,7 @@ fn plain() -> Options {
     Options::new().durability(Durability::Warned)
 }
 
-/// The moves that are in the map, and whether every purse is as that many moves leave it.
+/// The number of moves in the map. Every purse must be as that many moves leave it.
 fn moves_in(dir: &Path) -> u64 {
     let store = Store::open_with(dir, &plain()).unwrap();
     let number = |key: &str| {
@@ -142,14 +143,14 @@ fn moves_in(dir: &Path) -> u64 {
     moves
 }
 
-/// Opened again, killed again: three lives on one directory.
+/// Opens one directory, writes to it and kills the writer, three times.
 fn lives_of_a_killed_map(way: &str, after: u64) {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("data");
     for life in 0..3 {
         let acknowledged = Writer::start("map", &dir, way).end_by(Signal::KILL, after + 37 * life);
         let found = moves_in(&dir);
-        // One more may have been done whose word was never heard.
+        // One more move may have been done without its acknowledgement being read.
         let is_kept = found == acknowledged || found == acknowledged + 1;
         assert!(is_kept, "{way}, life {life}: {acknowledged} acknowledged, {found} found");
     }

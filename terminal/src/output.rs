@@ -1,6 +1,6 @@
-//! Files that results are written to: looked at before the work, for what cannot be kept is not
-//! worth waiting for; written after it, whole or not at all. What was in such a file stays until
-//! then, and none may be what is read.
+//! Result files. They are checked before the work, because nobody wants to wait for a result that
+//! cannot be written, and written after it, whole or not at all. Their old content stays until
+//! then. No result file may be an input.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Stands for standard output.
+/// The word for standard output.
 const STDOUT: &str = "-";
 
 /// A file to be written, or standard output, and the option that names it.
@@ -31,12 +31,12 @@ impl Output {
         Ok(Some(output))
     }
 
-    /// Whether it goes to standard output, where nothing else may go then.
+    /// Whether this is standard output, to which nothing else may be printed then.
     pub fn is_stdout(&self) -> bool {
         self.path.as_os_str() == STDOUT
     }
 
-    /// Refuses one that is also read, or also written.
+    /// Refuses outputs that are also inputs, or the same file twice.
     pub fn keep_apart(outputs: &[&Self], inputs: &[PathBuf]) -> Result<()> {
         for (at, output) in outputs.iter().enumerate() {
             let Some(place) = output.place() else { continue };
@@ -59,7 +59,7 @@ impl Output {
         Ok(())
     }
 
-    /// Puts `bytes` in the place of what is there.
+    /// Replaces the content of the file by `bytes`.
     pub fn write(&self, bytes: &[u8]) -> Result<()> {
         self.replace(bytes).with_context(|| self.name())
     }
@@ -83,7 +83,8 @@ impl Output {
         Ok(())
     }
 
-    /// Where it is, or will be; none for what is no file, and may be written by several.
+    /// The path of the file, with links resolved; `None` for a pipe or a device, which several
+    /// outputs may share.
     fn place(&self) -> Option<PathBuf> {
         if self.is_stdout() {
             return Some(self.path.clone());
@@ -98,20 +99,20 @@ impl Output {
     fn replace(&self, bytes: &[u8]) -> Result<()> {
         if self.is_stdout() {
             return match io::stdout().write_all(bytes) {
-                // Whoever reads has seen enough.
+                // The reader has gone, because it has seen enough.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
                 written => Ok(written?),
             };
         }
         let mode = match fs::metadata(&self.path) {
-            // A terminal, a pipe: nothing to replace.
+            // A terminal or a pipe has no content to replace.
             Ok(about) if !about.is_file() => {
                 return Ok(File::options().write(true).open(&self.path)?.write_all(bytes)?);
             }
             Ok(about) => Some(about.permissions()),
             Err(_) => None,
         };
-        // Behind a link lies the file that is meant.
+        // Through a link the file behind it is replaced, not the link.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let mut file = tempfile::Builder::new()
             .prefix(".perdura-")
@@ -121,14 +122,15 @@ impl Output {
         if let Some(mode) = mode {
             file.as_file().set_permissions(mode)?;
         }
-        // Before the name is its own: a loss of power leaves the old or the new, not an empty one.
+        // The bytes are synced before the file gets its name, so that a loss of power leaves the
+        // old file or the new one, not an empty one.
         file.as_file().sync_all()?;
         file.persist(&path)?;
         Ok(())
     }
 }
 
-/// The two files that most results go to: JSON for programs and a page for people.
+/// The two files of most results: JSON for programs and a page for people.
 #[derive(Debug)]
 pub struct Outputs {
     json: Option<Output>,
@@ -136,8 +138,8 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// The files of `--json` and `--html`, if they are given. They may be none of `inputs`, which
-    /// are read, and not the same.
+    /// The files of `--json` and `--html`, if they are given. They must differ from each other and
+    /// from all `inputs`.
     pub fn of(json: Option<&Path>, html: Option<&Path>, inputs: &[PathBuf]) -> Result<Self> {
         let outputs = Self { json: Output::of("json", json)?, html: Output::of("html", html)? };
         let both: Vec<_> = outputs.json.iter().chain(&outputs.html).collect();
@@ -145,7 +147,7 @@ impl Outputs {
         Ok(outputs)
     }
 
-    /// Whether one of them goes to standard output, where nothing else may go then.
+    /// Whether one of them is standard output, to which nothing else may be printed then.
     pub fn take_stdout(&self) -> bool {
         self.json.iter().chain(&self.html).any(Output::is_stdout)
     }

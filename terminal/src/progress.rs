@@ -1,11 +1,11 @@
-//! A bar for what takes longer than two seconds.
+//! A progress bar for work that takes longer than a second.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar that shows itself only once the work has lasted.
+/// A bar that shows itself only when the work has lasted for a second.
 pub struct LateBar {
     what: &'static str,
     began: Instant,
@@ -13,16 +13,17 @@ pub struct LateBar {
     pass: Mutex<Pass>,
 }
 
-/// One time through what is read; the next begins where fewer records are told than before.
+/// One pass over the records. A number of records below the last one begins the next pass.
 struct Pass {
     began: Instant,
-    /// Records at its beginning, and so far.
+    /// Number of records at its beginning.
     from: u64,
+    /// Number of records told last.
     so_far: u64,
 }
 
 impl Pass {
-    /// Records a second.
+    /// The rate since the beginning of the pass, in records a second.
     fn rate(&mut self, records: u64) -> f64 {
         if records < self.so_far {
             (self.began, self.from) = (Instant::now(), records);
@@ -33,14 +34,14 @@ impl Pass {
 }
 
 impl LateBar {
-    /// A bar with these words beside it.
+    /// Makes a bar with this label.
     pub fn new(what: &'static str) -> Self {
         let began = Instant::now();
         let pass = Mutex::new(Pass { began, from: 0, so_far: 0 });
         Self { what, began, bar: OnceLock::new(), pass }
     }
 
-    /// `done` of `total` bytes.
+    /// Shows that `done` of `total` bytes are done.
     pub fn bytes(&self, done: u64, total: u64) {
         self.show(
             done,
@@ -49,7 +50,8 @@ impl LateBar {
         );
     }
 
-    /// `done` of `total` bytes in a step of its own name, with so many records so far.
+    /// Shows that `done` of `total` bytes are done, in a step with this name and after so many
+    /// records.
     pub fn bytes_of(&self, step: &str, records: u64, done: u64, total: u64) {
         let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
         let rate = pass.rate(records) / 1e6;
@@ -63,12 +65,12 @@ impl LateBar {
         }
     }
 
-    /// `done` of `total` of something counted.
+    /// Shows that `done` of `total` things are done.
     pub fn count(&self, done: u64, total: u64) {
         self.show(done, total, "{msg} [{wide_bar}] {human_pos}/{human_len} {per_sec} {eta}");
     }
 
-    /// `done` of `total` of a step that has its own name.
+    /// Shows that `done` of `total` things are done in a step with this name.
     pub fn step(&self, what: &str, done: u64, total: u64) {
         self.count(done, total);
         if let Some(bar) = self.bar.get()
@@ -87,7 +89,7 @@ impl LateBar {
             let style = ProgressStyle::with_template(template)
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
             let bar = ProgressBar::new(total).with_style(style).with_message(self.what);
-            // What was done before it showed was not done in no time.
+            // The work before the bar showed itself must not count as done in no time.
             bar.update(|state| state.set_pos(done));
             bar.reset_eta();
             bar

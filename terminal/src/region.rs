@@ -1,4 +1,4 @@
-//! The options that say how a region works, alike in every command that opens one.
+//! The options of a region, which are the same in every command that opens one.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub fn compression(option: &str, name: &Option<String>) -> Result<Compression> {
     one_of(option, name, &Compression::ALL)
 }
 
-/// `--checkpoint`, or another option with the same words: the time between checkpoints; none for
+/// `--checkpoint`, or another option with the same words: the time between checkpoints; `None` for
 /// `off`.
 pub fn checkpoint(option: &str, value: &Option<String>) -> Result<Option<Duration>> {
     match value.as_deref() {
@@ -55,7 +55,7 @@ pub fn direct(name: &Option<String>) -> Result<Direct> {
     one_of("direct", name, &[("auto", Direct::Auto), ("on", Direct::On), ("off", Direct::Off)])
 }
 
-/// `--flush-threads`: as many as the machine has processors, at most four, unless it is given.
+/// `--flush-threads`; the default is the number of the machine's processors, at most four.
 pub fn flush_threads(wanted: Option<usize>) -> Result<usize> {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let threads = wanted.unwrap_or(processors.min(4));

@@ -1,4 +1,4 @@
-//! What a command found, on standard output.
+//! Lines on standard output, and errors on standard error.
 
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, Write};
@@ -6,23 +6,22 @@ use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
 
-/// Why a line is missing from what was printed, where somebody was there to read it.
+/// The error for which a line could not be printed, unless the reader had gone away.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line. A reader that has gone away (`perdura drill | head -1`) must not end a command in
-/// the middle of its work, let alone a server: what it did counts, and its exit status says how it
-/// went.
+/// the middle of its work, and even less a server, so a failure is only noted.
 pub fn say(line: impl Display) {
     if let Err(error) = writeln!(io::stdout(), "{}", Shown(line))
         && error.kind() != io::ErrorKind::BrokenPipe
     {
-        // The first says it all.
+        // Only the first error is kept.
         let _ = FAILED.set(error);
     }
 }
 
-/// Whether all that was to be read could be printed: for commands that do nothing else, on a full
-/// disk.
+/// Fails if a line could not be printed, on a full disk for example. This is for commands whose
+/// only result is what they print.
 pub fn all_said() -> Result<()> {
     match FAILED.get() {
         None => Ok(()),
@@ -30,12 +29,13 @@ pub fn all_said() -> Result<()> {
     }
 }
 
-/// Says on standard error why a program ends without what it was asked for.
+/// Prints on standard error why a program fails.
 pub fn complain(program: &str, error: &anyhow::Error) {
     eprintln!("{program}: {}", Shown(once(error)));
 }
 
-/// The error and its causes, each said once: many errors of the libraries name their cause already.
+/// The error and its causes as one line, with each text once: many errors of the libraries contain
+/// the text of their cause.
 pub fn once(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
@@ -49,8 +49,8 @@ pub fn once(error: &anyhow::Error) -> String {
     text
 }
 
-/// Text for a terminal. Names of files and volumes are of anybody's making: what would steer the
-/// terminal is escaped.
+/// Text for a terminal, with control characters escaped: anybody may have chosen the names of files
+/// and volumes in it.
 pub struct Shown<T>(pub T);
 
 impl<T: Display> Display for Shown<T> {

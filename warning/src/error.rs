@@ -1,4 +1,4 @@
-//! Why a source of warnings cannot be used.
+//! The errors of sources of warnings.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub enum WarningError {
         /// The forms that are understood.
         known: String,
     },
-    /// The file that is to tell the warning is there already.
+    /// The file whose creation would be the warning exists already.
     #[error(
         "{} exists already and would mean a warning at once: remove it if the power is back",
         path.display()
@@ -30,16 +30,16 @@ pub enum WarningError {
         /// The path that was given.
         path: PathBuf,
     },
-    /// The watched place is gone, so that nothing can be told there any more.
+    /// The watched directory is gone, so no file can be created in it any more.
     #[error("{} was removed, moved or unmounted: no warning can be seen there", path.display())]
     PlaceGone {
-        /// The place.
+        /// The directory.
         path: PathBuf,
     },
     /// The system refused a call.
     #[error("{what}: {source}")]
     System {
-        /// What was tried, and on what.
+        /// The call that failed, and the object of the call.
         what: String,
         /// The system's error.
         #[source]
@@ -48,7 +48,7 @@ pub enum WarningError {
 }
 
 impl WarningError {
-    /// The system refused `what`.
+    /// Makes the error of a call that the system refused.
     pub fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System { what: what.into(), source: source.into() }
     }

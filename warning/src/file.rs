@@ -1,5 +1,5 @@
-//! A file whose creation is a warning: how scripts of a UPS, and agents that ask a cloud's metadata
-//! service for a notice, tell other programs.
+//! A file whose creation is a warning. Scripts of a UPS can create it, and so can agents that ask a
+//! cloud's metadata service for notices.
 
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
@@ -44,7 +44,7 @@ impl CreatedFile {
         let gone = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
         let flags = created | gone | WatchFlags::ONLYDIR;
         inotify::add_watch(&events, &directory, flags).map_err(refused)?;
-        // Only now: a file that is created after this look is an event.
+        // The look comes after the watch, so that a file created after the look is an event.
         match path.try_exists() {
             Ok(false) => Ok(Box::new(Self { directory, name, events })),
             Ok(true) => Err(WarningError::ExistsAlready { path: path.to_owned() }),
@@ -76,7 +76,8 @@ impl WarningSource for CreatedFile {
                     if event.events().intersects(ends) {
                         return Err(WarningError::PlaceGone { path: self.directory.clone() });
                     }
-                    // After an overflow the names are not known: the file itself is looked for.
+                    // After an overflow of the queue the names are unknown, so the file itself is
+                    // looked for.
                     is_created |= match event.file_name() {
                         Some(name) => name.to_bytes() == self.name.as_bytes(),
                         None => self.path().exists(),

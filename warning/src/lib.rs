@@ -1,4 +1,4 @@
-//! Warnings: who tells that power, or the process's time, is about to end.
+//! Warnings that power, or the time of the process, is about to end.
 //!
 //! A [`WarningSource`] is one way to be told: [`Signals`], or a file that a UPS script creates. A
 //! process collects its sources in [`Warnings`] and waits there. The room knows nothing of memory
@@ -7,10 +7,10 @@
 //!
 //! - A source is waited on through a descriptor, so one thread waits for all of them at once and
 //!   shares nothing with the threads that write.
-//! - A source that breaks is a warning: no other one would be seen, so to flush now is the safe
+//! - A source that breaks is a warning: it would show no later warning, so to flush now is the safe
 //!   answer.
-//! - What a user may name in `--warning` stands in one table, [`SOURCES`]; a new source is one file
-//!   and one line there.
+//! - The sources that a user can name in `--warning` stand in one table, [`SOURCES`]. A new source
+//!   is one file and one line in the table.
 
 mod error;
 mod file;

@@ -8,7 +8,7 @@ use crate::source::WarningSource;
 pub struct Named {
     /// The word before the colon.
     pub name: &'static str,
-    /// How the rest reads, for help and errors.
+    /// The form of the text behind the colon, for help and errors.
     pub argument: &'static str,
     /// Opens the source with the text behind the colon.
     pub open: fn(&str) -> Result<Box<dyn WarningSource>, WarningError>,
@@ -17,7 +17,7 @@ pub struct Named {
 /// All sources that can be chosen by name. Signals are not among them: every program that waits
 /// for warnings heeds them.
 pub const SOURCES: &[Named] = &[
-    // A line each.
+    // One line for each source.
     Named { name: "file", argument: "PATH", open: |path| CreatedFile::open(path.as_ref()) },
 ];
 

@@ -1,4 +1,5 @@
-//! Signals as warnings: SIGTERM and SIGINT (the process is asked to end), SIGPWR (power fails).
+//! Signals that are warnings: SIGTERM and SIGINT ask the process to end, SIGPWR says that power
+//! fails.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,16 +10,16 @@ use crate::sys;
 const SIGNALS: [(i32, &str); 3] =
     [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT"), (libc::SIGPWR, "SIGPWR")];
 
-/// SIGTERM, SIGINT and SIGPWR, seen by a descriptor instead of a handler.
+/// SIGTERM, SIGINT and SIGPWR, read from a descriptor instead of caught by a handler.
 #[derive(Debug)]
 pub struct Signals {
     descriptor: OwnedFd,
 }
 
 impl Signals {
-    /// Blocks the signals in this thread and in all that it starts from now on, so that they end
-    /// nobody and wait to be taken here. Call it first in `main`: in a thread that was started
-    /// before, a signal still ends the process.
+    /// Blocks the signals in this thread and in all threads that it starts from now on, so that
+    /// they do not end the process and wait to be taken here. Call it first in `main`: in a thread
+    /// that was started before, a signal still ends the process.
     ///
     /// # Errors
     /// The system gives no descriptor.

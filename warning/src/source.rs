@@ -1,4 +1,4 @@
-//! What a source of warnings must be able to do.
+//! The trait of a source of warnings.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -22,7 +22,7 @@ pub trait WarningSource: Send + Sync {
 /// Power, or the time of this process, is about to end: the warning time runs from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// Who told it, for people: `SIGTERM`, or `/run/ups/on-battery was created`.
+    /// The cause of the warning in words, such as `SIGTERM`, or `/run/ups/on-battery was created`.
     pub told_by: String,
 }
 

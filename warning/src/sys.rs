@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
-/// The kernel's record of a signal is of this size, and begins with the signal's number.
+/// Length of the kernel's record of a signal, which begins with the signal's number.
 const RECORD_BYTES: usize = size_of::<libc::signalfd_siginfo>();
 const _: () = assert!(RECORD_BYTES == 128);
 
@@ -30,7 +30,7 @@ pub fn block_and_watch(signals: &[i32]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The number of the next signal that waits, if one does.
+/// Takes the number of the next signal that waits, if there is one.
 pub fn next_signal(watched: BorrowedFd<'_>) -> io::Result<Option<i32>> {
     let mut record = [0_u8; RECORD_BYTES];
     match rustix::io::read(watched, &mut record) {

@@ -1,4 +1,4 @@
-//! All sources of one process, waited on at once.
+//! All sources of one process, and one wait for all of them.
 
 use std::os::fd::BorrowedFd;
 
@@ -68,7 +68,8 @@ impl Warnings {
                 .collect();
             match poll(&mut ready, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // Nothing can be seen any more, as with a source that breaks.
+                // No source can be watched any more, which is a warning, as with a source that
+                // breaks.
                 Err(errno) => {
                     return Warning { told_by: format!("no warning can be waited for: {errno}") };
                 }

@@ -1,5 +1,5 @@
-//! Whether a program can have a library preloaded: looked at before it is started, since the system
-//! ignores what it cannot preload without a word.
+//! Checks, before a program is started, that the system will preload a library into it: where it
+//! cannot, the system starts the program without the library and without a message.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,9 +13,9 @@ use rustix::io::Errno;
 
 use super::env_words;
 
-/// Scripts that scripts are interpreted by: what the kernel no longer follows.
+/// Scripts that are interpreted by scripts: at this depth the kernel refuses to follow.
 const INTERPRETERS_MAX: usize = 5;
-/// As much of a first line as the kernel reads.
+/// Bytes of a script's first line that the kernel reads.
 const FIRST_LINE_MAX: u64 = 256;
 const PT_INTERP: u32 = 3;
 
@@ -32,8 +32,8 @@ pub fn find(name: &OsStr) -> Result<PathBuf> {
     found.with_context(|| format!("{}: not found in PATH", name.display()))
 }
 
-/// Refuses a program that would run as if nothing had been preloaded. `words` are its arguments:
-/// `env` names another in them.
+/// Refuses a program that would run without the preloaded library. `words` are its arguments, in
+/// which `env` names another program.
 pub fn check(path: &Path, words: &[OsString]) -> Result<()> {
     let mut path = path.to_owned();
     let mut words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
@@ -52,7 +52,7 @@ pub fn check(path: &Path, words: &[OsString]) -> Result<()> {
         if path.file_name() != Some(OsStr::new("env")) {
             return Ok(());
         }
-        // It finds what it starts as a shell does.
+        // `env` finds the program that it starts as a shell does.
         let Some((name, rest)) = env_words::started(words).with_context(place)? else {
             return Ok(());
         };
@@ -60,8 +60,8 @@ pub fn check(path: &Path, words: &[OsString]) -> Result<()> {
     }
 }
 
-/// The program behind a script's first line, and what it is given before the script: one word,
-/// whatever spaces are in it, or none.
+/// The interpreter in a script's first line, and its argument before the script: the kernel passes
+/// the rest of the line as one word, even if it has spaces in it.
 fn interpreter(path: &Path) -> Result<Option<(PathBuf, Vec<Vec<u8>>)>> {
     let mut line = Vec::new();
     File::open(path)?.take(FIRST_LINE_MAX).read_to_end(&mut line)?;
@@ -86,14 +86,16 @@ fn check_elf(path: &Path) -> Result<()> {
     let changes_group = metadata.mode() & libc::S_ISGID != 0 && metadata.mode() & 0o010 != 0;
     if changes_user || changes_group {
         bail!(
-            "it runs as its owner (set-user-ID or set-group-ID), where the system preloads nothing: it would run \
-             with its heap and files as they are"
+            "it runs as its owner (set-user-ID or set-group-ID), where the system preloads \
+             nothing: it would run with its heap and files as they are; use a copy without these \
+             permissions"
         );
     }
     if has_capabilities(&file)? && !rustix::process::getuid().is_root() {
         bail!(
-            "it has capabilities (setcap), with which the system preloads nothing for anybody but root: it would run \
-             with its heap and files as they are; start it as root, or use a copy without them"
+            "it has capabilities (setcap), with which the system preloads nothing for anybody but \
+             root: it would run with its heap and files as they are; start it as root, or use a \
+             copy without them"
         );
     }
     let mut head = [0; 64];
@@ -101,7 +103,7 @@ fn check_elf(path: &Path) -> Result<()> {
     if head[..4] != *b"\x7fELF" {
         bail!("neither an ELF program nor a script with an interpreter (#!)");
     }
-    // Class 64, little-endian: what this build's library is.
+    // Class 64 and little-endian, as the library of this build.
     if head[4] != 2 || head[5] != 1 {
         bail!("not a 64-bit little-endian program: the library cannot be loaded into it");
     }
@@ -121,15 +123,15 @@ fn check_elf(path: &Path) -> Result<()> {
         }
     }
     bail!(
-        "statically linked: it has no dynamic loader that could preload a library, and would run with its heap and files as they \
-         are; use a dynamically linked build"
+        "statically linked: it has no dynamic loader that could preload a library, and would run \
+         with its heap and files as they are; use a dynamically linked build"
     )
 }
 
 fn has_capabilities(file: &File) -> Result<bool> {
     match rustix::fs::fgetxattr_query(file, c"security.capability") {
         Ok(len_bytes) => Ok(len_bytes > 0),
-        // It has none, or its file system has no such attributes.
+        // The file has no capabilities, or its file system has no such attributes.
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
         Err(errno) => Err(errno).context("its capabilities cannot be read"),
     }

@@ -1,8 +1,8 @@
-//! What `env` starts, from the words it is given: scripts name their interpreter by it, and it
-//! takes `LD_PRELOAD` away where it is told to.
+//! Finds the program that `env` starts with certain arguments. Scripts name their interpreter by
+//! `env`, and its options can remove `LD_PRELOAD`.
 //!
-//! Refused is only what is sure to take it away. What is not understood here (other options, quoted
-//! words) is left to `env`: the program starts.
+//! Only arguments that surely remove `LD_PRELOAD` are refused. With arguments that this module does
+//! not understand (other options, quoted words) the program is started.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -12,10 +12,11 @@ use anyhow::{Result, bail};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD";
 
-/// A program and the words it is given.
+/// A program and its arguments.
 pub type Started = (OsString, Vec<Vec<u8>>);
 
-/// The program that `env` starts with these words; `None`: none, or it cannot be told.
+/// The program that `env` starts with these arguments; `None`: it starts none, or this module
+/// cannot tell which.
 pub fn started(words: Vec<Vec<u8>>) -> Result<Option<Started>> {
     let mut reading = Reading { words: words.into(), is_moved: false, has_path: false };
     let is_understood = reading.options()?;
@@ -31,14 +32,14 @@ pub fn started(words: Vec<Vec<u8>>) -> Result<Option<Started>> {
 
 struct Reading {
     words: VecDeque<Vec<u8>>,
-    /// It is started in another folder.
+    /// Whether the program is started in another folder.
     is_moved: bool,
-    /// It is looked for in another `PATH`.
+    /// Whether the program is looked for in another `PATH`.
     has_path: bool,
 }
 
 impl Reading {
-    /// Takes the options off. False: there is one that is not known.
+    /// Takes the options off. False: there is an unknown option.
     fn options(&mut self) -> Result<bool> {
         while let Some(word) = self.words.pop_front() {
             let is_known = match word.as_slice() {
@@ -76,7 +77,8 @@ impl Reading {
         self.option(letter, value)
     }
 
-    /// Letters in one word; the first that takes a value takes the rest of it.
+    /// Takes the options of a word of letters. The first letter that takes a value takes the rest
+    /// of the word.
     fn short(&mut self, letters: &[u8]) -> Result<bool> {
         for (at, letter) in letters.iter().enumerate() {
             let takes_value = b"uCaS".contains(letter);
@@ -92,13 +94,13 @@ impl Reading {
         Ok(true)
     }
 
-    /// Does what an option says. Its value, if it takes one, is the next word where it is not
-    /// given.
+    /// Notes the effect of an option. If it takes a value and none is given, the value is the next
+    /// word. False: the option is unknown.
     fn option(&mut self, letter: u8, value: Option<Vec<u8>>) -> Result<bool> {
         match letter {
             b'i' => bail!(
-                "env -i empties the environment, LD_PRELOAD with it: the program's heap would stay in ordinary memory; \
-                 leave -i out, or put `perdura run` behind it"
+                "env -i empties the environment, LD_PRELOAD with it: the program's heap would stay \
+                 in ordinary memory; leave -i out, or put `perdura run` behind it"
             ),
             b'0' | b'v' => return Ok(true),
             _ => {}
@@ -129,12 +131,12 @@ impl Reading {
         Ok(None)
     }
 
-    /// A variable is taken away or given another value.
+    /// Notes that a variable is removed or gets another value.
     fn changes(&mut self, name: &[u8]) -> Result<()> {
         if name == PRELOAD {
             bail!(
-                "env changes LD_PRELOAD: the program's heap would stay in ordinary memory; set it before `perdura run`, \
-                 which keeps what is there"
+                "env changes LD_PRELOAD: the program's heap would stay in ordinary memory; set it \
+                 before `perdura run`, which keeps its value"
             );
         }
         self.has_path |= name == b"PATH";
@@ -147,7 +149,7 @@ impl Reading {
 mod tests {
     use super::*;
 
-    /// What is started by these words, and its own words; a refusal's first words.
+    /// The program that these words start, with its arguments; or the text of the refusal.
     fn of(words: &[&str]) -> Result<Option<String>, String> {
         let words = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let found = started(words).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Libraries that are loaded before those of a program, and the program that this one becomes.
+//! Turns this process into another program, with a library loaded before the program's own.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -21,8 +21,8 @@ pub struct Preloaded {
     pub variable: &'static str,
 }
 
-/// Becomes the program with its arguments, this library loaded first and `prepare` told to set
-/// the environment; returns only if that is not possible.
+/// Turns this process into the program with its arguments, with this library loaded first.
+/// `prepare` sets the program's environment. This returns only if it fails.
 pub fn become_program(
     words: &[OsString],
     library: &Preloaded,
@@ -33,14 +33,14 @@ pub fn become_program(
     let path = find(name)?;
     check(&path, words)?;
     let mut command = Command::new(&path);
-    // The name it was called by, as a shell would.
+    // The program sees the name by which the user called it, as from a shell.
     command.arg0(name).args(words).env(PRELOAD_VARIABLE, before_others(library)?);
     prepare(&mut command)?;
     let error = command.exec();
     Err(error).with_context(|| path.display().to_string())
 }
 
-/// Sets a variable of a program's environment, or takes it away.
+/// Sets a variable of a program's environment, or removes it.
 pub fn set(command: &mut Command, name: &str, value: Option<impl Into<OsString>>) {
     match value {
         Some(value) => command.env(name, value.into()),
@@ -48,7 +48,8 @@ pub fn set(command: &mut Command, name: &str, value: Option<impl Into<OsString>>
     };
 }
 
-/// The library, and after it what is preloaded already: the first function found counts.
+/// The value of `LD_PRELOAD`: this library, and then those that are in it already. The first
+/// library that has a function is the one that counts.
 fn before_others((library, variable): (PathBuf, &str)) -> Result<OsString> {
     let mut all = library.into_os_string();
     if all.to_string_lossy().contains([' ', ':']) {
@@ -66,7 +67,8 @@ fn before_others((library, variable): (PathBuf, &str)) -> Result<OsString> {
 }
 
 impl Preloaded {
-    /// Beside this binary, or in the `lib` beside its folder, or where the environment says.
+    /// Finds the library: at the path that the environment variable gives, else beside this binary
+    /// or in the `lib` folder beside its folder.
     fn find(&self) -> Result<PathBuf> {
         let Self { file, package, variable } = self;
         if let Some(path) = std::env::var_os(variable) {
