@@ -1,9 +1,9 @@
-//! Which dirty data to clean first. Pure code: numbers in, a rank out.
+//! Policies: which dirty data to clean first. Pure code, which is given numbers and returns a rank.
 //!
 //! A [`Policy`] gives every dirty *unit* (a page in trap mode, 1 KiB in barrier mode) a rank: the
-//! higher, the sooner it is cleaned. The cleaner finds the rank from which on enough bytes lie
-//! ([`floor_rank`]) and copies those units in address order. So every policy costs the writer a
-//! store or two, and cleaning stays sequential in memory.
+//! higher, the sooner it is cleaned. The cleaner finds the lowest rank that gives enough bytes
+//! ([`floor_rank`]) and copies the units from that rank on in address order. So every policy costs
+//! the writer a store or two, and cleaning stays sequential in memory.
 //!
 //! A policy is one file behind the trait [`Policy`] and one line in `kind.rs`; the region's cleaner
 //! and the plan's replay then run the same code. CONTRIBUTING.md has the recipe.

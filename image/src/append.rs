@@ -2,7 +2,7 @@
 //!
 //! Invariants: an extent's bytes and table entry are complete before the fill word publishes them,
 //! and the dirty bits are cleared after that; a frame's place and number are set before it takes
-//! its first extent. So whoever finds the ledger after a kill can finish every frame.
+//! its first extent. So a process that takes the ledger over after a kill can finish every frame.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -17,21 +17,22 @@ use perdura_dirty::policy::pace::QUEUE_DEPTH;
 use perdura_dirty::sys::Mapping;
 use perdura_dirty::{BufferState, FrameBuffer, Ledger, NO_LOCATION, SegmentState};
 
-/// A full segment is gone on with if this part of it is free again: smaller frames cost recovery a
-/// read each.
+/// A full segment is filled further if one part in this many is free again. The part is not
+/// smaller, because small frames cost recovery a read each.
 const REOPENED_PART: u64 = 8;
 
-/// Buffers that a sweep leaves free.
+/// Buffers that a sweep leaves to writers who capture.
 const CAPTURE_BUFFERS: usize = 3;
-// Beside them and the one being filled the device can have a full queue, which shows its rate.
+// The other buffers, but for the one being filled, are enough for a full queue, which shows the
+// device's rate.
 const _: () = assert!(CAPTURE_BUFFERS + 1 + QUEUE_DEPTH <= BUFFERS as usize);
 
-/// Where the bytes of an extent come from.
+/// The source of an extent's bytes.
 #[derive(Clone, Copy)]
 pub enum Source<'m> {
-    /// The region's memory, where the extent lies.
+    /// The region's memory, at the extent's place.
     Memory(&'m Mapping),
-    /// Zeros: for the extent of a block that is emptied, or holds what the image must never have.
+    /// Zeros, for a block that is emptied or has capacity memory, which the image never holds.
     Zeros,
 }
 
@@ -50,26 +51,27 @@ pub enum Refusal {
     NoSegment,
 }
 
-/// The place extents go to. Private to a process, apart from what it writes into the ledger.
+/// Appends extents to the log. It is private to a process, except for the ledger that it writes.
 #[derive(Debug)]
 pub struct Appender {
     open: Option<OpenFrame>,
-    /// Buffers ready for a new frame.
+    /// Buffers that are ready for a new frame.
     pub free_buffers: Vec<u32>,
-    /// Frames complete but for header and checksums, in order of their numbers.
+    /// Buffers of frames that lack only header and checksums, in the order of the frames' numbers.
     pub closed: VecDeque<u32>,
-    /// Free segments, in the order they will be used.
+    /// Free segments, in the order in which they will be used.
     pub free_segments: VecDeque<u32>,
-    /// Free segments that ordinary appends must leave.
+    /// Number of free segments that ordinary appends must leave.
     pub reserve_segments: u32,
-    /// Most bytes of a frame: no more than a buffer holds, and fewer when the budget is small.
+    /// Most bytes of a frame: as many as a buffer holds, or fewer if the budget is small.
     pub frame_bytes_max: u64,
     current: Option<(u32, u64)>,
-    /// Free segments that were written before come first.
+    /// Whether free segments that were written before are used first.
     prefers_written: bool,
-    /// Segments that were full until their last frame turned out shorter, and where they go on.
+    /// Segments that were full until their last frame was compressed, and the offsets at which they
+    /// continue.
     reopened: Vec<(u32, u64)>,
-    /// The last that compaction took up.
+    /// The segment that compaction took up last.
     emptied: Option<u32>,
 }
 
@@ -84,7 +86,7 @@ struct OpenFrame {
 }
 
 impl Appender {
-    /// An appender over these buffers and free segments, with no frame open.
+    /// Makes an appender over these buffers and free segments, with no frame open.
     pub fn new(
         free_buffers: Vec<u32>,
         free_segments: VecDeque<u32>,
@@ -105,20 +107,21 @@ impl Appender {
         }
     }
 
-    /// Sizes the reserve and the frames for a budget.
+    /// Sets the reserve and the size of frames for a budget.
     pub fn set_budget(&mut self, reserve_segments: u32, frame_bytes_max: u64) {
         self.reserve_segments = reserve_segments;
         self.frame_bytes_max = frame_bytes_max;
     }
 
-    /// From now on what was written before is used first: somebody waits for every frame.
+    /// From now on uses segments that were written before first, because somebody waits for every
+    /// frame.
     pub fn prefer_written(&mut self, ledger: &Ledger) {
         if !std::mem::replace(&mut self.prefers_written, true) {
             self.sort_free(ledger);
         }
     }
 
-    /// Free segments may have been written by others.
+    /// Sorts the free segments again, because others may have written to them.
     pub fn sort_free(&mut self, ledger: &Ledger) {
         if self.prefers_written {
             let free = self.free_segments.make_contiguous();
@@ -126,13 +129,13 @@ impl Appender {
         }
     }
 
-    /// Whether what was written before is used first.
+    /// Whether segments that were written before are used first.
     pub fn prefers_written(&self) -> bool {
         self.prefers_written
     }
 
-    /// If what was written before is used first: how many such segments are free, and the first of
-    /// the others.
+    /// The number of free segments that were written before, and the first of the other free ones.
+    /// `None` if there is no other, or written segments are not preferred.
     pub fn next_unwritten(&self, ledger: &Ledger) -> Option<(usize, u32)> {
         let place = self.written_free(ledger);
         let next = self.free_segments.get(place).filter(|_| self.prefers_written)?;
@@ -143,8 +146,9 @@ impl Appender {
         self.free_segments.partition_point(|number| ledger.segment(*number).was_written())
     }
 
-    /// The next segment to be filled. Of those written before, as many as the emergency flush may
-    /// need are left to it while there are others: its time was proven on such.
+    /// Takes the next segment to be filled. While there are others, as many segments written before
+    /// as the emergency flush may need are left to it, because its rate was proven on such
+    /// segments.
     fn take_free(&mut self, ledger: &Ledger) -> Option<u32> {
         let written = if self.prefers_written { self.written_free(ledger) } else { 0 };
         let is_left = written <= self.reserve_segments as usize;
@@ -152,14 +156,14 @@ impl Appender {
         self.free_segments.remove(place)
     }
 
-    /// A segment has become free.
+    /// Notes that a segment has become free.
     pub fn add_free(&mut self, ledger: &Ledger, segment: u32) {
         let is_first = self.prefers_written && ledger.segment(segment).was_written();
         let place = if is_first { self.written_free(ledger) } else { self.free_segments.len() };
         self.free_segments.insert(place, segment);
     }
 
-    /// The log has grown by a segment.
+    /// Notes that the log has grown by a segment.
     pub fn add_new(&mut self, segment: u32) {
         if self.prefers_written {
             self.free_segments.push_back(segment);
@@ -168,7 +172,7 @@ impl Appender {
         }
     }
 
-    /// Free segments beyond the reserve.
+    /// Number of free segments beyond the reserve.
     pub fn spare_segments(&self) -> u32 {
         (self.free_segments.len() as u32).saturating_sub(self.reserve_segments)
     }
@@ -178,9 +182,9 @@ impl Appender {
         self.open.is_some() || (!self.free_buffers.is_empty() && self.has_place(ledger))
     }
 
-    /// Whether a sweep must wait for a buffer before it copies `bytes` more: the last ones are for
-    /// writers who capture, or they would wait for the device as long as a checkpoint is being
-    /// written.
+    /// Whether a sweep must wait for a buffer before it copies `bytes` more. The last buffers are
+    /// for writers who capture; without them writers would wait for the device while a checkpoint
+    /// is written.
     pub fn leaves_to_captures(&self, bytes: usize) -> bool {
         let fits = |open: OpenFrame| {
             room_for_payload(open.limit, open.payload, open.extents + WORD_GRAINS as usize) >= bytes
@@ -198,14 +202,14 @@ impl Appender {
         self.current.is_some_and(|(_, at)| segment_bytes - at >= FRAME_MIN_BYTES)
     }
 
-    /// The segment that the next frame goes to if it has room. Reopened ones come after it.
+    /// The segment to which the next frame goes if it has room; reopened segments come after it.
     pub fn current_segment(&self) -> Option<u32> {
         self.current.map(|(segment, _)| segment)
     }
 
-    /// Appends the run's grains and enters their new location in the ledger; the caller excludes
-    /// their writers. Returns how many fit the frame that is open (at least one).
-    /// `charged`: their bytes go on counting until durable.
+    /// Appends grains of the run and enters their new location in the ledger; the caller excludes
+    /// their writers. Returns how many fit the open frame (at least one). `charged`: their bytes
+    /// count in the budget until they are durable.
     pub fn append<'m>(
         &mut self,
         ledger: &Ledger,
@@ -226,7 +230,7 @@ impl Appender {
     }
 
     /// Copies as many of the run's grains as fit to the open frame. Returns their number (at least
-    /// one) and the segment they will lie in; entering that location is left to the caller.
+    /// one) and the number of the frame's segment. The caller enters this location in the ledger.
     pub fn put<'m>(
         &mut self,
         ledger: &Ledger,
@@ -293,8 +297,8 @@ impl Appender {
         } else {
             Some(self.take_free(ledger).ok_or(Refusal::NoSegment)?)
         };
-        // The segment is known by this number. It is not looked up twice: threads of a flush begin
-        // frames at the same time.
+        // The number is taken once, for frame and segment, because threads of a flush begin frames
+        // at the same time.
         let seq = ledger.next_seq().fetch_add(1, AcqRel);
         if let Some(segment) = opened {
             let entry = ledger.segment(segment);
@@ -308,7 +312,8 @@ impl Appender {
         let Some((segment, at)) = self.current else { return Err(Refusal::NoSegment) };
         self.free_buffers.pop();
         let buffer = ledger.buffer(buffer_number);
-        // As if nothing of it could be compressed: whether it can is known when it is full.
+        // The limit counts uncompressed bytes: whether the frame shrinks is only known when it is
+        // full.
         let limit = (segment_bytes - at).min(self.frame_bytes_max.max(FRAME_MIN_BYTES));
         buffer.segment().store(u64::from(segment), Relaxed);
         buffer.segment_offset().store(at, Relaxed);
@@ -330,7 +335,8 @@ impl Appender {
         Ok(open)
     }
 
-    /// Ends the open frame, if there is one; it then waits in `closed` for its checksums.
+    /// Ends the open frame, if there is one, and moves it to `closed`, where it waits for its
+    /// checksums.
     pub fn close_frame(&mut self, ledger: &Ledger, flags: u16) {
         let Some(open) = self.open.take() else { return };
         let buffer = ledger.buffer(open.buffer);
@@ -343,10 +349,11 @@ impl Appender {
         self.current = Some((open.segment, end));
     }
 
-    /// A closed frame turned out shorter: what it leaves of `raw_bytes` is given back if nothing
-    /// has been begun behind it, and its segment is gone on with. Returns the bytes it keeps. The
-    /// count of used bytes shrinks here, before the frame is marked as packed: a kill in between
-    /// leaves one that is written as it was, and counted again by whoever writes it.
+    /// Gives back the space of a closed frame that compression has made superfluous, unless another
+    /// frame was begun behind it; the segment is then filled further. Returns the bytes that the
+    /// frame keeps. The used bytes of the segment shrink before the frame is marked as packed.
+    /// After a kill in between, the frame is written uncompressed, and the process that writes it
+    /// counts its bytes again.
     pub fn give_back(
         &mut self,
         ledger: &Ledger,
@@ -375,13 +382,13 @@ impl Appender {
         stored_bytes
     }
 
-    /// The segment is freed: it is not gone on with.
+    /// Forgets a reopened segment, because it is being freed.
     pub fn leave(&mut self, segment: u32) {
         self.reopened.retain(|(reopened, _)| *reopened != segment);
     }
 
-    /// From now on nothing more goes to this segment, until the next one is emptied. False: it is
-    /// being filled.
+    /// From now on nothing more goes to this segment, until another one is emptied. Returns false
+    /// if the segment is being filled.
     pub fn begin_emptying(&mut self, segment: u32) -> bool {
         if self.current_segment() == Some(segment) {
             return false;
@@ -391,7 +398,7 @@ impl Appender {
         true
     }
 
-    /// Ends the open frame with `flags`, beginning an empty one if none is open.
+    /// Ends the open frame with `flags`; an empty frame is begun if none is open.
     pub fn close_frame_with(&mut self, ledger: &Ledger, flags: u16) -> Result<(), Refusal> {
         if self.open.is_none() {
             self.begin_frame(ledger)?;
@@ -401,7 +408,8 @@ impl Appender {
     }
 }
 
-/// The grains' newest copies now lie in `segment`.
+/// Enters `segment` as the location of a run of grains, and counts the live bytes of all segments
+/// concerned.
 fn move_locations(ledger: &Ledger, run: Extent, segment: u32) {
     let locations = ledger.locations();
     let grain_bytes = ledger.geometry().grain_bytes();
@@ -423,21 +431,21 @@ fn move_locations(ledger: &Ledger, run: Extent, segment: u32) {
 }
 
 /// Adds to a counter that only the holder of the appender's lock changes. A locked instruction
-/// would wait for all stores before it, so for the copy just made, which was half of what a cleaned
-/// record cost.
+/// would wait for all stores before it, and so for the copy just made, which was half the cost of a
+/// cleaned record.
 fn add_exclusively(counter: &AtomicU64, bytes: u64) {
     counter.store(counter.load(Relaxed) + bytes, Release);
 }
 
-/// The buffer may take a new frame.
+/// Frees a buffer for a new frame.
 pub fn free_buffer(ledger: &Ledger, number: u32) {
     let buffer = ledger.buffer(number);
     buffer.set_state(BufferState::Free);
-    // Second: until it is free, whoever finds the ledger goes by it.
+    // Cleared after the state: until the buffer is free, a process that takes over needs it.
     buffer.set_packed(None);
 }
 
-/// The segment may be filled anew.
+/// Frees a segment, which may be filled anew.
 pub fn free_segment(ledger: &Ledger, number: u32) {
     let entry = ledger.segment(number);
     entry.used_bytes().store(0, Relaxed);

@@ -1,5 +1,5 @@
-//! Words that are handed out once and given back together: thousands of tables, each too small for
-//! huge pages of its own, cost a page fault for each 4 KiB otherwise.
+//! Words that are handed out once and freed together. Thousands of tables, each too small for huge
+//! pages of its own, would otherwise cost a page fault for each 4 KiB.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,14 +8,14 @@ use rustix::io::Errno;
 
 use perdura_dirty::sys::{HUGE_PAGE_BYTES, Mapping};
 
-/// Where one thread takes words from.
+/// Memory from which one thread takes words.
 #[derive(Debug, Default)]
 pub struct Arena {
     piece: Option<Arc<Mapping>>,
     used_bytes: u64,
 }
 
-/// Zeroed words from an [`Arena`], which they may outlive. Nobody else has them.
+/// Words from an [`Arena`], zeroed at first and exclusively owned. They may outlive the arena.
 #[derive(Debug)]
 pub struct Words {
     piece: Arc<Mapping>,
@@ -24,14 +24,15 @@ pub struct Words {
 }
 
 impl Arena {
-    /// So many words.
+    /// Takes `count` words.
     pub fn take(&mut self, count: usize) -> Result<Words, Errno> {
         let bytes = count as u64 * 8;
         let fits = |piece: &&Arc<Mapping>| piece.len_bytes() - self.used_bytes >= bytes;
         let piece = match self.piece.as_ref().filter(fits) {
             Some(piece) => Arc::clone(piece),
             None => {
-                // Each larger than the last: little is taken where little is needed.
+                // Each piece is larger than the last, so that little is taken where little is
+                // needed.
                 let last = self.piece.as_ref().map_or(0, |piece| piece.len_bytes());
                 let len_bytes = bytes.max((last * 4).clamp(PIECE_MIN, PIECE_MAX));
                 let piece = Mapping::anonymous(len_bytes)?;
@@ -48,7 +49,7 @@ impl Arena {
     }
 }
 
-/// The same, for several threads that change them.
+/// Words from an [`Arena`] that several threads may change.
 #[derive(Debug)]
 pub struct SharedWords(Words);
 
@@ -62,7 +63,7 @@ impl Words {
         unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
     }
 
-    /// The words, to be changed.
+    /// The words, for changing.
     #[inline]
     pub fn as_mut(&mut self) -> &mut [u64] {
         let words = self.piece.words(self.at, self.count);
@@ -71,7 +72,7 @@ impl Words {
         unsafe { std::slice::from_raw_parts_mut(words.as_ptr().cast_mut().cast(), words.len()) }
     }
 
-    /// For several threads, from now on.
+    /// Lets several threads change the words from now on.
     pub fn shared(self) -> SharedWords {
         SharedWords(self)
     }

@@ -1,4 +1,4 @@
-//! Tracked memory with its image behind it: what cleaning, capturing and compacting work on.
+//! Tracked memory with its image behind it, for cleaning, capturing and compacting.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -13,27 +13,27 @@ use crate::error::Unreadable;
 use crate::loads::{Loads, Place};
 use crate::log::{Log, space_of};
 
-/// Memory whose writes are tracked, the log that its dirty part goes to, and what of the image is
-/// not in memory yet.
+/// Memory whose writes are tracked, the log for its dirty grains, and the part of the image that is
+/// not loaded yet.
 pub struct Backed {
-    /// The memory and its account; the same as in `tracked`.
+    /// The memory and its account, which `tracked` has as well.
     pub memory: Arc<Memory>,
-    /// How writes are noticed.
+    /// The means by which writes are noticed.
     pub tracked: Tracked,
-    /// Where dirty bytes go.
+    /// The log to which dirty grains are written.
     pub log: Log,
-    /// What was not loaded yet; its blocks are marked so among the lanes.
+    /// The part of the image that is not loaded yet; its blocks are marked in the lanes.
     pub loads: Loads,
 }
 
 impl Backed {
-    /// Joins memory, its log, and what is not loaded yet.
+    /// Joins memory, its log, and the loads that are left.
     pub fn new(tracked: Tracked, log: Log, loads: Loads) -> Self {
         Self { memory: Arc::clone(&tracked.memory), tracked, log, loads }
     }
 
-    /// Copies grains of a bitmap word to the log and clears their bits there. The caller excludes
-    /// their writers. Returns the bits done; the rest met the refusal.
+    /// Copies grains of a bitmap word to the log and clears their bits in the bitmap. The caller
+    /// excludes their writers. Returns the bits that were copied, and why the others were not.
     pub fn append_bits(
         &self,
         appender: &mut Appender,
@@ -44,7 +44,7 @@ impl Backed {
         self.append_bits_of((&self.memory.map).into(), appender, parity, word, bits)
     }
 
-    /// As [`Backed::append_bits`], with bytes from elsewhere.
+    /// Appends grains as [`Backed::append_bits`] does, with bytes from `source`.
     pub fn append_bits_of(
         &self,
         source: Source<'_>,
@@ -66,7 +66,7 @@ impl Backed {
                             // Other bits of the word may be set by fault handlers at this moment.
                             bitmap.fetch_and(!bits, AcqRel);
                         } else {
-                            // Its writers are excluded, and the word lies in one lane's block.
+                            // Writers are excluded, and the word lies in one lane's block.
                             bitmap.store(bitmap.load(Relaxed) & !bits, Release);
                         }
                         done |= bits;
@@ -82,27 +82,27 @@ impl Backed {
         (done, None)
     }
 
-    /// The log's sizes that decide about its space.
+    /// The sizes of the log that decide when space is made.
     pub fn space(&self) -> Space {
         space_of(&self.memory.ledger, &self.log.appender.lock())
     }
 
-    /// Holds the budget to what a drain into the spare segments could take.
+    /// Limits the budget to the bytes that a drain into the spare segments could take.
     pub fn note_space(&self, appender: &Appender) {
         let spare = appender.spare_segments();
         let space = space_of(&self.memory.ledger, appender);
         self.memory.budget.limit_by_space(space.limit_bytes(spare));
     }
 
-    /// Has a block's bytes in memory when it returns.
+    /// Loads a block if it is not in memory.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The block cannot be read.
     pub fn load_block(&self, block: u64) -> Result<(), Unreadable> {
         self.loads.load_block(self.place(), block)
     }
 
-    /// Where loads go.
+    /// The memory and device of loads.
     pub fn place(&self) -> Place<'_> {
         Place { memory: &self.memory, lanes: &self.tracked.lanes, device: &*self.log.device }
     }
@@ -123,7 +123,8 @@ impl Backing for Backed {
     #[cold]
     fn load_or_unwind(&self, block: u64) {
         if let Err(unreadable) = self.load_block(block) {
-            // Not a mistake of this program: no message, no backtrace.
+            // The image or device is at fault and not this program, so there is no message or
+            // backtrace.
             std::panic::resume_unwind(Box::new(unreadable));
         }
     }

@@ -1,26 +1,26 @@
-//! Compressing what is written: the setting, and a frame's payload to and from its chunks.
+//! Compression: the setting, and a frame's payload to and from its chunks.
 //!
-//! A chunk is compressed by itself, and stored as it is where that makes it no smaller: its stored
-//! length is its own then. Lengths that come from a device are believed no further than the memory
-//! they are for: a chunk that is not exactly what its frame says is an error.
+//! Each chunk is compressed by itself. A chunk that would not shrink is stored as it is, and its
+//! stored length says so. Lengths from a device are not trusted: a chunk that does not decode to
+//! exactly the length that its frame says is an error.
 
 use crate::format::CHUNK_BYTES;
 
 /// Whether cleaning, checkpoints and compaction compress what they write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// Everything is written as it is.
+    /// Everything is written uncompressed.
     #[default]
     Off,
-    /// LZ4, block by block.
+    /// Chunks are compressed by LZ4.
     Lz4,
 }
 
 impl Compression {
-    /// All of them, with their names.
+    /// All settings, with their names.
     pub const ALL: [(&'static str, Self); 2] = [("off", Self::Off), ("lz4", Self::Lz4)];
 
-    /// Its name.
+    /// The name of the setting.
     pub fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -29,12 +29,13 @@ impl Compression {
     }
 }
 
-/// Chunks after which a payload that has lost nothing is given up: the rest is likely no better.
+/// Chunks after which a payload that did not shrink is given up, because the rest will hardly
+/// shrink more.
 const CHUNKS_TRIED: usize = 4;
-/// What they must have lost: as much as makes a frame smaller at all.
+/// Bytes by which these chunks must have shrunk: fewer would not make a frame smaller.
 const LEAST_SAVED_BYTES: usize = 4096;
 
-/// What compressing needs besides the bytes; kept from frame to frame.
+/// Buffers for compressing, kept from frame to frame.
 #[derive(Debug, Default)]
 pub struct Scratch {
     chunk: Vec<u8>,
@@ -42,8 +43,8 @@ pub struct Scratch {
     pub lengths: Vec<u32>,
 }
 
-/// Stores `raw` in chunks at the beginning of `out`. Returns the bytes stored; `None`: more than
-/// `out` has room for, or likely so.
+/// Stores `raw` in chunks at the beginning of `out`. Returns the bytes stored; `None` if `out` has
+/// no room for them, or probably not.
 pub fn compress(raw: &[u8], out: &mut [u8], scratch: &mut Scratch) -> Option<usize> {
     scratch.lengths.clear();
     scratch.chunk.resize(lz4_flex::block::get_maximum_output_size(CHUNK_BYTES), 0);
@@ -63,8 +64,8 @@ pub fn compress(raw: &[u8], out: &mut [u8], scratch: &mut Scratch) -> Option<usi
     Some(stored)
 }
 
-/// Fills `raw` with a stored chunk. `Err`: the bytes it has instead; `None`: it is no LZ4 block at
-/// all, or longer.
+/// Fills `raw` with a stored chunk. `Err` has the number of bytes to which the chunk decodes
+/// instead; `None` if it is no LZ4 block, or decodes to more.
 pub fn decompress(stored: &[u8], raw: &mut [u8]) -> Result<(), Option<usize>> {
     if stored.len() == raw.len() {
         raw.copy_from_slice(stored);
@@ -151,7 +152,7 @@ mod tests {
         let mut out = vec![0; 1 << 20];
         assert_eq!(compress(&raw, &mut out, &mut scratch), None);
         assert_eq!(scratch.lengths.len(), CHUNKS_TRIED, "the rest was tried as well");
-        // What shrinks, but not enough for the room there is.
+        // These bytes shrink, but not enough for the room that is left.
         let raw = mixed(CHUNK_BYTES, 50, 4);
         let stored = compress(&raw, &mut out, &mut scratch).unwrap();
         assert_eq!(compress(&raw, &mut out[..stored - 1], &mut scratch), None);

@@ -1,9 +1,9 @@
 //! Compaction: emptying a sparse segment, step by step.
 //!
-//! Live grains are copied from memory (of capacity blocks, which the image holds as zeros, zeros).
-//! Only the victim's extent tables are read back, to know which grains to look at; if they cannot
-//! be read, the ledger's locations tell, more slowly. Between two steps the caller hands frames to
-//! the device and serves faults.
+//! Live grains are copied from memory; for grains of capacity blocks zeros are written, as which
+//! the image holds them. Only the victim's extent tables are read back, to find the grains to look
+//! at. If the tables cannot be read, all locations of the ledger are searched, which is slower.
+//! Between two steps the caller hands frames to the device and serves faults.
 
 use std::sync::atomic::Ordering::*;
 
@@ -16,7 +16,7 @@ use crate::append::{Appender, Refusal, Source, free_segment};
 use crate::backed::Backed;
 use crate::recover::read_tables;
 
-/// Extents whose locations are asked for ahead.
+/// Extents by which locations are prefetched.
 const EXTENTS_AHEAD: usize = 16;
 
 /// A segment that is being emptied.
@@ -24,26 +24,26 @@ pub struct Compaction<'b> {
     backed: &'b Backed,
     victim: u32,
     candidates: Vec<Extent>,
-    /// The candidate to go on with, and its first grain that was not looked at.
+    /// The candidate to look at next, and its first grain that was not looked at.
     next: (usize, u64),
 }
 
-/// How a step of compaction went.
+/// The outcome of a step of compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Grains were moved.
     Moved,
-    /// Nothing there had to be moved.
+    /// No grain had to be moved.
     Passed,
-    /// No buffer is free, or a page is locked: the same step is to be tried again.
+    /// No buffer is free, or a page is locked, so the same step must be tried again.
     Blocked,
-    /// Nothing of the segment lives any more. Its copies are needed until the new ones are durable
-    /// and committed: a commit sees to both.
+    /// The segment has no live grains any more. Its copies are needed until the new ones are
+    /// durable and committed, so the next commit frees it.
     Emptied,
 }
 
 impl<'b> Compaction<'b> {
-    /// Begins to empty a segment of which no frame is on its way.
+    /// Begins to empty a segment that has no frame on its way to the device.
     pub fn begin(backed: &'b Backed, victim: u32) -> Self {
         let ledger = &backed.memory.ledger;
         let candidates = match read_tables(ledger, &*backed.log.device, victim) {
@@ -65,7 +65,7 @@ impl<'b> Compaction<'b> {
         Self { backed, victim, candidates, next: (0, first) }
     }
 
-    /// Moves what lives in the segment of one more bitmap word.
+    /// Moves the segment's live grains of the next bitmap word.
     ///
     /// # Errors
     /// The log is full, or a block cannot be loaded.
@@ -79,7 +79,7 @@ impl<'b> Compaction<'b> {
         if grain == extent.grain
             && let Some(coming) = self.candidates.get(number + EXTENTS_AHEAD)
         {
-            // Most of them have moved on, and the words that say so are in no cache.
+            // Most grains have other locations by now, and the locations are in no cache.
             self.backed.memory.ledger.prefetch_locations(coming.grain, coming.len);
         }
         let end = extent.grain + extent.len;
@@ -96,8 +96,9 @@ impl<'b> Compaction<'b> {
         Ok(if moved { Step::Moved } else { Step::Passed })
     }
 
-    /// Moves what lives in `victim` of grains `from..to` of one word. Returns whether anything
-    /// does; `None`: no buffer, or a page is locked; try again.
+    /// Moves those of the grains `from..to` of a word that live in the victim. Returns whether
+    /// there were any; `None` if no buffer is free or a page is locked, so that the caller must try
+    /// again.
     fn move_word(&self, word: usize, from: u64, to: u64) -> Result<Option<bool>, RegionError> {
         let offset = word as u64 * self.backed.memory.ledger.geometry().word_bytes();
         // Compaction copies from memory, and a block that is not loaded has no locations yet.
@@ -115,7 +116,7 @@ impl<'b> Compaction<'b> {
         let shift = self.backed.memory.ledger.geometry().grain_shift;
         let _lane = (!self.backed.tracked.is_trapped())
             .then(|| self.backed.tracked.lanes.lock_owner_of(offset));
-        // While the cleaner is held no kind changes of a block that has copies in the image.
+        // While the cleaner is held, blocks with copies in the image do not change their kind.
         let (lives, capacity) = (lives_there(), self.backed.memory.ledger.capacity_bits(word));
         let (bits, zeros) = (lives & !capacity, lives & capacity);
         if let Some(tracker) = self.backed.tracked.pages()
@@ -123,7 +124,8 @@ impl<'b> Compaction<'b> {
         {
             return Ok(None);
         }
-        // A dirty grain met here is cleaned: its bytes stay charged until they are durable.
+        // Dirty grains are cleaned here, and their bytes count in the budget until they are
+        // durable.
         let dirty = self.backed.memory.ledger.bitmap(parity)[word].load(Acquire) & bits;
         let mut appender = self.backed.log.appender.lock();
         let (_, mut refusal) = self.backed.append_bits(&mut appender, parity, word, dirty);
@@ -154,13 +156,13 @@ impl<'b> Compaction<'b> {
     }
 }
 
-/// Frames that are being filled or are not durable yet.
+/// Number of frames that are being filled or are not durable yet.
 pub fn buffers_in_use(backed: &Backed) -> u32 {
     let free = backed.log.appender.lock().free_buffers.len() as u32;
     backed.memory.ledger.geometry().buffers - free
 }
 
-/// Whether frames of this segment are not on the device yet, and so could not be read back.
+/// Whether frames of this segment are on their way to the device, and so could not be read back.
 pub fn is_being_written(backed: &Backed, segment: u32) -> bool {
     let ledger = &backed.memory.ledger;
     (0..ledger.geometry().buffers).any(|number| {
@@ -169,7 +171,7 @@ pub fn is_being_written(backed: &Backed, segment: u32) -> bool {
     })
 }
 
-/// The planted bug: what the last commit still needs is overwritten.
+/// The planted bug: frees segments that the last commit still needs.
 pub fn free_dead_now(backed: &Backed) {
     let mut appender = backed.log.appender.lock();
     let segments = backed.memory.ledger.segments().load(Relaxed) as u32;
@@ -184,7 +186,7 @@ pub fn free_dead_now(backed: &Backed) {
     backed.note_space(&appender);
 }
 
-/// What the log's segments hold, but for the one being filled.
+/// A survey of the log's segments, without the one that is being filled.
 pub fn survey(backed: &Backed) -> Survey {
     let appender = backed.log.appender.lock();
     let segments = backed.memory.ledger.segments().load(Relaxed) as u32;
@@ -193,7 +195,7 @@ pub fn survey(backed: &Backed) -> Survey {
     Survey::of(backed.memory.ledger.geometry().segment_bytes, live)
 }
 
-/// Live bytes of a segment that is used and not being filled.
+/// Live bytes of a segment; `None` if it is not used, or is being filled.
 fn live_bytes(backed: &Backed, appender: &Appender, segment: u32) -> Option<u64> {
     let entry = backed.memory.ledger.segment(segment);
     let counts = entry.state() == SegmentState::Used && appender.current_segment() != Some(segment);

@@ -20,30 +20,30 @@ use perdura_dirty::geometry::Geometry;
 pub const FORMAT_VERSION: u32 = 1;
 /// First bytes of a superblock.
 pub const SUPERBLOCK_MAGIC: u64 = 0x3156_4152_5544_5250;
-/// In the superblock's place while an image is being made: nothing is in it yet.
+/// First bytes in the superblock's place while an image is being made and holds nothing yet.
 pub const UNFINISHED_MAGIC: u64 = 0x3146_4e55_5544_5250;
 /// First bytes of a commit slot.
 pub const SLOT_MAGIC: u64 = 0x3154_4f4c_5344_5250;
 /// First bytes of a frame.
 pub const FRAME_MAGIC: u32 = 0x4d46_5250;
-/// Where the second superblock lies.
+/// Offset of the second superblock.
 pub const SUPERBLOCK_COPY: u64 = 4096;
-/// Where the first slot lies.
+/// Offset of the first commit slot.
 pub const SLOTS_AT: u64 = 8192;
-/// Slots, used in turn.
+/// Number of commit slots, which are used in turn.
 pub const SLOTS: u64 = 2;
-/// Places each slot is written to.
+/// Number of copies of each commit slot.
 pub const SLOT_COPIES: u64 = 2;
 /// Payload bytes under one checksum.
 pub const CHECK_BYTES: usize = 4096;
 /// Bytes of a frame header.
 pub const FRAME_HEADER_BYTES: usize = 64;
 
-/// Payload bytes compressed at a time, each chunk by itself: who needs one extent decodes one
-/// chunk, not a frame. LZ4 looks back no further.
+/// Payload bytes of a chunk, which is compressed by itself, so that reading an extent decodes one
+/// chunk and not a frame. LZ4 looks back no further.
 pub const CHUNK_BYTES: usize = 64 << 10;
 
-/// Segment flag: its space has been written at least once.
+/// Segment flag: the segment's space has been written at least once.
 pub const SEGMENT_WRITTEN: u32 = 1;
 
 /// Frame flag: everything up to and including this frame is a consistent state (group commit).
@@ -59,19 +59,19 @@ pub struct Superblock {
     pub magic: U64,
     /// [`FORMAT_VERSION`].
     pub version: U32,
-    /// log2 of the grain's bytes.
+    /// Log2 of a grain's bytes.
     pub grain_shift: U32,
-    /// Random identity.
+    /// Random identity of the image.
     pub image_id: U64,
-    /// Largest region, bytes.
+    /// Largest size of the region, bytes.
     pub reserved_bytes: U64,
     /// Bytes of a segment.
     pub segment_bytes: U64,
-    /// Most segments.
+    /// Most segments that the log may have.
     pub segments_max: U32,
-    /// Zero.
+    /// Zeros.
     pub reserved: U32,
-    /// XXH3 of the bytes before.
+    /// XXH3 of all bytes before this field.
     pub checksum: U64,
 }
 const _: () = assert!(size_of::<Superblock>() == 56);
@@ -82,42 +82,44 @@ const _: () = assert!(size_of::<Superblock>() == 56);
 pub struct SlotHeader {
     /// [`SLOT_MAGIC`].
     pub magic: U64,
-    /// Image it belongs to.
+    /// Identity of the image.
     pub image_id: U64,
-    /// Commits are numbered; the higher one counts.
+    /// Number of the commit. Of two slots the one with the higher number counts.
     pub commit: U64,
-    /// Last frame the commit covers; later frames without a COMMIT flag after them do not exist.
+    /// Sequence number of the last frame that the commit covers. A later frame counts only if a
+    /// frame with [`FRAME_COMMIT`] follows.
     pub last_seq: U64,
-    /// Epoch closed by it.
+    /// Number of the epoch that the commit closed.
     pub epoch: U64,
     /// Region size, bytes.
     pub region_bytes: U64,
     /// Segments of the log.
     pub segments: U32,
-    /// 1 after an emergency flush or a clean stop.
+    /// 1 if an emergency flush or a clean stop made the commit, 0 otherwise.
     pub is_final: U32,
     /// Milliseconds since 1970, for people.
     pub unix_ms: U64,
     /// How often the image has been opened.
     pub incarnation: U32,
-    /// Zero.
+    /// Zeros.
     pub reserved: [U32; 11],
     /// XXH3 of the table that follows.
     pub table_checksum: U64,
-    /// XXH3 of the bytes before.
+    /// XXH3 of all bytes before this field.
     pub checksum: U64,
 }
 const _: () = assert!(size_of::<SlotHeader>() == 128);
 
-/// One segment in a commit slot; `used_bytes == 0` means not needed.
+/// The entry of a segment in a commit slot. `used_bytes == 0` means that the commit does not need
+/// the segment.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default)]
 #[repr(C)]
 pub struct SlotSegment {
-    /// Sequence number of the first frame.
+    /// Sequence number of the segment's first frame.
     pub first_seq: U64,
-    /// Bytes of frames in it.
+    /// Bytes of frames in the segment.
     pub used_bytes: U32,
-    /// [`SEGMENT_WRITTEN`] or 0; also in entries that are not needed.
+    /// [`SEGMENT_WRITTEN`] or 0, also in entries of segments that are not needed.
     pub flags: U32,
 }
 const _: () = assert!(size_of::<SlotSegment>() == 16);
@@ -132,36 +134,38 @@ pub struct FrameHeader {
     pub version: U16,
     /// [`FRAME_COMMIT`], [`FRAME_LZ4`] or 0.
     pub flags: U16,
-    /// Image it belongs to.
+    /// Identity of the image.
     pub image_id: U64,
-    /// Contiguous number of this frame.
+    /// Sequence number of the frame; numbers are contiguous.
     pub seq: U64,
-    /// Epoch in which it was sealed, its low half; for people.
+    /// Low half of the number of the epoch in which the frame was sealed; for people.
     pub epoch: U32,
-    /// Of a compressed frame: bytes of the payload before. Otherwise the epoch's high half.
+    /// In a compressed frame, bytes of the payload before compression. Otherwise the high half of
+    /// the epoch's number.
     pub raw_bytes: U32,
-    /// Bytes of payload as stored.
+    /// Bytes of the payload as stored.
     pub payload_bytes: U32,
-    /// Extents in the table.
+    /// Number of extents in the table.
     pub extents: U32,
-    /// Bytes from this frame to the next, a multiple of 4 KiB. A compressed one may have a gap
+    /// Bytes from this frame to the next, a multiple of 4 KiB. A compressed frame may have a gap
     /// behind it that was never written.
     pub total_bytes: U32,
-    /// Incarnation of the image in which it was written.
+    /// Incarnation of the image in which the frame was written.
     pub incarnation: U32,
     /// XXH3 of extent table, payload checksums and chunk lengths.
     pub tail_checksum: U64,
-    /// XXH3 of the bytes before.
+    /// XXH3 of all bytes before this field.
     pub checksum: U64,
 }
 const _: () = assert!(size_of::<FrameHeader>() == FRAME_HEADER_BYTES);
 
-/// XXH3 with 64 bits: fast, and not meant against forgery.
+/// The checksum of the format: XXH3 with 64 bits, which is fast and does not protect against
+/// forgery.
 pub fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
-/// Where things lie on the device.
+/// Offsets of slots and segments on the device.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     segment_bytes: u64,
@@ -193,20 +197,20 @@ impl Layout {
         SLOTS * SLOT_COPIES * self.slot_bytes
     }
 
-    /// Offset of a segment; `segments` itself is the end of the image.
+    /// Offset of a segment. For the number of segments it is the end of the image.
     pub fn segment_at(&self, segment: u32) -> u64 {
         (SLOTS_AT + self.final_commit_bytes()).next_multiple_of(1 << 20)
             + u64::from(segment) * self.segment_bytes
     }
 }
 
-/// Bytes a frame takes on the device, without the last round-up.
+/// Bytes that a frame takes on the device, before they are rounded up to 4 KiB.
 pub fn frame_body_bytes(payload: usize, extents: usize) -> usize {
     FRAME_HEADER_BYTES + payload + extents * 8 + payload.div_ceil(CHECK_BYTES) * 8
 }
 
-/// Payload bytes that still fit a frame of `limit` bytes which holds `payload` and will have
-/// `extents` extents.
+/// Payload bytes that still fit a frame of `limit` bytes. The frame has `payload` bytes and will
+/// have `extents` extents.
 pub fn room_for_payload(limit: usize, payload: usize, extents: usize) -> usize {
     let fixed = FRAME_HEADER_BYTES + extents * 8;
     // Each started 4 KiB of payload costs 8 bytes of checksum.
@@ -215,7 +219,7 @@ pub fn room_for_payload(limit: usize, payload: usize, extents: usize) -> usize {
     most.saturating_sub(payload)
 }
 
-/// Bytes written to commit a log of so many segments: both copies of a slot.
+/// Bytes that a commit writes for a log of `segments` segments: both copies of a slot.
 pub fn commit_bytes(segments: u32) -> u64 {
     let slot = size_of::<SlotHeader>() + segments as usize * size_of::<SlotSegment>();
     SLOT_COPIES * slot.next_multiple_of(4096) as u64

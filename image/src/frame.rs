@@ -1,5 +1,5 @@
-//! A frame on the device: its header and what follows its payload, from bytes; nothing of it is
-//! used before its checksum and its lengths agree.
+//! A frame read from the device: its header, and the tables behind its payload. Nothing of a frame
+//! is used before its checksums and lengths agree.
 
 use zerocopy::FromBytes;
 
@@ -12,29 +12,29 @@ use crate::format::{
 /// A frame found on the device.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
-    /// Log segment that holds it.
+    /// Number of the log segment that holds the frame.
     pub segment: u32,
-    /// Where in the segment.
+    /// Offset of the frame in its segment, bytes.
     pub at: u64,
-    /// Its header, whose checksum and lengths were checked.
+    /// The frame's header, whose checksum and lengths were checked.
     pub header: FrameHeader,
-    /// Number of the frame at the segment's beginning: a commit names a segment by it.
+    /// Sequence number of the segment's first frame, by which a commit names the segment.
     pub first_seq: u64,
 }
 
 impl Frame {
-    /// A frame of which only the segment matters.
+    /// Makes a frame of which only the segment matters.
     #[cfg(test)]
     pub fn in_segment(segment: u32) -> Self {
         use zerocopy::FromZeros;
         Self { segment, at: 0, header: FrameHeader::new_zeroed(), first_seq: 0 }
     }
 
-    /// Its number.
+    /// Sequence number of the frame.
     pub fn seq(&self) -> u64 {
         self.header.seq.get()
     }
-    /// Bytes of payload as stored.
+    /// Bytes of the payload as stored.
     pub fn payload(&self) -> usize {
         self.header.payload_bytes.get() as usize
     }
@@ -42,23 +42,23 @@ impl Frame {
     pub fn is_compressed(&self) -> bool {
         self.header.flags.get() & FRAME_LZ4 != 0
     }
-    /// Bytes of payload in memory.
+    /// Bytes of the payload as it is in memory.
     pub fn raw(&self) -> usize {
         if self.is_compressed() { self.header.raw_bytes.get() as usize } else { self.payload() }
     }
-    /// Extents in its table.
+    /// Number of extents in the frame's table.
     pub fn extents(&self) -> usize {
         self.header.extents.get() as usize
     }
-    /// Bytes from it to the next frame.
+    /// Bytes from this frame to the next.
     pub fn total(&self) -> u64 {
         u64::from(self.header.total_bytes.get())
     }
-    /// Bytes of it that were written.
+    /// Bytes of the frame that were written.
     pub fn written(&self) -> usize {
         written_bytes(&self.header)
     }
-    /// Where each chunk ends in the stored payload, if these lengths can be theirs.
+    /// The end of each chunk in the stored payload, if `lengths` are possible.
     pub fn chunk_ends(&self, lengths: &[u8]) -> Option<Box<[u32]>> {
         let (lengths, _) = lengths.as_chunks::<4>();
         let mut end = 0;
@@ -76,7 +76,7 @@ impl Frame {
     }
 }
 
-/// The header in these bytes of a segment, from byte `at` of it, if it can be one.
+/// Parses the header at offset `at` of a segment; `None` if the bytes are no valid header.
 pub fn parse_header(
     bytes: &[u8],
     image_id: u64,
@@ -93,8 +93,8 @@ pub fn parse_header(
     valid.then_some(header)
 }
 
-/// Every length in it follows from the others, or lies within what the frame took before it was
-/// compressed; and that was no more than a buffer holds.
+/// Whether the lengths of a header are possible: each follows from the others or, in a compressed
+/// frame, is at most the length before compression, which fits a segment.
 fn has_possible_sizes(header: &FrameHeader, segment_bytes: usize) -> bool {
     let (total, written) = (header.total_bytes.get() as usize, written_bytes(header));
     if u32::from(header.version.get()) != FORMAT_VERSION {
@@ -123,24 +123,24 @@ pub fn written_bytes(header: &FrameHeader) -> usize {
     (frame_body_bytes(payload, extents) + lengths).next_multiple_of(4096)
 }
 
-/// What follows a frame's payload.
+/// The tables behind a frame's payload.
 pub struct FrameTail<'b> {
     /// Packed extents.
     pub table: &'b [u8],
-    /// Checksums of the payload.
+    /// Checksums of the payload's blocks.
     pub sums: &'b [u8],
-    /// Empty unless the frame is compressed.
+    /// Stored lengths of the chunks; empty unless the frame is compressed.
     pub lengths: &'b [u8],
 }
 
-/// The parts of a frame's tail.
+/// Splits the tail of a frame into its tables.
 pub fn tail_of<'b>(frame: &Frame, tail: &'b [u8]) -> FrameTail<'b> {
     let (table, rest) = tail.split_at(frame.extents() * 8);
     let (sums, lengths) = rest.split_at(frame.payload().div_ceil(CHECK_BYTES) * 8);
     FrameTail { table, sums, lengths }
 }
 
-/// A frame's tail, of the bytes that follow its payload.
+/// The tail of a frame, given bytes that begin behind its payload.
 pub fn tail_bytes<'b>(frame: &Frame, bytes: &'b [u8]) -> &'b [u8] {
     let lengths = if frame.is_compressed() { lengths_bytes(frame.raw()) } else { 0 };
     let end = frame_body_bytes(frame.payload(), frame.extents()) + lengths;

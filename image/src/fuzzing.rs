@@ -1,4 +1,4 @@
-//! For the fuzz target of the image reader: checksums made right over bytes made wrong.
+//! For the fuzz target of the image reader: valid checksums over invalid bytes.
 
 use zerocopy::FromBytes;
 
@@ -7,8 +7,8 @@ use crate::format::{
     SUPERBLOCK_MAGIC, SlotHeader, Superblock, checksum, lengths_bytes,
 };
 
-/// Recomputes the header checksums of whatever superblocks, slots and frames stand on 4 KiB
-/// boundaries, and the checksums of the slots' tables, the frames' payload and its tables.
+/// Recomputes the checksums of all superblocks, slots and frames on 4 KiB boundaries: those of
+/// their headers, of the slots' tables, and of the frames' payload and tables.
 pub fn repair_checksums(image: &mut [u8]) {
     for at in (0..image.len().saturating_sub(4095)).step_by(4096) {
         let block = &mut image[at..];
@@ -31,7 +31,7 @@ pub fn repair_checksums(image: &mut [u8]) {
     }
 }
 
-/// As far as its lengths allow.
+/// Recomputes the checksums of a frame's payload and tables, if its lengths lie within the bytes.
 fn repair_tail(frame: &mut [u8]) {
     let Ok((header, _)) = FrameHeader::read_from_prefix(frame) else { return };
     let payload_end = FRAME_HEADER_BYTES + header.payload_bytes.get() as usize;

@@ -1,4 +1,4 @@
-//! Looking at an image without opening it: what it holds, committed or not.
+//! Reading an image's contents, committed or not, without opening it.
 
 use perdura_media::Device;
 
@@ -10,17 +10,18 @@ use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::SharedMemory;
 use perdura_dirty::{Ledger, SetupError};
 
-/// Which frames to believe.
+/// The frames that count as part of the contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Believe {
-    /// What recovery would believe: the last commit and later group commits.
+    /// The frames that recovery would use: the last commit and later group commits.
     Committed,
-    /// Every whole frame, whether or not a commit covers it: what a final flush could still build
-    /// on.
+    /// Every whole frame, whether or not a commit covers it: the state that a final flush could
+    /// complete.
     EveryFrame,
 }
 
-/// The region's bytes as the image has them. Needs as much memory as the region has bytes in use.
+/// Reads the region's bytes from an image. This needs as much memory as the region has bytes in
+/// use.
 pub fn image_bytes(device: &dyn Device, believe: Believe) -> Result<Vec<u8>, OpenError> {
     let Some((geometry, image_id)) = slots::read_superblock(device)? else {
         return Err(ImageError::NotAnImage { found: 0 }.into());

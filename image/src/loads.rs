@@ -1,4 +1,4 @@
-//! Loading while the region is in use: who loads what, and when it is over.
+//! Loading while the region is in use, by readers and by threads of their own, and the end of it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -10,45 +10,45 @@ use perdura_media::Device;
 use crate::error::{OpenError, Unreadable};
 use crate::load::{Loading, Target};
 
-/// How far loading has come.
+/// The progress of loading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadProgress {
     /// Bytes in memory.
     pub loaded_bytes: u64,
-    /// Bytes there are.
+    /// Bytes of the image's contents.
     pub total_bytes: u64,
-    /// The first thing that could not be read, if anything.
+    /// The first failure to read the image; `None` if there was none.
     pub failure: Option<String>,
 }
 
-/// What of an image is not in memory yet, if anything.
+/// The part of an image that is not in memory yet, if any.
 pub struct Loads {
     left: RwLock<Option<Arc<Loading>>>,
 }
 
-/// Where bytes are loaded from and to.
+/// The device from which bytes are loaded, and the memory to which they go.
 #[derive(Clone, Copy)]
 pub struct Place<'p> {
     /// The memory that is filled.
     pub memory: &'p Memory,
-    /// Beside its lane each block is marked as long as it is not loaded.
+    /// The lanes, in which each block is marked while it is not loaded.
     pub lanes: &'p Lanes,
-    /// Where the image lies.
+    /// The device of the image.
     pub device: &'p dyn Device,
 }
 
 impl Loads {
-    /// What recovery left to be loaded on first use.
+    /// The loads that recovery left to be done on first use.
     pub fn new(left: Option<Loading>) -> Self {
         Self { left: RwLock::new(left.map(Arc::new)) }
     }
 
-    /// What is left; `None`: everything is in memory.
+    /// The loading that is left; `None`: everything is in memory.
     pub fn left(&self) -> Option<Arc<Loading>> {
         self.left.read().clone()
     }
 
-    /// How far loading has come; `None`: everything is in memory.
+    /// The progress of loading; `None`: everything is in memory.
     pub fn progress(&self) -> Option<LoadProgress> {
         self.left().map(|loading| {
             let (loaded_bytes, total_bytes) = loading.progress();
@@ -57,7 +57,7 @@ impl Loads {
         })
     }
 
-    /// Loads a segment that nobody has taken up. False: there is none.
+    /// Loads a segment that nobody has taken up. Returns false if there is none.
     ///
     /// # Errors
     /// The segment is damaged or cannot be read.
@@ -72,26 +72,26 @@ impl Loads {
         outcome.map_err(|source| note_unreadable(place.memory, source))
     }
 
-    /// Loads all that is left, whoever has taken it up.
+    /// Loads everything that is left, also the segments that other threads have taken up.
     ///
     /// # Errors
-    /// The first piece that is damaged or cannot be read.
+    /// A piece is damaged or cannot be read; the first one is named.
     pub fn load_all(&self, place: Place<'_>) -> Result<(), Unreadable> {
         while self.load_next(place)? {}
         let Some(loading) = self.left() else { return Ok(()) };
-        // What others are at work on is loaded here, too.
+        // Blocks at which other threads are at work are loaded here, too.
         loading.blocks().try_for_each(|block| self.load_block(place, block))
     }
 
-    /// Has a block's bytes in memory when it returns.
+    /// Loads a block if it is not in memory.
     ///
     /// # Errors
-    /// They are damaged or cannot be read.
+    /// The block is damaged or cannot be read.
     pub fn load_block(&self, place: Place<'_>, block: u64) -> Result<(), Unreadable> {
         if !place.lanes.is_unloaded(block) {
             return Ok(());
         }
-        // Ended in between: it was the last.
+        // Loading ended meanwhile, so the block is loaded.
         let Some(loading) = self.left() else { return Ok(()) };
         let loaded = |block| place.lanes.set_loaded(block);
         let outcome = loading.load_block(&place.target(&loaded), block);
@@ -113,7 +113,8 @@ impl<'p> Place<'p> {
     }
 }
 
-/// Said once, and for good: dirty data stay, and can be flushed.
+/// Latches that the image cannot be read, and logs it once. Dirty data stay in memory and can be
+/// flushed.
 fn note_unreadable(memory: &Memory, source: Arc<OpenError>) -> Unreadable {
     let cause = source.to_string();
     if memory.fail(&cause) {

@@ -1,4 +1,4 @@
-//! The log of an image that is in use: its device, and where the next frame goes.
+//! The log of an image that is in use: its device and its appender.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use crate::format::Layout;
 
 /// The log of one image.
 pub struct Log {
-    /// Where the image lies.
+    /// The device of the image.
     pub device: Arc<dyn Device>,
-    /// Where things lie on the device.
+    /// Offsets of slots and segments on the device.
     pub layout: Layout,
-    /// Where the next frame goes. Locked after the cleaner and after lanes.
+    /// Appends frames to the log. Locked after the cleaner and after lanes.
     pub appender: CachePadded<Waited<Appender>>,
-    /// How frames are compressed on their way to the device.
+    /// Whether frames are compressed on their way to the device.
     pub compression: Compression,
     /// Size of the log as a multiple of the region, percent.
     pub percent: u64,
 }
 
 impl Log {
-    /// The log of an image that was opened or made, sized for a budget.
+    /// Makes the log of an image that was opened or made, sized for a budget.
     pub fn new(
         device: Arc<dyn Device>,
         ledger: &Ledger,
@@ -44,7 +44,7 @@ impl Log {
         }
     }
 
-    /// What a writer is told when only the emergency reserve is left.
+    /// The error for a writer when only the emergency reserve is left.
     pub fn full(&self) -> RegionError {
         let appender = self.appender.lock();
         RegionError::LogFull {
@@ -54,7 +54,7 @@ impl Log {
     }
 }
 
-/// The log's sizes that decide about its space.
+/// The sizes of the log that decide when space is made.
 pub fn space_of(ledger: &Ledger, appender: &Appender) -> Space {
     Space {
         segment_bytes: ledger.geometry().segment_bytes,
@@ -64,14 +64,14 @@ pub fn space_of(ledger: &Ledger, appender: &Appender) -> Space {
     }
 }
 
-/// An appender over what the ledger says is free.
+/// Makes an appender over the segments that are free in the ledger.
 pub fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
     let geometry = ledger.geometry();
     let segments = ledger.segments().load(Acquire) as u32;
     let is_free = |number: &u32| ledger.segment(*number).state() == SegmentState::Free;
     let mut free: Vec<u32> = (0..segments).filter(is_free).collect();
-    // Cleaning begins with space that was never written, which is slower to write, and leaves the
-    // rest to the emergency flush, which begins with space that was.
+    // Cleaning begins with segments that were never written, which are slower to write. The
+    // emergency flush gets segments that were written before.
     free.sort_by_key(|number| ledger.segment(*number).was_written());
     Appender::new(
         (0..geometry.buffers).rev().collect(),

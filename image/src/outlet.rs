@@ -1,5 +1,5 @@
-//! Frames on their way to the device: submitted in order, durable in batches, and out of the
-//! account once they are.
+//! Frames on their way to the device. They are submitted in order and become durable in batches;
+//! then their bytes return to the budget.
 //!
 //! At most [`QUEUE_DEPTH`] writes are outstanding (Viyojit, section 6.1).
 
@@ -16,14 +16,14 @@ use crate::backed::Backed;
 use crate::pack::Packer;
 use crate::seal::{frame_bytes, let_go, seal};
 
-/// Smaller than what `observed` takes for a large flush: a larger frame goes by the queue, and
-/// shows the device's rate.
+/// Most bytes of a frame that is written by a single system call. A larger frame goes through the
+/// queue and shows the device's rate.
 const SINGLE_BYTES_MAX: u64 = 128 << 10;
 
-/// How far [`Outlet::pump`] goes.
+/// How long [`Outlet::pump`] waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pump {
-    /// Submit what is closed and take what has completed; wait for nothing.
+    /// Submit closed frames and take completed ones; wait for nothing.
     Poll,
     /// Wait for one write, if any is outstanding.
     One,
@@ -31,28 +31,30 @@ pub enum Pump {
     Durable,
 }
 
-/// The way of frames to the device. The cleaner has one.
+/// Writes frames to the device. The cleaner has one.
 pub struct Outlet {
     queue: Box<dyn WriteQueue>,
     completions: Vec<Completion>,
     packer: Packer,
-    /// Frames handed to the device, in order, and whether they have been written.
+    /// Buffers of frames that were handed to the device, in order, and whether they have been
+    /// written.
     on_device: VecDeque<(u32, bool)>,
-    /// Frames written, as all before them: none of them lies behind a gap in the log.
+    /// Buffers of frames that were written, as were all frames before them.
     written: Vec<u32>,
     written_bytes: u64,
-    /// When cleaning begins; it is told when what was cleaned is durable.
+    /// The threshold at which cleaning begins; it is told when cleaned bytes are durable.
     pub pace: Pace,
-    /// The device's rate as these writes show it.
+    /// The device's rate as these writes show it, and its effect on the budget.
     pub rate: RateWatch,
-    /// Bytes copied by cleaning that still count, until the device has flushed them.
+    /// Bytes copied by cleaning that count in the budget until the device has flushed them.
     pub in_flight_bytes: u64,
-    /// Bytes of frames that were durable writes of their own and have not led to prezeroing yet.
+    /// Bytes of frames that were written by a single system call and have not led to prezeroing
+    /// yet.
     pub single_bytes: u64,
 }
 
 impl Outlet {
-    /// Nothing is on its way.
+    /// Makes an outlet with nothing on its way.
     pub fn new(queue: Box<dyn WriteQueue>) -> Self {
         Self {
             queue,
@@ -68,7 +70,7 @@ impl Outlet {
         }
     }
 
-    /// Bytes written and not flushed yet.
+    /// Bytes that were written and not flushed yet.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
@@ -78,8 +80,8 @@ impl Outlet {
         self.queue.outstanding() > 0 || !self.written.is_empty()
     }
 
-    /// Moves closed frames to the device and completed ones out of the account. Returns bytes given
-    /// back.
+    /// Submits closed frames, and flushes the device after completed ones. Returns the bytes given
+    /// back to the budget.
     pub fn pump(&mut self, backed: &Backed, how: Pump) -> Result<u64, RegionError> {
         let mut freed = 0;
         loop {
@@ -113,7 +115,7 @@ impl Outlet {
             let Some(number) = backed.log.appender.lock().closed.pop_front() else { break };
             let (buffer, at) = self.seal(backed, number);
             let len = frame_bytes(&buffer);
-            // Before the write: an engine may carry it out at once.
+            // Read before the write, because an engine may carry it out at once.
             let now_ns =
                 if self.rate.observed.is_idle() { backed.memory.clock.now_ns() } else { 0 };
             // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (the
@@ -129,8 +131,8 @@ impl Outlet {
         Ok(())
     }
 
-    /// If one frame is all that a loss of power could take, makes it durable with one system call;
-    /// where more is, it takes a device flush. Returns whether it did.
+    /// Makes the closed frame durable with one system call, if nothing else is on its way or waits
+    /// for a device flush. Returns whether it did.
     pub fn write_single(&mut self, backed: &Backed) -> Result<bool, RegionError> {
         let mut appender = backed.log.appender.lock();
         let others = self.on_device.len() + self.written.len();
@@ -163,7 +165,7 @@ impl Outlet {
         Ok(true)
     }
 
-    /// Makes the frame in a closed buffer what is to be written. Returns where to.
+    /// Seals the frame in a closed buffer. Returns the buffer and its offset on the device.
     fn seal<'c>(&mut self, backed: &'c Backed, number: u32) -> (FrameBuffer<'c>, u64) {
         let buffer = backed.memory.ledger.buffer(number);
         let epoch = backed.memory.ledger.epoch().load(Relaxed);
@@ -187,8 +189,8 @@ impl Outlet {
 
     fn reap(&mut self, backed: &Backed, at_least: usize) -> Result<(), RegionError> {
         if at_least > 1 && self.rate.observed.is_deep() {
-            // From now until half of it is done the device is surely busy: that shows how fast it
-            // is.
+            // Until half of the writes have completed the device is surely busy, so the time shows
+            // its rate.
             self.reap_once(backed, 0)?;
             self.reap_once(backed, self.queue.outstanding() / 2)?;
             return self.reap_once(backed, self.queue.outstanding().min(at_least));
@@ -226,7 +228,8 @@ impl Outlet {
         Ok(())
     }
 
-    /// Flushes the device: what was written is durable. Returns the bytes given back.
+    /// Flushes the device, so that all frames written are durable. Returns the bytes given back to
+    /// the budget.
     ///
     /// # Errors
     /// The device failed.
@@ -243,27 +246,28 @@ impl Outlet {
         let mut written = std::mem::take(&mut self.written);
         let freed = self.release(backed, &written);
         backed.log.appender.lock().free_buffers.append(&mut written);
-        // Its memory is used again.
+        // The vector's memory is used again.
         self.written = written;
         self.written_bytes = 0;
         Ok(freed)
     }
 
-    /// These frames are durable: their bytes leave the account. Returns how many.
+    /// Frees the buffers of durable frames and gives their bytes back to the budget. Returns the
+    /// bytes.
     fn release(&mut self, backed: &Backed, durable: &[u32]) -> u64 {
         let mut freed = 0;
         for &number in durable {
             freed += backed.memory.ledger.buffer(number).charged_bytes().swap(0, AcqRel);
             free_buffer(&backed.memory.ledger, number);
         }
-        // What writers captured is in there as well.
+        // Bytes that writers captured are among them, so the count may be smaller.
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(freed);
         backed.memory.budget.give_back(&backed.memory.ledger, freed);
         backed.memory.budget.notify();
         freed
     }
 
-    /// Everything the queue holds has ended when this returns, whatever its outcome.
+    /// Waits until every outstanding write has ended, whatever its outcome.
     pub fn quiesce(&mut self) {
         let outstanding = self.queue.outstanding();
         // An error here has been latched by the device; the final flush writes these frames again.
@@ -272,7 +276,7 @@ impl Outlet {
         self.rate.observed.forget_outstanding();
     }
 
-    /// A flush has written and freed all buffers behind the cleaner's back.
+    /// Forgets all frames on their way, because a flush has written and freed all buffers.
     pub fn forget_written(&mut self) {
         self.on_device.clear();
         self.written.clear();

@@ -18,11 +18,11 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Compresses a closed frame, if that is wanted and saves a page at least. A group commit's
-    /// last frame, the only one of most, is left as it is: somebody waits for it.
+    /// Compresses a closed frame, if that is wanted and saves at least a page. The last frame of a
+    /// group commit (most have only one) is left as it is, because somebody waits for it.
     pub fn pack(&mut self, backed: &Backed, buffer: &FrameBuffer<'_>) {
         let is_wanted = backed.log.compression == Compression::Lz4
-            // The final flush waits for the cleaner, on the warning's time: it is reckoned without
+            // The final flush waits for the cleaner, and the promise's time has no room for
             // compressing.
             && !backed.memory.budget.is_closed()
             && buffer.flags().load(Relaxed) == 0;
@@ -39,13 +39,13 @@ impl Packer {
         Counters::add(&backed.memory.stats.compressed_frames, u64::from(stored.is_some()));
     }
 
-    /// Returns the bytes of the payload as stored.
+    /// Compresses a closed frame if that saves a page. Returns the bytes of the payload as stored.
     fn try_pack(&mut self, backed: &Backed, buffer: &FrameBuffer<'_>) -> Option<usize> {
         let ledger = &backed.memory.ledger;
         let (raw, extents) = fill(buffer);
         let raw_total = raw_bytes(buffer) as usize;
         let lengths = lengths_bytes(raw);
-        // A page less than before, headers and all.
+        // The compressed frame must be a page shorter, headers and tables included.
         let room = raw_total.checked_sub(4096 + FRAME_HEADER_BYTES + extents * 8 + lengths)?;
         let room = room.checked_sub(room.div_ceil(CHECK_BYTES) * 8)?;
         // SAFETY: as in `seal`.
@@ -70,8 +70,8 @@ impl Packer {
             tail_checksum: tail_checksum.into(),
             ..header_of(ledger, buffer, image_id, epoch)
         };
-        // No frame is begun behind this one until it is marked: they would overlap if it had to be
-        // written as it was.
+        // The lock is held until the frame is marked, so that no frame is begun behind it: they
+        // would overlap if this one had to be written uncompressed after a kill.
         let mut appender = backed.log.appender.lock();
         let kept_bytes = match backed.memory.planted.is(Planted::GiveBackAlways) {
             true => total as u64,

@@ -1,15 +1,14 @@
-//! Writing free segments before the log goes into them, so that who waits for a durable frame waits
-//! half as long.
+//! Prezeroing: free segments are filled with zeros before the log goes there, so that a thread
+//! which waits for a durable frame waits half as long.
 //!
-//! A file system keeps a journal of which reserved space has been written. A durable write into
-//! such as was not waits for the journal, too. So zeros are written behind the clients' backs, a
-//! piece at a time, to the next few free segments, once group commits are single durable writes.
+//! A file system keeps a journal of the reserved space that has been written. A durable write to
+//! unwritten space waits for the journal, too. So, once group commits are single durable writes,
+//! zeros are written to the next few free segments in the background, a piece at a time.
 //!
-//! A segment that gets its zeros is neither free nor used, in the ledger, too: it is chosen under
-//! the cleaner's lock (a flush, a drill and a proof hold it while they choose theirs), written
-//! under nobody's, and is for the taking only afterwards. The write is a system call that a kill
-//! does not outlive, so whoever attaches finds none on its way. Zeros are no frame; a segment that
-//! got some of them is as free as before.
+//! A segment that is being prezeroed is neither free nor used, in the ledger, too. It is chosen
+//! under the cleaner's lock (which a flush, a drill and a proof hold while they choose segments),
+//! written under no such lock, and free again only afterwards. The write is a system call, so after
+//! a kill none is on its way. Zeros are no frame: a segment with some of them is as free as before.
 
 use std::sync::atomic::Ordering::*;
 
@@ -18,40 +17,40 @@ use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::AlignedBytes;
 use perdura_dirty::{Counters, Ledger, RegionError, SegmentState};
 
-/// So much of the free space beyond the emergency reserve is kept written: half a second of commits
-/// at 64 MiB/s.
+/// Bytes of free segments beyond the emergency reserve that are kept prezeroed: half a second of
+/// commits at 64 MiB/s.
 const PREZEROED_BYTES: u64 = 32 << 20;
-/// At most so many bytes for each that such a commit has written: large commits gain little by it,
-/// and pay for the device.
+/// Most bytes that are prezeroed for each byte that a single-write commit has written, because
+/// large commits gain little from it.
 const SHARE: u64 = 8;
-/// Written at a time, at most: a commit may have to wait for as much.
+/// Most bytes that are written at a time, because a commit may have to wait for them.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 
-/// What is being prezeroed.
+/// The state of prezeroing.
 #[derive(Debug, Default)]
 pub struct Prezeroing {
-    /// The segment, and how much of it has its zeros.
+    /// The segment that is being prezeroed, and how many of its bytes are done.
     at: Option<(u32, u64)>,
-    /// A piece of zeros, from the first need on.
+    /// A piece of zeros, allocated at the first need.
     zeros: Option<AlignedBytes>,
 }
 
 impl Prezeroing {
-    /// Chooses what is to be prezeroed next, under the cleaner's lock. `single_bytes`: written
-    /// by commits that were single durable writes, as far as they have not led to this yet.
+    /// Chooses the segment to be prezeroed next, under the cleaner's lock. `single_bytes` were
+    /// written by commits of a single durable write and have not led to prezeroing yet.
     pub fn choose(&mut self, backed: &Backed, single_bytes: &mut u64) {
         let due_bytes = backed.memory.ledger.geometry().segment_bytes / SHARE;
         if self.at.is_none()
             && *single_bytes >= due_bytes
             && let Some(segment) = take_unwritten(backed)
         {
-            // What was not used up in time says nothing about commits to come.
+            // Older bytes are forgotten, because they say nothing about the commits to come.
             *single_bytes = (*single_bytes - due_bytes).min(PREZEROED_BYTES / SHARE);
             self.at = Some((segment, 0));
         }
     }
 
-    /// Writes a piece of what was chosen, if anything was.
+    /// Writes a piece of zeros to the chosen segment, if there is one.
     pub fn write_piece(&mut self, backed: &Backed) -> Result<(), RegionError> {
         let Some((segment, from)) = self.at else { return Ok(()) };
         let segment_bytes = backed.memory.ledger.geometry().segment_bytes;
@@ -60,7 +59,7 @@ impl Prezeroing {
             Some(zeros) => zeros,
             None => match AlignedBytes::in_huge_pages(piece_bytes as usize) {
                 Ok(zeros) => self.zeros.insert(zeros),
-                // A machine without a mebibyte to spare: commits go on as they are.
+                // The machine has no mebibyte to spare, so commits go without prezeroing.
                 Err(_) => return Ok(()),
             },
         };
@@ -87,8 +86,7 @@ impl Prezeroing {
     }
 }
 
-/// The free segment that would be the first to be used without having been written, if too few come
-/// before it.
+/// Takes the first unwritten segment in the order of use, if too few written ones come before it.
 fn take_unwritten(backed: &Backed) -> Option<u32> {
     let ledger = &backed.memory.ledger;
     let clean = backed.space().spare_wanted();
@@ -96,7 +94,7 @@ fn take_unwritten(backed: &Backed) -> Option<u32> {
     let (written, unwritten) = appender.next_unwritten(ledger)?;
     let ahead = (PREZEROED_BYTES / ledger.geometry().segment_bytes).max(2);
     let enough = u64::from(appender.reserve_segments) + ahead;
-    // It is missing meanwhile: nobody must have to make space for that.
+    // The segment is missing meanwhile, which must not make anybody make space.
     if written as u64 >= enough || appender.spare_segments() <= clean + 1 {
         return None;
     }
@@ -108,7 +106,7 @@ fn take_unwritten(backed: &Backed) -> Option<u32> {
     Some(unwritten)
 }
 
-/// The process that prezeroed is gone: segments that it had chosen are free.
+/// Frees the segments that a process which is gone was prezeroing.
 pub fn forget_prezeroing(ledger: &Ledger) {
     for number in 0..ledger.segments().load(Acquire) as u32 {
         let entry = ledger.segment(number);

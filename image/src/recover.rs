@@ -1,9 +1,10 @@
-//! From an image to the ledger: the newest commit's segments, newest frame first.
+//! Recovery: the ledger is filled from an image, by the newest commit's segments, newest frame
+//! first.
 //!
 //! The newest frame that holds a grain has its newest copy; older copies are never read. Payload is
-//! left to [`crate::load`], but for frames of the tail, which must be known to be whole. Everything
-//! the commit names must be there and whole; what follows it counts only as far as a contiguous run
-//! of whole frames that ends in a group commit.
+//! left to `load`, except in the tail (the frames after the commit), which must be known to be
+//! whole. Everything that the commit names must be there and whole. The tail counts only as far as
+//! a contiguous run of whole frames that ends in a group commit.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::*;
@@ -25,7 +26,7 @@ use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::AlignedBytes;
 use perdura_dirty::{Ledger, SegmentState, SetupError};
 
-/// Segments whose tables are worth a thread more, and most threads that read tables or enter them.
+/// Segments whose tables are worth one thread more.
 const SEGMENTS_PER_READER: usize = 16;
 const READERS_MAX: usize = 8;
 
@@ -36,18 +37,18 @@ struct Reader<'d> {
     layout: Layout,
     image_id: u64,
     page: AlignedBytes,
-    /// Where on the device the page was read from.
+    /// Offset on the device from which the page was read.
     page_at: Option<u64>,
-    /// Another frame is needed right behind the one whose table is read.
+    /// Whether the next frame's header lies right behind the table that is read, and is needed.
     reads_on: bool,
     bytes: AlignedBytes,
-    /// What tables are kept in.
+    /// Memory for tables.
     arena: Arena,
 }
 
-/// What a frame's table says.
+/// The table of a frame, checked.
 struct RawTable<'b> {
-    /// Packed.
+    /// Packed extents.
     extents: &'b [[u8; 8]],
     sums: &'b [[u8; 8]],
     chunk_ends: Box<[u32]>,
@@ -60,29 +61,30 @@ impl<'b> RawTable<'b> {
     }
 }
 
-/// Which frames after the last commit count.
+/// The frames after the last commit that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
-    /// Those up to the last group commit, if all are there and whole.
+    /// The frames up to the last group commit, if all are there and whole.
     Committed,
-    /// Every whole one (for inspection only).
+    /// Every whole frame (for inspection only).
     EveryWholeFrame,
 }
 
-/// What recovery found, besides memory.
+/// The result of recovery, besides the ledger.
 pub struct Recovered {
     /// The commit that was loaded.
     pub slot: Slot,
-    /// Highest sequence number seen anywhere; later frames must be numbered above it.
+    /// Highest sequence number found anywhere; new frames get higher ones.
     pub seq_max: u64,
-    /// Group commits applied after the slot.
+    /// Number of frames that count after the commit.
     pub tail_frames: u64,
-    /// Segments up to the last that holds a frame loaded: the log may have grown since the commit.
+    /// Segments up to the last one with a frame that counts: the log may have grown since the
+    /// commit.
     pub segments_used: u32,
 }
 
-/// Enters in `ledger` where everything is, without reading it: memory is filled by what is
-/// returned.
+/// Fills an empty `ledger` from an image without reading payload. The returned [`Loading`] fills
+/// the memory.
 pub fn recover(
     device: &dyn Device,
     geometry: &Geometry,
@@ -128,8 +130,8 @@ pub fn recover(
     let threads = threads_for(frames.len());
     let loading = Loading::resolve(ledger, tables, rules.parts, region_bytes, threads, planted);
     for frame in &frames {
-        // Without live bytes, too: the commit names it, and recovery reads what a commit names. The
-        // next one frees it.
+        // A segment without live bytes is used, too, because recovery reads all that a commit
+        // names. The next commit frees it.
         let entry = ledger.segment(frame.segment);
         entry.set_state(SegmentState::Used);
         entry.used_bytes().fetch_max(frame.at + frame.total(), AcqRel);
@@ -139,8 +141,8 @@ pub fn recover(
     Ok((Recovered { slot, seq_max, tail_frames, segments_used }, loading))
 }
 
-/// The tables of all frames that a commit names. Small reads at many places: several are on their
-/// way at a time.
+/// Reads the tables of all frames that a commit names. These are small reads at many places, so
+/// several threads read.
 fn named_tables<'d>(
     slot: &Slot,
     rules: &Rules,
@@ -155,8 +157,8 @@ fn named_tables<'d>(
             Ok(())
         })
     };
-    // An error is told with its segment, so that it is the same each time: all before it are read
-    // by somebody.
+    // Of several errors the one of the first segment is returned, so that it is always the same:
+    // all segments before it were read.
     let read = || {
         let mut reader = open().map_err(|error| (0, error))?;
         let mut tables = Vec::new();
@@ -193,13 +195,13 @@ fn named_tables<'d>(
     first_error.map_or(Ok(tables), |(_, error)| Err(error))
 }
 
-/// Threads that pay for so many frames.
+/// Number of threads that are worth their cost for this many frames.
 pub fn threads_for(frames: usize) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (frames / SEGMENTS_PER_READER).clamp(1, processors.min(READERS_MAX))
 }
 
-/// What extents must keep to, and how they are sorted.
+/// The rules that extents must obey, and the parts by which they are sorted.
 struct Rules {
     parts: Parts,
     region_bytes: u64,
@@ -224,7 +226,7 @@ impl<'d> Reader<'d> {
 }
 
 impl Reader<'_> {
-    /// The frame that begins at `at`, if there is a whole header.
+    /// The frame at offset `at` of a segment, if there is a valid header.
     fn header(&mut self, segment: u32, at: u64) -> Result<Option<Frame>, OpenError> {
         if at + 4096 > self.geometry.segment_bytes {
             return Ok(None);
@@ -240,7 +242,7 @@ impl Reader<'_> {
             .map(|header| Frame { segment, at, header, first_seq: header.seq.get() }))
     }
 
-    /// Calls `f` with the frames a commit names in a segment: all of them must be there.
+    /// Calls `f` with the frames that a commit names in a segment, all of which must be there.
     fn named_frames(
         &mut self,
         segment: u32,
@@ -275,7 +277,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Frames of this incarnation written after the commit, wherever they are.
+    /// All frames of the commit's incarnation that were written after it, in any segment.
     fn tail_frames(&mut self, slot: &Slot) -> Result<Vec<Frame>, OpenError> {
         let mut tail = Vec::new();
         // The log may have grown since the commit.
@@ -304,7 +306,7 @@ impl Reader<'_> {
         Ok(tail)
     }
 
-    /// The contiguous run of whole frames after `last_seq`, up to its last group commit.
+    /// Keeps the contiguous run of whole frames after `last_seq`, up to its last group commit.
     fn committed_tail(
         &mut self,
         mut tail: Vec<Frame>,
@@ -356,8 +358,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The frame's table, checked; reads only the pages that hold it, and the next frame's header
-    /// behind it. Calls `f` with each extent that was checked, before what follows them is.
+    /// Reads and checks a frame's table: only the pages that hold it and, if needed, the next
+    /// frame's header behind it. Calls `f` with each extent after it was checked.
     fn table(
         &mut self,
         frame: &Frame,
@@ -368,7 +370,7 @@ impl Reader<'_> {
         let from = payload_end / 4096 * 4096;
         let offset_bytes = self.layout.segment_at(frame.segment) + frame.at;
         let len = frame.written() - from;
-        // At the buffer's beginning, whatever the frame: that much is in the cache.
+        // Always read to the buffer's beginning, which stays in the cache.
         let read = &mut self.bytes.as_mut()[..len + if self.reads_on { 4096 } else { 0 }];
         self.device.read_at(offset_bytes + from as u64, read)?;
         if self.reads_on {
@@ -400,14 +402,14 @@ impl Reader<'_> {
             };
             f(extent);
         }
-        // What chunks become is for the extents, all of it and nothing else.
+        // Chunks must decode to exactly the bytes of the extents.
         if frame.is_compressed() && (room != 0 || !frame.raw().is_multiple_of(1 << shift)) {
             return Err(impossible("length before compression", frame.raw() as u64).into());
         }
         Ok(table)
     }
 
-    /// The same, for loading.
+    /// Reads and checks a frame's table, and sorts it for loading.
     fn sorted_table(&mut self, frame: &Frame, rules: &Rules) -> Result<Table, OpenError> {
         let mut arena = std::mem::take(&mut self.arena);
         let mut tally = Tally::new(&rules.parts);
@@ -427,10 +429,10 @@ fn refused(len_bytes: usize) -> impl FnOnce(Errno) -> SetupError {
     }
 }
 
-/// The extents of all frames in a segment, and the bytes read to know them.
+/// Reads the extents of all frames in a segment. Also returns the bytes that were read.
 ///
 /// # Errors
-/// A frame that the ledger has there is not on the device, or is damaged.
+/// A frame that the segment should have is not on the device, or is damaged.
 pub fn read_tables(
     ledger: &Ledger,
     device: &dyn Device,
@@ -466,7 +468,7 @@ mod tests {
     use perdura_dirty::sys::Mapping;
     use perdura_dirty::sys::SharedMemory;
 
-    /// Parts of a region of two segments, as yet unused.
+    /// The parts of an unused region with a log of two segments.
     struct Bare {
         geometry: Geometry,
         layout: Layout,

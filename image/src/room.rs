@@ -1,4 +1,4 @@
-//! How large the log must be, and making it so.
+//! The size of the log, and enlarging it.
 
 use std::sync::atomic::Ordering::*;
 
@@ -10,11 +10,11 @@ use crate::error::OpenError;
 use crate::log::appender;
 
 impl Backed {
-    /// Makes the log large enough for this region and budget, and sizes reserve and frames for the
-    /// budget.
+    /// Enlarges the log for a region and a budget, and sets the reserve and the size of frames for
+    /// the budget.
     ///
     /// # Errors
-    /// The device has no room for it: nothing changed.
+    /// The device has no room for a larger log; nothing changed.
     pub fn fit_log(&self, region_bytes: u64, budget_bytes: u64) -> Result<(), RegionError> {
         let ledger = &self.memory.ledger;
         let geometry = ledger.geometry();
@@ -36,7 +36,7 @@ impl Backed {
         Ok(())
     }
 
-    /// Sizes the emergency reserve for a budget, without enlarging the log.
+    /// Sets the emergency reserve and the size of frames for a budget, without enlarging the log.
     pub fn size_reserve_for(&self, budget_bytes: u64) {
         let geometry = self.memory.ledger.geometry();
         let mut appender = self.log.appender.lock();
@@ -47,7 +47,7 @@ impl Backed {
         self.note_space(&appender);
     }
 
-    /// Largest budget whose emergency flush fits the segments that are free now.
+    /// The largest budget whose emergency flush fits the segments that are free now, bytes.
     pub fn coverable_bytes(&self) -> u64 {
         let free = self.log.appender.lock().free_segments.len() as u32;
         let geometry = self.memory.ledger.geometry();
@@ -59,8 +59,7 @@ impl Backed {
         fits
     }
 
-    /// Makes the appender anew from the ledger, after a flush has used free segments behind its
-    /// back.
+    /// Makes the appender anew from the ledger, after a flush has used free segments without it.
     pub fn rebuild_appender(&self) {
         let ledger = &self.memory.ledger;
         let mut current = self.log.appender.lock();
@@ -73,8 +72,8 @@ impl Backed {
     }
 }
 
-/// Enlarges a device. Durable on return: a commit that names the new segments must not outlive
-/// their space.
+/// Enlarges a device, durably on return, because a commit that names the new segments must not
+/// outlive their space.
 ///
 /// # Errors
 /// The device has no room.

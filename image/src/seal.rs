@@ -1,12 +1,12 @@
-//! Sealing: what makes the bytes in a buffer a frame. As they are, or compressed where that saves a
-//! page at least.
+//! Sealing: the bytes in a buffer become a frame, uncompressed, or compressed where that saves at
+//! least a page.
 //!
-//! Sealing as they are can be repeated by anybody: table, checksums and header follow from the
-//! buffer. Compressing is for who filled it: the bytes to be written then lie beside the buffer,
-//! all of them, before one store marks the frame as packed. So a kill at any moment leaves either a
-//! frame to be sealed as it is, or one to be written as it lies, and whoever writes it writes what
-//! the killed process may still have on its way. Emergency flushes and whoever redoes what was
-//! left compress nothing: what they may take is reckoned for bytes that do not shrink.
+//! Any process can repeat sealing without compression, because table, checksums and header follow
+//! from the buffer. Only the process that filled the buffer compresses: the compressed frame lies
+//! complete beside the buffer before one store marks the frame as packed. So a kill at any moment
+//! leaves either a frame that is to be sealed uncompressed, or a packed one that is complete, and
+//! the process that writes it again writes the same bytes that may still be on their way. Emergency
+//! flushes and redone frames are not compressed, because the promise counts uncompressed bytes.
 
 use std::sync::atomic::Ordering::*;
 
@@ -19,17 +19,17 @@ use crate::format::{
 use perdura_dirty::extent::Extent;
 use perdura_dirty::{FrameBuffer, Ledger};
 
-/// Bytes of the frame in this buffer, on the device.
+/// Bytes of the buffer's frame as they are written to the device.
 pub fn frame_bytes(buffer: &FrameBuffer<'_>) -> u64 {
     buffer.packed().map_or_else(|| raw_bytes(buffer), |packed| packed.stored_bytes)
 }
 
-/// Bytes from the frame in this buffer to the next, in its segment.
+/// Bytes that the buffer's frame takes in its segment, up to the next frame.
 pub fn kept_bytes(buffer: &FrameBuffer<'_>) -> u64 {
     buffer.packed().map_or_else(|| raw_bytes(buffer), |packed| packed.kept_bytes)
 }
 
-/// Bytes of the frame in this buffer, if it is not compressed.
+/// Bytes of the buffer's frame before compression.
 pub fn raw_bytes(buffer: &FrameBuffer<'_>) -> u64 {
     let (payload, extents) = fill(buffer);
     frame_body_bytes(payload, extents).next_multiple_of(4096) as u64
@@ -40,11 +40,11 @@ pub(crate) fn fill(buffer: &FrameBuffer<'_>) -> (usize, usize) {
     ((fill & 0xffff_ffff) as usize, (fill >> 32) as usize)
 }
 
-/// Writes table, checksums and header of a closed frame. Repeatable: whatever a killed process did
-/// of it is done again with the same result.
+/// Writes table, checksums and header of a closed frame. If a killed process did a part of it,
+/// doing it again has the same result.
 pub fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epoch: u64) {
     if buffer.packed().is_some() {
-        // Complete when it was marked.
+        // A packed frame was complete when it was marked.
         return;
     }
     let (payload, extents) = fill(buffer);
@@ -69,8 +69,8 @@ pub fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epoch: u64
     debug_assert!(ledger.geometry().segment_bytes >= total as u64);
 }
 
-/// Fills what follows `payload`: extents, checksums, lengths of chunks, zeros. Returns the checksum
-/// of it.
+/// Fills the tail of a frame: extents, checksums of `payload`, lengths of chunks, zeros. Returns
+/// the tail's checksum.
 pub(crate) fn write_tail(
     ledger: &Ledger,
     buffer: &FrameBuffer<'_>,
@@ -101,7 +101,8 @@ pub(crate) fn write_tail(
     checksum(&tail[..extents * 8 + sums_bytes + lengths.len() * 4])
 }
 
-/// What every frame says alike; lengths and checksums are still to be filled in.
+/// A header with the fields that all frames have in common; lengths and checksums are still
+/// missing.
 pub(crate) fn header_of(
     ledger: &Ledger,
     buffer: &FrameBuffer<'_>,
@@ -131,8 +132,8 @@ pub(crate) fn write_header(mut header: FrameHeader, head: &mut [u8]) {
     head[..FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
 }
 
-/// The planted bug: other bytes come where those of a frame lie that whoever takes over would have
-/// to write again.
+/// The planted bug: overwrites the bytes of a packed frame that a process which takes over would
+/// have to write again.
 pub fn let_go(buffer: &FrameBuffer<'_>) {
     if let Some(packed) = buffer.packed() {
         // SAFETY: the device has read it, and it is the cleaner's; that it is not durable is the

@@ -16,10 +16,11 @@ use perdura_dirty::geometry::{
 use perdura_dirty::sys::AlignedBytes;
 use perdura_dirty::{Ledger, SetupError};
 
-/// How far a device that begins with zeros is looked at: slots, and the beginning of the log.
+/// Bytes of a device that are searched for data if it begins with zeros: slots, and the beginning
+/// of the log.
 const HEAD_LOOKED_AT_BYTES: u64 = 4 << 20;
 
-/// Aligned memory for I/O, or a typed error.
+/// Allocates aligned memory for I/O.
 pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, SetupError> {
     AlignedBytes::zeroed(len).map_err(|source| SetupError::Memory {
         what: "I/O buffer",
@@ -28,14 +29,16 @@ pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, SetupError> {
     })
 }
 
-/// Empties the places of the slots and says that an image is being made; durable on return.
-/// [`publish`] makes it one, after the first commit: cut off in between, creation begins again.
+/// Clears the slots and marks the device as one on which an image is being made; durable on return.
+/// [`publish`] completes the image after the first commit. If a loss comes in between, creation
+/// begins again.
 pub fn prepare(device: &dyn Device, geometry: &Geometry) -> Result<(), OpenError> {
     let mut head = aligned(Layout::of(geometry).segment_at(0) as usize)?;
     for at in [0, SUPERBLOCK_COPY as usize] {
         head.as_mut()[at..at + 8].copy_from_slice(&UNFINISHED_MAGIC.to_le_bytes());
     }
-    // First alone: from now on the device is not mistaken for one that lost its head.
+    // The mark is written first and alone: from then on the device is not mistaken for an image
+    // that lost its head.
     device.write_at(0, &head.as_slice()[..2 * SUPERBLOCK_COPY as usize])?;
     device.flush()?;
     device.write_at(0, head.as_slice())?;
@@ -72,8 +75,8 @@ fn superblock(geometry: &Geometry, image_id: u64) -> Superblock {
     superblock
 }
 
-/// Reads the superblock: identity and sizes. `None`: the device is new, or an image was begun on it
-/// and never finished.
+/// Reads the superblock, which has the image's identity and sizes. `None`: the device is new, or an
+/// image was begun on it and never finished.
 pub fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u64)>, OpenError> {
     let found_bytes = device.capacity_bytes();
     if found_bytes < 2 * SUPERBLOCK_COPY {
@@ -116,8 +119,8 @@ pub fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u64)>, O
     Ok(Some((geometry, superblock.image_id.get())))
 }
 
-/// Zeros where superblocks would be: new, unless anything else is there. An image has a commit in
-/// its first slot from the beginning, and frames behind the slots.
+/// Refuses a device with zeros in the place of superblocks if there are other data on it. An image
+/// always has a commit in its first slot and frames behind the slots.
 fn refuse_lost_head(device: &dyn Device) -> Result<(), OpenError> {
     let mut part = aligned(64 << 10)?;
     let end = device.capacity_bytes().min(HEAD_LOOKED_AT_BYTES);
@@ -181,22 +184,23 @@ fn parse_superblock(head: &[u8], at: usize) -> Result<Superblock, ImageError> {
     Ok(superblock)
 }
 
-/// What a commit says.
+/// The contents of a commit.
 pub struct SlotContents<'a> {
-    /// For each segment, whether the committed state needs it.
+    /// Says of each segment whether the committed state needs it.
     pub needed: &'a [bool],
-    /// Last frame covered.
+    /// Sequence number of the last frame that the commit covers.
     pub last_seq: u64,
-    /// The region is closed with it: written to both slots.
+    /// Whether the commit closes the region; it is then written to both slots.
     pub is_final: bool,
-    /// For people.
+    /// Time of the commit, milliseconds since 1970, for people.
     pub unix_ms: u64,
 }
 
-/// Writes a slot at its turn, both copies, and flushes them; what it covers is durable. The other
-/// slot stays valid until this one is. A loss on the way leaves the older commit or, if either copy
-/// is whole, the new one; a flaw that comes later must hit both copies to bring the older state
-/// back. A final commit goes to both slots. Returns the bytes written.
+/// Writes both copies of the slot whose turn it is, and flushes the device. The frames that the
+/// commit covers are durable before. The other slot stays valid meanwhile: a loss on the way leaves
+/// the older commit or, if either copy is whole, the new one. Damage that comes later must hit both
+/// copies to bring the older state back. A final commit goes to both slots. Returns the bytes
+/// written.
 pub fn write_slot(
     ledger: &Ledger,
     layout: &Layout,
@@ -274,17 +278,17 @@ fn slot_bytes(
 
 /// A commit found on the device.
 pub struct Slot {
-    /// Its head, whose checksum was checked.
+    /// The slot's header, whose checksum was checked.
     pub header: SlotHeader,
-    /// Its table: what the commit needs of each segment.
+    /// The slot's table: the bytes that the commit needs of each segment.
     pub segments: Vec<SlotSegment>,
-    /// Which of the two places.
+    /// Number of the slot, 0 or 1.
     pub turn: u64,
-    /// Where the other copy lies if it is not the same: damaged since, or never written whole.
+    /// Offset of the other copy if it differs: damaged since, or never written whole.
     pub flawed_copy_at: Option<u64>,
 }
 
-/// The newest valid commit.
+/// Reads the newest valid commit.
 pub fn read_slots(
     device: &dyn Device,
     geometry: &Geometry,
@@ -307,7 +311,7 @@ pub fn read_slots(
     })
 }
 
-/// The newer of a slot's copies, and where the other lies if it is not the same.
+/// Reads the newer of a slot's copies, and notes where the other lies if it differs.
 fn read_slot(
     device: &dyn Device,
     geometry: &Geometry,
@@ -329,9 +333,9 @@ fn read_slot(
     Ok(copies.swap_remove(0).1.map(|slot| Slot { flawed_copy_at: flawed, ..slot }))
 }
 
-/// The commit in these bytes of the device, from `at` on; `None`: there is none that is whole. A
-/// value that no program of this version writes is an error: an older commit must not take its
-/// place.
+/// Parses the commit in the bytes that lie at offset `at` of the device; `None` if there is no
+/// whole one. A value that no program of this version writes is an error, because an older commit
+/// must not take the place of this one.
 fn parse_slot(
     bytes: &[u8],
     geometry: &Geometry,

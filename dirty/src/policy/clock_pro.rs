@@ -1,5 +1,6 @@
-//! `clock-pro`: two hands, after CLOCK-Pro. Data written again while dirty, or soon after they were
-//! cleaned, are spared until a slower hand has cooled them. It costs two bits a grain.
+//! `clock-pro`: two hands, as in CLOCK-Pro. Data that are written again while dirty, or soon after
+//! they were cleaned, are spared until a slower hand has cooled them. The policy costs two bits a
+//! grain.
 
 use super::rank::{Mark, Policy, RankedBy, View};
 
@@ -12,7 +13,7 @@ impl Policy for ClockPro {
     const MARK_WORDS: usize = 0;
     const HEEDS_REWRITES: bool = true;
 
-    /// All are alike: what is hot is spared by its heat.
+    /// All units have one rank, because hot grains are spared by their heat.
     #[inline]
     fn rank(_unit: u64, _mark: Mark, _view: &View) -> u64 {
         255

@@ -1,4 +1,4 @@
-//! `fifo`: oldest first, by the time at which data became dirty. It costs 8 B a unit.
+//! `fifo`: oldest first, by the time at which data became dirty. The policy costs 8 B a unit.
 
 use super::rank::{Mark, Policy, RankedBy, View};
 

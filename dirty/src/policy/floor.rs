@@ -1,15 +1,15 @@
 //! The lowest rank that is cleaned.
 
-/// The lowest rank that must be cleaned so that `want_bytes` are; all units of it and above are the
-/// victims. `units` calls back with rank and bytes of every dirty unit, and is called once for each
-/// eight bits of rank in which units that may be the last victims differ. Units may change
-/// meanwhile: the result is a hint.
+/// The highest rank such that the units of this rank and above have `want_bytes`: these are the
+/// victims. `units` calls back with rank and bytes of every dirty unit. It is called once for each
+/// eight bits of rank in which the units that may be the last victims differ. Units may change
+/// meanwhile, so the result is a hint.
 pub fn floor_rank(
     rank_bits: u32,
     want_bytes: u64,
     mut units: impl FnMut(&mut dyn FnMut(u64, u64)),
 ) -> u64 {
-    // Bits from `open_bits` up are decided: they are those of `above`.
+    // The bits from `open_bits` up are decided, and are those of `above`.
     let (mut open_bits, mut above) = (rank_bits, 0);
     let mut left_bytes = want_bytes;
     loop {
@@ -25,20 +25,20 @@ pub fn floor_rank(
             left_bytes -= if is_last { 0 } else { digit.bytes };
             is_last
         });
-        // All of them is not enough, or they are gone meanwhile.
+        // All units together are not enough, or they were cleaned meanwhile.
         let Some(digit) = found else { return above.checked_shl(open_bits).unwrap_or(0) };
         let differ = digit.any & !digit.all;
         if differ == 0 {
             return digit.any;
         }
-        // On to the highest bits in which these differ; at least eight fewer than before, unless it
-        // ends.
+        // The next pass looks at the highest bits in which these units differ: at least eight fewer
+        // than before, unless this was the last.
         open_bits = 64 - differ.leading_zeros();
         above = digit.any.checked_shr(open_bits).unwrap_or(0);
     }
 }
 
-/// Ranks with one value of the eight bits looked at.
+/// The units whose ranks have one value in the eight bits of a pass.
 #[derive(Clone, Copy)]
 struct Digit {
     bytes: u64,

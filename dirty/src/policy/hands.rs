@@ -1,47 +1,47 @@
-//! Where the cleaner's two hands stand: the one that takes what is cold, and the one that cools.
-//! Pure: bitmap words.
+//! The positions of the cleaner's two hands: one takes cold grains, the other cools. Pure
+//! arithmetic over numbers of bitmap words.
 
 use std::ops::Range;
 
-/// Words the cleaner's hand passes for one that the cooling hand passes.
+/// Words that the cleaner's hand passes for each word that the cooling hand passes.
 const WORDS_PER_COOLED: usize = 8;
 
-/// Both hands.
+/// The positions of both hands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hands {
-    /// Where the next sweep begins.
+    /// Bitmap word at which the next sweep begins.
     pub next: usize,
-    /// The cooling hand, in eighths of a word.
+    /// Position of the cooling hand, in eighths of a word.
     cooled: usize,
 }
 
-/// What is left of one choice of victims: at most two revolutions, of which the first may spare
-/// everything.
+/// The words that are left of one choice of victims: at most two revolutions, of which the first
+/// may spare everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Revolutions {
     words_in_use: usize,
     words_left: usize,
 }
 
-/// A sweep over these words.
+/// A sweep over a range of bitmap words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
-    /// First word.
+    /// First word of the sweep.
     pub from: usize,
     /// The word behind the last.
     pub to: usize,
-    /// Whether what is hot is spared.
+    /// Whether hot grains are spared.
     pub spares: bool,
 }
 
 impl Revolutions {
-    /// Both, of so many words.
+    /// Two revolutions of `words_in_use` words each.
     pub fn of(words_in_use: usize) -> Self {
         Self { words_in_use, words_left: words_in_use * 2 }
     }
 
-    /// Where to sweep next, if it is not over: a whole revolution that spares what is hot, then a
-    /// whole one that does not, wherever the hand stands.
+    /// The next sweep; `None` after both revolutions. A whole revolution spares hot grains, then a
+    /// whole one does not, wherever the hand stands.
     pub fn next(&self, hands: &Hands) -> Option<Stretch> {
         if self.words_left == 0 {
             return None;
@@ -53,8 +53,8 @@ impl Revolutions {
         Some(Stretch { from, to, spares: spared_left > 0 })
     }
 
-    /// The sweep of `stretch` ended before `next`. Returns the words that the cooling hand passes
-    /// meanwhile, to be taken round the words in use.
+    /// Notes that the sweep of `stretch` ended before word `next`. Returns the words that the
+    /// cooling hand passes meanwhile, to be taken modulo the words in use.
     pub fn swept(&mut self, hands: &mut Hands, stretch: Stretch, next: usize) -> Range<usize> {
         let passed = next - stretch.from;
         self.words_left -= passed.min(self.words_left);
@@ -79,7 +79,7 @@ mod tests {
                 let mut left = Revolutions::of(words);
                 let mut met = [vec![0; words], vec![0; words]];
                 while let Some(stretch) = left.next(&hands) {
-                    // Sweeps end early now and then.
+                    // Sweeps may end early.
                     let next = stretch.to.min(stretch.from + 3);
                     (stretch.from..next)
                         .for_each(|word| met[usize::from(stretch.spares)][word] += 1);

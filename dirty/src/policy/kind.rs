@@ -1,4 +1,4 @@
-//! The policies there are, by name.
+//! The policies, by name.
 
 use super::rank::{Mark, Policy, RankedBy, View};
 
@@ -22,13 +22,13 @@ macro_rules! policies {
                 match self { $(Self::$kind => super::$file::$kind::NAME,)* }
             }
 
-            /// What ranks depend on.
+            /// The quantity on which ranks depend.
             #[inline]
             pub fn ranked_by(self) -> RankedBy {
                 match self { $(Self::$kind => super::$file::$kind::RANKED_BY,)* }
             }
 
-            /// Words of [`Mark`] that writers must leave for each unit.
+            /// Words of [`Mark`] that writers leave for each unit.
             pub fn mark_words(self) -> usize {
                 match self { $(Self::$kind => super::$file::$kind::MARK_WORDS,)* }
             }
@@ -43,14 +43,14 @@ macro_rules! policies {
                 match self { $(Self::$kind => super::$file::$kind::RANK_BITS,)* }
             }
 
-            /// The mark a unit gets when written at `epoch`, given its mark so far and whether it
-            /// was dirty.
+            /// The mark that a unit gets when it is written at `epoch`, given its mark so far and
+            /// whether it was dirty.
             #[inline]
             pub fn mark(self, mark: Mark, was_dirty: bool, epoch: u32) -> Mark {
                 match self { $(Self::$kind => super::$file::$kind::mark(mark, was_dirty, epoch),)* }
             }
 
-            /// The rank of a dirty unit: the highest goes first.
+            /// The rank of a dirty unit; units of higher rank are cleaned first.
             #[inline]
             pub fn rank(self, unit: u64, mark: Mark, view: &View) -> u64 {
                 match self { $(Self::$kind => super::$file::$kind::rank(unit, mark, view),)* }
@@ -68,7 +68,7 @@ policies! {
 }
 
 impl PolicyKind {
-    /// The policy of that name.
+    /// The policy with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -97,7 +97,7 @@ mod tests {
         assert!(fifo.rank(0, fifo.mark(Mark::default(), false, 95), &view) < 20);
     }
 
-    /// The naive form of a history: every epoch since the beginning, written or not.
+    /// The naive form of a history: for every epoch since the beginning, whether it was written.
     fn ranked_by_all_epochs(written: &[bool]) -> Vec<bool> {
         let mut newest_first: Vec<bool> = written.iter().rev().copied().take(64).collect();
         newest_first.resize(64, false);
@@ -115,8 +115,8 @@ mod tests {
                 .map(|unit| {
                     let (mut mark, mut written) = (Mark::default(), Vec::new());
                     for epoch in 0..EPOCHS {
-                        // Half the seeds let a run of epochs pass alike, so that old ones must
-                        // decide.
+                        // In half the seeds the last epochs are alike for all units, so that older
+                        // ones must decide.
                         let alike = seed % 2 == 0 && epoch > EPOCHS - 1 - (seed as usize % 60);
                         let writes = match alike {
                             true => epoch % 3 == 0,
@@ -124,7 +124,8 @@ mod tests {
                         };
                         if writes {
                             mark = lru.mark(mark, random.random(), epoch as u32);
-                            // Again in the same epoch changes nothing that counts.
+                            // A second write in the same epoch changes nothing that ranks depend
+                            // on.
                             let again = lru.mark(mark, true, epoch as u32);
                             assert_eq!((again.epoch, again.history), (mark.epoch, mark.history));
                         }

@@ -1,11 +1,11 @@
 //! `least-recently-updated`: by the history of updates in the last 64 epochs (Viyojit, section
 //! 5.2).
 //!
-//! Each unit has a history of 64 bits, one for each epoch in which it was written, whether it was
-//! dirty or had been cleaned. Histories are compared as numbers with the newest epoch as the
-//! highest bit: the unit whose latest update is longest ago goes first; of those equally long ago,
-//! the one whose update before that is longer ago, and so on. Units not written for 64 epochs are
-//! equal. It costs 16 B a unit.
+//! Each unit has a history of 64 bits, one for each epoch, which is set if the unit was written in
+//! that epoch, dirty or clean. Histories are compared as numbers with the newest epoch as the
+//! highest bit. So the unit whose latest update is longest ago goes first; among equals, the one
+//! whose update before that is longer ago, and so on. Units that were not written for 64 epochs are
+//! equal. The policy costs 16 B a unit.
 
 use super::rank::{Mark, Policy, RankedBy, View};
 

@@ -1,56 +1,56 @@
 //! How much is cleaned, and when: the arithmetic of the cleaner's thread (Viyojit, section 5.3).
-//! Pure: bytes and times in.
+//! Pure code, which is given bytes and times.
 //!
-//! The region's cleaner and `plan`'s replay of traces run the same: what differs is only who moves
-//! the bytes.
+//! The region's cleaner and `plan`'s replay of traces both run this code.
 
 use super::{lead, pressure, threshold};
 
-/// Writes outstanding at most (Viyojit, section 6.1).
+/// Most writes that are outstanding at the device (Viyojit, section 6.1).
 pub const QUEUE_DEPTH: usize = 16;
-/// A drain hands what it has copied to the device after this much, so that the device works
-/// meanwhile; no sooner, for only a device with much on its way shows how fast it is (see
-/// `observed`).
+/// Bytes after which a drain in barrier mode hands its copies to the device, so that the device
+/// works meanwhile. The step is large, because only a device with much work shows how fast it is
+/// (see `observed`).
 pub const DRAIN_STEP_BYTES: u64 = 8 << 20;
-/// In trap mode it looks after this much whether a fault waits for a page it owes.
+/// Bytes after which a drain in trap mode looks whether a fault waits for a page that it owes.
 pub const DRAIN_STEP_TRAPPED_BYTES: u64 = 256 << 10;
-/// A round cleans a 64th of the budget, or this: a write and a device flush of their own have a
-/// price.
+/// A round cleans at least this, or a 64th of the threshold if that is less, because each write and
+/// device flush has a fixed price.
 const CLEAN_ENOUGH_BYTES: u64 = 8 << 20;
-/// Completed bytes that are worth a device flush of their own, at most.
+/// Completed bytes that are always worth a device flush of their own.
 const FLUSH_BATCH_BYTES: u64 = 4 << 20;
-/// A writer that waits has this cleaned beside what it needs, at most.
+/// Most bytes that are cleaned for a waiting writer that needs less.
 const DEMANDED_BATCH_BYTES: u64 = 1 << 20;
-/// One part in so many of the budget is free when a checkpoint begins.
+/// One part in this many of the budget is free when a checkpoint begins.
 const CHECKPOINT_MARGIN_SHARE: u64 = 8;
-/// An idle region is looked at less often, down to once in so many epochs.
+/// Most epochs between two looks at an idle region.
 const IDLE_EPOCHS_MAX: u64 = 64;
 
-/// Where cleaning begins: the budget less what is expected to become dirty meanwhile.
+/// The threshold at which cleaning begins: the budget less the bytes that are expected to become
+/// dirty meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pace {
     pressure_bytes: u64,
     net_dirtied_before: u64,
     lead_bytes: u64,
-    /// Net dirtied bytes when cleaning began whose outcome is not durable yet.
+    /// Net dirtied bytes at the beginning of the cleaning that is not durable yet.
     net_dirtied_begun: Option<u64>,
 }
 
 impl Pace {
-    /// An epoch has passed, and so much became dirty since the region was opened, less what was
-    /// dropped again.
+    /// Notes the end of an epoch. `net_dirtied_bytes` became dirty since the region was opened,
+    /// less those dropped again.
     pub fn epoch(&mut self, net_dirtied_bytes: u64) {
         let new_bytes = net_dirtied_bytes.saturating_sub(self.net_dirtied_before);
         self.net_dirtied_before = net_dirtied_bytes;
         self.pressure_bytes = pressure(new_bytes, self.pressure_bytes);
     }
 
-    /// Cleaning begins.
+    /// Notes that cleaning begins.
     pub fn cleaning(&mut self, net_dirtied_bytes: u64) {
         self.net_dirtied_begun.get_or_insert(net_dirtied_bytes);
     }
 
-    /// What was cleaned is durable.
+    /// Notes that the cleaned bytes are durable.
     pub fn durable(&mut self, net_dirtied_bytes: u64) {
         if let Some(begun) = self.net_dirtied_begun.take() {
             let since = net_dirtied_bytes.saturating_sub(begun);
@@ -58,50 +58,52 @@ impl Pace {
         }
     }
 
-    /// More than this in use is cleaned, in time for what comes meanwhile.
+    /// The bytes in use above which cleaning begins.
     pub fn threshold(&self, limit_bytes: u64) -> u64 {
         let most = limit_bytes / 4;
         threshold(limit_bytes, self.pressure_bytes.min(most) + self.lead_bytes.min(most))
     }
 
-    /// An epoch in which nothing becomes dirty, with nothing on its way, would change nothing here.
+    /// Whether an epoch in which nothing becomes dirty would change nothing here, if nothing is on
+    /// its way.
     pub fn is_at_rest(&self) -> bool {
         self.pressure_bytes == 0
     }
 }
 
-/// A round cleans no less, once it cleans at all.
+/// The fewest bytes that a round cleans.
 pub fn round_bytes_min(threshold_bytes: u64) -> u64 {
     CLEAN_ENOUGH_BYTES.min(threshold_bytes / 64)
 }
 
-/// What a round should clean: what is in use and not being cleaned yet, above the threshold.
+/// The bytes that a round should clean: those in use and not on their way yet, above the threshold.
 pub fn excess(used_bytes: u64, in_flight_bytes: u64, threshold_bytes: u64) -> u64 {
     used_bytes.saturating_sub(in_flight_bytes).saturating_sub(threshold_bytes)
 }
 
-/// Completed bytes after which the device is flushed though others are on their way.
+/// Completed bytes after which the device is flushed though other writes are on their way.
 pub fn flush_batch(limit_bytes: u64) -> u64 {
     FLUSH_BATCH_BYTES.min(limit_bytes / 8)
 }
 
-/// What is cleaned for a writer that waits for `bytes`.
+/// The bytes that are cleaned for a writer that waits for `bytes`.
 pub fn demanded(bytes: u64, limit_bytes: u64) -> u64 {
     bytes.max((limit_bytes / 16).min(DEMANDED_BATCH_BYTES))
 }
 
-/// What is cleaned before a checkpoint's cut, after which every write costs budget anew.
+/// The bytes that are cleaned before a checkpoint's cut, because every write costs budget anew
+/// after it.
 pub fn checkpoint_excess(used_bytes: u64, limit_bytes: u64) -> u64 {
     used_bytes.saturating_sub(limit_bytes - limit_bytes / CHECKPOINT_MARGIN_SHARE)
 }
 
-/// In use above which a writer wakes the cleaner's thread. More than that already: what could be
-/// cleaned was, and a call would only make it look again.
+/// The bytes in use above which a writer wakes the cleaner's thread. If more is in use already, the
+/// cleaner has cleaned what it could, and nobody wakes it.
 pub fn call_above(used_bytes: u64, threshold_bytes: u64) -> u64 {
     if used_bytes <= threshold_bytes { threshold_bytes } else { u64::MAX }
 }
 
-/// When the cleaner's thread does what.
+/// The rhythm of the cleaner's thread: epochs, checkpoints and sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rhythm {
     epoch_ns: u64,
@@ -112,7 +114,7 @@ pub struct Rhythm {
 }
 
 impl Rhythm {
-    /// From `now_ns` on.
+    /// Begins the rhythm at `now_ns`.
     pub fn new(epoch_ns: u64, checkpoint_every_ns: Option<u64>, now_ns: u64) -> Self {
         Self {
             epoch_ns,
@@ -123,8 +125,8 @@ impl Rhythm {
         }
     }
 
-    /// A round begins. True: an epoch has passed since the last one that was; rounds in between are
-    /// those that writers have called for.
+    /// Notes that a round begins. Returns whether an epoch has passed since the last one; other
+    /// rounds are those that writers have called for.
     pub fn is_epoch(&mut self, now_ns: u64) -> bool {
         let is_epoch = now_ns - self.last_epoch_ns >= self.epoch_ns;
         if is_epoch {
@@ -133,17 +135,17 @@ impl Rhythm {
         is_epoch
     }
 
-    /// When a checkpoint is due next, if one ever is.
+    /// Time at which the next checkpoint is due, nanoseconds; `None` if checkpoints are off.
     pub fn checkpoint_due_ns(&self) -> Option<u64> {
         self.checkpoint_every_ns.map(|every| self.last_checkpoint_ns.saturating_add(every))
     }
 
-    /// A checkpoint begins.
+    /// Notes that a checkpoint begins.
     pub fn checkpointed(&mut self, now_ns: u64) {
         self.last_checkpoint_ns = now_ns;
     }
 
-    /// How long to sleep unless called. `is_quiet`: nothing became dirty during the round.
+    /// The nanoseconds to sleep unless called. `is_quiet`: nothing became dirty during the round.
     pub fn sleep_ns(&mut self, is_quiet: bool) -> u64 {
         self.sleep_ns = match is_quiet {
             true => (self.sleep_ns * 2).min(self.longest_sleep_ns()),
@@ -152,7 +154,7 @@ impl Rhythm {
         self.sleep_ns
     }
 
-    /// The longest such sleep.
+    /// The longest sleep of an idle region, nanoseconds.
     pub fn longest_sleep_ns(&self) -> u64 {
         self.epoch_ns * IDLE_EPOCHS_MAX
     }
@@ -169,7 +171,7 @@ mod tests {
         pace.epoch(40_000);
         assert_eq!(pace.threshold(1_000_000), 970_000);
         pace.cleaning(40_000);
-        // Only the first beginning counts.
+        // Only the first call of `cleaning` counts.
         pace.cleaning(90_000);
         pace.durable(140_000);
         assert_eq!(pace.threshold(1_000_000), 870_000);

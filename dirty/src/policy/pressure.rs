@@ -1,6 +1,6 @@
-//! How many dirty bytes to expect, and from how many on cleaning begins.
+//! The dirty bytes to expect, and the threshold at which cleaning begins.
 
-/// The number of the round after this one; it seeds `random`.
+/// The number of the round after `round`; it seeds the policy `random`.
 pub fn next_round(round: u64) -> u64 {
     round.wrapping_add(0x9e37_79b9_7f4a_7c15)
 }
@@ -16,11 +16,11 @@ pub fn threshold(budget_bytes: u64, pressure_bytes: u64) -> u64 {
     budget_bytes.saturating_sub(pressure_bytes)
 }
 
-/// Dirty bytes to expect while what is being cleaned is on its way to the device, beside the
-/// pressure: as many as the last time, or nearly as many as before if that was more: one flush of
-/// the device in ten takes ten times as long as the others, and room for it costs a hundredth of
-/// the budget. Where a write takes longer than an epoch the paper's pressure alone makes writers
-/// wait.
+/// Dirty bytes to expect, in addition to the pressure, while cleaned bytes are on their way to the
+/// device. They are as many as the last time, or nearly as many as expected before if that was
+/// more: one device flush in ten takes ten times as long as the others, and room for it costs a
+/// hundredth of the budget. Where a write takes longer than an epoch, the paper's pressure alone
+/// would make writers wait.
 pub fn lead(net_dirtied_bytes: u64, previous: u64) -> u64 {
     net_dirtied_bytes.max(previous - previous.div_ceil(64))
 }

@@ -1,4 +1,5 @@
-//! `random`: any dirty unit, by a seeded hash of its number and the round. It costs nothing.
+//! `random`: any dirty unit, by a seeded hash of its number and the round. The policy costs no
+//! memory.
 
 use super::rank::{Mark, Policy, RankedBy, View};
 

@@ -1,40 +1,40 @@
-//! What a policy must say, and what it is told: marks of units, a view of the dirty set.
+//! The trait of a policy, and what a policy knows: marks of units and a view of the dirty set.
 
-/// A mark may be so many epochs newer than what a round takes for now.
+/// Epochs by which a mark may be newer than the epoch that a round has read.
 const EPOCHS_AHEAD: u32 = 1 << 16;
 
-/// A way to choose which dirty data are cleaned first. All of it is known when the program is
-/// compiled, so that a choice costs no call through a pointer.
+/// A way to choose which dirty data are cleaned first. The policies are known at compile time, so
+/// that a choice costs no call through a pointer.
 pub trait Policy {
     /// Name in settings and reports.
     const NAME: &'static str;
-    /// What ranks depend on.
+    /// The quantity on which ranks depend.
     const RANKED_BY: RankedBy;
-    /// Words of [`Mark`] that writers leave for each unit, 8 B each: 1 without the history, 2 with
-    /// it; 0 if ranks need no mark.
+    /// Words of 8 B of [`Mark`] that writers leave for each unit: 0 if ranks need no mark, 1
+    /// without the history, 2 with it.
     const MARK_WORDS: usize;
-    /// Whether it matters that a unit was written again while it was dirty. In trap mode that is
-    /// seen by protecting dirty pages again, which is done only if it matters.
+    /// Whether it matters that a unit was written again while it was dirty. In trap mode dirty
+    /// pages are protected again to see this, which is done only if it matters.
     const HEEDS_REWRITES: bool;
     /// Bits that ranks have: a multiple of 8.
     const RANK_BITS: u32 = 8;
 
-    /// The mark a unit gets when written at `epoch`, given its mark so far and whether it was
-    /// dirty.
+    /// The mark that a unit gets when it is written at `epoch`, given its mark so far and whether
+    /// it was dirty.
     fn mark(mark: Mark, was_dirty: bool, epoch: u32) -> Mark {
         let _ = (mark, was_dirty);
         Mark { epoch, again: false, history: 0 }
     }
 
-    /// The rank of a dirty unit: the highest goes first.
+    /// The rank of a dirty unit; units of higher rank are cleaned first.
     fn rank(unit: u64, mark: Mark, view: &View) -> u64;
 }
 
-/// What the ranks of a policy depend on. A search for victims need not look at every unit if it
-/// knows.
+/// The quantity on which the ranks of a policy depend. A search for victims that knows it need not
+/// look at every unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RankedBy {
-    /// Units are not ranked: the cleaner's two hands find those that are cold.
+    /// Units are not ranked, because the cleaner's two hands find the cold grains.
     Heat,
     /// The age of a unit's mark and whether the unit was written again. An older unit never ranks
     /// below a younger one, if both were written again or neither was.
@@ -43,34 +43,35 @@ pub enum RankedBy {
     History,
     /// The unit's number and the round.
     Number,
-    /// Anything: every dirty unit is looked at.
+    /// Anything else, so that every dirty unit must be looked at.
     Unit,
 }
 
-/// What writers leave for a unit.
+/// The mark that writers leave for a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark {
-    /// When it was written last (`fifo`, `segmented`: when it became dirty).
+    /// Epoch in which the unit was last written (`fifo`, `segmented`: in which it became dirty).
     pub epoch: u32,
-    /// Written again since it became dirty.
+    /// Whether the unit was written again since it became dirty.
     pub again: bool,
-    /// The 64 epochs up to `epoch`, which is the highest bit; set: written in it.
+    /// A bit for each of the 64 epochs up to `epoch`, which is the highest bit; set if the unit was
+    /// written in it.
     pub history: u64,
 }
 
 impl Mark {
-    /// As words; a policy keeps as many as [`Policy::MARK_WORDS`] says.
+    /// Packs the mark into words. A policy keeps as many of them as [`Policy::MARK_WORDS`] says.
     pub fn pack(self) -> [u64; 2] {
         [u64::from(self.again) << 32 | u64::from(self.epoch), self.history]
     }
 
-    /// The inverse of [`Mark::pack`].
+    /// Unpacks words that [`Mark::pack`] made.
     pub fn unpack(words: [u64; 2]) -> Self {
         Self { epoch: words[0] as u32, again: words[0] >> 32 != 0, history: words[1] }
     }
 
-    /// Epochs since `self.epoch`. A mark from just after `epoch` was read is as new as can be; any
-    /// other may be 49 days old at a millisecond an epoch.
+    /// Epochs since `self.epoch`; 0 for a mark that was made just after `epoch` was read. Any other
+    /// mark may be up to 49 days old at a millisecond an epoch.
     #[inline]
     pub fn age_at(self, epoch: u32) -> u64 {
         match epoch.wrapping_sub(self.epoch) {
@@ -86,16 +87,16 @@ impl Mark {
     }
 }
 
-/// What a round of cleaning knows about the dirty set.
+/// The view of the dirty set that a cleaning round has.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct View {
-    /// Now.
+    /// Number of the current epoch.
     pub epoch: u32,
     /// Age of the oldest dirty unit, epochs.
     pub oldest_age: u64,
-    /// More than 30 % of the dirty units have been written again.
+    /// Whether more than 30 % of the dirty units were written again.
     pub protected_is_over: bool,
-    /// Number of this round, for `random`; seeded.
+    /// Number of the round, which seeds the policy `random`.
     pub round: u64,
 }
 
@@ -122,7 +123,7 @@ impl View {
         view
     }
 
-    /// The rank of a mark by its age alone: `top` for the oldest of the dirty set, 0 for the
+    /// The rank of a mark by its age alone: `top` for the oldest unit of the dirty set, 0 for the
     /// newest.
     #[inline]
     pub fn by_age(&self, mark: Mark, top: u64) -> u64 {

@@ -1,5 +1,5 @@
-//! How many open pages are protected again in one call, to see which of them are written again
-//! (Viyojit, section 5.2). Pure.
+//! The number of open pages that are protected again in one call, to see which of them are written
+//! again (Viyojit, section 5.2). Pure arithmetic.
 //!
 //! The batch is sized so that protecting and the traps that follow take at most a tenth of the time
 //! between calls.
@@ -15,21 +15,21 @@ const PROTECT_NS: u64 = 1_000;
 /// Pages protected again in one call, at most.
 const BATCH_MAX: u64 = 4_096;
 
-/// Where sampling is; the cleaner's alone.
+/// The state of sampling, which only the cleaner uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Sampling {
     call_ns: u64,
     called_ns: u64,
-    /// Moving average of protecting one page.
+    /// Moving average of the time to protect a page, nanoseconds.
     protect_ns: u64,
-    /// Moving average of the pages of a batch that trapped again, in 1/256.
+    /// Moving average of the share of a batch's pages that trapped again, in 1/256.
     touched: u64,
     last_batch: u64,
     touches_before: u64,
 }
 
 impl Sampling {
-    /// Called every so often.
+    /// For calls that come every `call_ns`.
     pub fn new(call_ns: u64) -> Self {
         Self {
             call_ns: call_ns.max(1),
@@ -50,18 +50,18 @@ impl Sampling {
         is_due
     }
 
-    /// Whether anybody asks for it: a policy that goes by it, and more than half of the budget in
-    /// use, or nothing of it will be cleaned soon.
+    /// Whether sampling is needed: the policy heeds rewrites, and at least half of the budget is in
+    /// use. With less in use nothing will be cleaned soon.
     pub fn is_needed(policy: PolicyKind, used_bytes: u64, limit_bytes: u64) -> bool {
         policy.heeds_rewrites() && used_bytes >= limit_bytes / 2
     }
 
-    /// Nothing is protected now.
+    /// Notes that no page is protected in this call.
     pub fn rest(&mut self) {
         self.last_batch = 0;
     }
 
-    /// Pages that may be protected now. `touches`: traps on dirty pages so far.
+    /// The number of pages that may be protected now. `touches`: traps on dirty pages so far.
     pub fn batch(&mut self, touches: u64) -> u64 {
         let new = touches.wrapping_sub(self.touches_before);
         self.touches_before = touches;
@@ -72,7 +72,7 @@ impl Sampling {
         (self.call_ns / COST_SHARE / page_ns.max(1)).clamp(1, BATCH_MAX)
     }
 
-    /// So many were, and it took so long.
+    /// Notes that `pages` were protected in `took_ns`.
     pub fn protected(&mut self, pages: u64, took_ns: u64) {
         self.last_batch = pages;
         if let Some(page_ns) = took_ns.checked_div(pages) {
@@ -91,10 +91,10 @@ mod tests {
         assert!(
             sampling.is_due(1_000_000) && !sampling.is_due(1_999_999) && sampling.is_due(2_000_000)
         );
-        // As long as nothing is known every page is taken to trap again.
+        // At first every page is taken to trap again.
         assert_eq!(sampling.batch(0), 100_000 / 8_000);
         sampling.protected(12, 12 * 200);
-        // None did: pages are cheaper than was thought, and more of them are taken, step by step.
+        // None trapped again, so pages are cheaper than assumed, and batches grow step by step.
         let batches: Vec<u64> = (0..40)
             .map(|_| {
                 let batch = sampling.batch(0);

@@ -1,5 +1,5 @@
 //! `segmented`: data written once go first, oldest first; data written again are kept while they
-//! are less than 30 % of the dirty set. It costs 8 B a unit.
+//! are at most 30 % of the dirty set. The policy costs 8 B a unit.
 
 use super::rank::{Mark, Policy, RankedBy, View};
 

@@ -1,64 +1,64 @@
-//! When the log makes space, and which segments it empties. Pure: counts of segments and their live
-//! bytes in.
+//! When the log makes space, and which segments it empties. Pure code, which is given counts of
+//! segments and their live bytes.
 //!
-//! Space is made ahead of need in the last quarter of the log's slack; a commit, which writes all
-//! that is dirty, comes late.
+//! Space is made ahead of need in the last quarter of the log's slack. A commit writes all dirty
+//! data, so it comes late.
 
 use crate::geometry::Geometry;
 
-/// Segments emptied at once ahead of need.
+/// Most segments that are emptied at once ahead of need.
 const VICTIMS_AHEAD: usize = 4;
-/// Space is made ahead of need in the last part of so many of the slack.
+/// Space is made ahead of need in the last of this many parts of the slack.
 const ZONE: u32 = 4;
-/// Commits in a row that need not free anything before it is given up.
+/// Commits in a row that may free nothing before making space is given up.
 pub const FRUITLESS_MAX: u32 = 4;
 
-/// The log's sizes that decide.
+/// The sizes of the log that decide when space is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
     /// Bytes of a segment.
     pub segment_bytes: u64,
     /// Segments of the log.
     pub segments: u32,
-    /// Of them, kept for the emergency flush.
+    /// Segments that are kept for the emergency flush.
     pub reserve_segments: u32,
-    /// Budget in force.
+    /// Budget in force, bytes.
     pub budget_bytes: u64,
 }
 
 impl Space {
-    /// Spare segments below which cleaning makes space first: a full drain, and some to compact
-    /// into.
+    /// Spare segments below which cleaning makes space first: enough for a full drain, and some to
+    /// compact into.
     pub fn spare_wanted(&self) -> u32 {
         let drain = self.budget_bytes.div_ceil(self.segment_bytes / 16 * 11) as u32 + 3;
         drain + 2 * self.compaction_segments()
     }
 
-    /// Spare segments that writers leave to compaction, without which no space would ever be
-    /// gained.
+    /// Spare segments that are left to compaction, which could not gain space without them.
     pub fn compaction_segments(&self) -> u32 {
         (self.segments / 32).max(4)
     }
 
-    /// Dirty bytes that surely fit so many segments: isolated grains, and ends too short for a
-    /// frame.
+    /// Dirty bytes that fit `segments` in the worst case: all grains are isolated, and segments end
+    /// with rests too short for a frame.
     pub fn drainable_bytes(&self, segments: u32) -> u64 {
         u64::from(segments.saturating_sub(2)) * (self.segment_bytes / 16 * 11)
     }
 
-    /// What writers may have dirty while so many segments are spare: what a drain into them could
+    /// Bytes that may be dirty while `spare` segments are spare: as many as a drain into them could
     /// take.
     pub fn limit_bytes(&self, spare: u32) -> u64 {
         self.drainable_bytes(spare.saturating_sub(self.compaction_segments()))
     }
 
-    /// Segments beyond what live data, reserve and the spare ones that are wanted need.
+    /// Segments beyond those for live data, the reserve, and the spare ones that are wanted.
     fn slack(&self, live_bytes: u64) -> u32 {
         let data = live_bytes.div_ceil(self.segment_bytes) as u32;
         self.segments.saturating_sub(data + self.reserve_segments + self.spare_wanted())
     }
 
-    /// What to do with `spare` segments, before the log is looked through.
+    /// The need for space as far as the number of spare segments tells, without a survey of the
+    /// log.
     pub fn first_look(&self, spare: u32) -> FirstLook {
         let left = spare.saturating_sub(self.spare_wanted());
         if left > self.slack(0) / ZONE {
@@ -70,15 +70,15 @@ impl Space {
         }
     }
 
-    /// What to do ahead of need. `may_move`: memory is loaded, so that what lives can be moved.
+    /// The work to do ahead of need. `may_move`: memory is loaded, so that live data can be moved.
     pub fn ahead(&self, spare: u32, survey: &Survey, may_move: bool) -> Ahead {
         let left = spare.saturating_sub(self.spare_wanted());
         let slack = self.slack(survey.live_bytes);
         if left > slack / ZONE || !may_move {
             return Ahead::Nothing;
         }
-        // A commit writes all that is dirty, hot or not: the more it frees the better. So it comes
-        // late, and by then half of the slack should be dead.
+        // A commit writes all dirty data, hot or not, so it should free much. It comes late, when
+        // many dead segments should have gathered.
         if left <= slack / 32 && survey.dead > slack / 8 {
             return Ahead::Commit;
         }
@@ -98,11 +98,11 @@ impl Space {
         spare <= self.spare_wanted()
     }
 
-    /// What to do where space is needed now: the victim to empty, or else a commit. Writers may be
-    /// waiting: no more is moved than must be.
+    /// The segment to empty where space is needed now; `None` asks for a commit instead. Writers
+    /// may be waiting, so no more is moved than necessary.
     pub fn needed(&self, spare: u32, survey: &Survey, used_bytes: u64) -> Option<u32> {
         let clean = self.spare_wanted();
-        // Where nothing is in use, too, a victim needs segments to go to.
+        // A victim's live data need a place even where no budget is in use.
         let has_place = self.drainable_bytes(spare.saturating_sub(1)) >= used_bytes.max(1);
         (survey.dead + spare <= clean + clean / 4 && has_place)
             .then(|| survey.sparsest[0].map(|sparse| sparse.segment))
@@ -110,48 +110,48 @@ impl Space {
     }
 }
 
-/// What is known without looking through the log.
+/// The need for space as far as it is known without a survey of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstLook {
-    /// There is enough.
+    /// There is enough space.
     Ample,
-    /// Whether some should be made depends on what lives.
+    /// A survey of live data must say whether space should be made.
     Survey,
-    /// There is none: it must be made before anything is cleaned.
+    /// There is no spare space: it must be made before anything is cleaned.
     Needed,
 }
 
-/// What to do ahead of need.
+/// The work to do ahead of need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
-    /// Nothing.
+    /// Do nothing.
     Nothing,
-    /// Commit, which frees what is dead.
+    /// Commit, which frees dead segments.
     Commit,
     /// Empty these segments.
     Empty([Option<u32>; VICTIMS_AHEAD]),
 }
 
-/// A segment to be compacted.
+/// A segment that may be compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Sparse {
     live_bytes: u64,
     segment: u32,
 }
 
-/// What the log's segments hold, but for the one being filled.
+/// A survey of the log's segments, without the one that is being filled.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// Segments without live bytes: the next commit frees them.
+    /// Number of segments without live bytes, which the next commit frees.
     dead: u32,
     live_bytes: u64,
-    /// Those with the fewest live bytes, first of all the sparsest, if moving them gains at least
+    /// The segments with the fewest live bytes, the sparsest first, if moving them gains at least
     /// an eighth of each.
     sparsest: [Option<Sparse>; VICTIMS_AHEAD],
 }
 
 impl Survey {
-    /// Of these segments and their live bytes.
+    /// Surveys segments, given by number and live bytes.
     pub fn of(segment_bytes: u64, segments: impl Iterator<Item = (u32, u64)>) -> Self {
         let most = segment_bytes / 8 * 7;
         let mut survey = Self::default();
@@ -183,13 +183,12 @@ impl Survey {
 }
 
 impl Geometry {
-    /// Segments for a region, a whole drain, and the emergency reserve; as many as the image can
-    /// have, at most.
+    /// Segments of a log for this region and budget, but no more than the image can have: data, a
+    /// whole drain, and the emergency reserve.
     pub fn segments_wanted(&self, log_percent: u64, region_bytes: u64, budget_bytes: u64) -> u32 {
         let data = region_bytes / 100 * log_percent / self.segment_bytes + 1;
         let reserve = u64::from(self.reserve_segments(budget_bytes));
-        // The emergency reserve, a whole drain, what compaction works with, and frames on their
-        // way.
+        // The emergency reserve, a whole drain, segments for compaction, and frames on their way.
         let wanted = (data + 2 * reserve + u64::from(self.buffers)) * 36 / 32;
         wanted.min(u64::from(self.segments_max)) as u32
     }
@@ -226,7 +225,7 @@ mod tests {
         let mut survey = Survey::of(1 << 20, [(3, 500u64), (5, 900_000)].into_iter());
         assert_eq!(SPACE.ahead(wanted + slack, &survey, true), Ahead::Nothing);
         assert_eq!(SPACE.ahead(wanted + 9, &survey, false), Ahead::Nothing);
-        // More than half alive is not moved ahead of need.
+        // A segment more than half alive is not moved ahead of need.
         assert_eq!(
             SPACE.ahead(wanted + 9, &survey, true),
             Ahead::Empty([Some(3), None, None, None])

@@ -1,4 +1,4 @@
-//! What a reader of frames works with, kept from frame to frame.
+//! The buffers of a thread that loads frames, kept from frame to frame.
 
 use perdura_dirty::SetupError;
 use perdura_dirty::sys::AlignedBytes;
@@ -6,31 +6,31 @@ use perdura_dirty::sys::AlignedBytes;
 use super::table::{Cursor, Piece};
 use crate::error::{ChunkFound, OpenError};
 
-/// Most bytes read at a time: one huge page, which a device is handed as one piece, and little
-/// enough to be in a cache still when it is placed.
+/// Most bytes that are read at a time: one huge page, which a device is handed as one piece, and so
+/// few that they are still in a cache when they are placed.
 const WINDOW_BYTES: usize = perdura_dirty::sys::HUGE_PAGE_BYTES;
-/// What a reader works with.
+/// The buffers of a thread that loads frames.
 pub(super) struct Buffers {
-    /// As on the device.
+    /// Bytes as they are on the device.
     pub stored: AlignedBytes,
-    /// Decoded; empty until a compressed frame is met.
+    /// Decoded bytes; empty until a compressed frame is met.
     pub raw: Vec<u8>,
     /// A bit for each unit of the frame's payload that is needed.
     pub wanted: Vec<u64>,
-    /// All pieces, where one block is loaded.
+    /// All pieces of the block, where a single block is loaded.
     pub own: Vec<Piece>,
-    /// How far each part was placed, where a whole frame is.
+    /// How far each part was placed, where a whole frame is loaded.
     pub cursors: Vec<Cursor>,
     /// The parts, in the order in which they are taken up.
     pub order: Vec<usize>,
-    /// What of one part is in a window.
+    /// The pieces of one part that are in the window.
     pub found: Vec<Piece>,
-    /// Units of the window that are not what they should be.
+    /// Units of the window that are damaged.
     pub flaws: Vec<Flaw>,
     pub first_part: usize,
 }
 
-/// A unit that must not be used.
+/// A damaged unit, which must not be used.
 pub(super) struct Flaw {
     pub unit: usize,
     pub what: FlawKind,
@@ -39,7 +39,7 @@ pub(super) struct Flaw {
 pub(super) enum FlawKind {
     /// A block of the stored payload does not have its checksum.
     Sum { block: usize, expected: u64, found: u64 },
-    /// A chunk is not what it was made from.
+    /// A chunk does not decode to its bytes.
     Chunk(ChunkFound),
 }
 

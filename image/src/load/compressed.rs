@@ -1,8 +1,8 @@
-//! Loading from compressed frames: a chunk is what a block of payload is elsewhere.
+//! Loading from compressed frames, whose unit is a chunk where it is a block of payload in others.
 //!
-//! Checksums are of the bytes as stored: a chunk is decoded only if every block it touches has its
-//! own. It must become exactly as many bytes as its frame says; that these are the extents' was
-//! checked when the tables were read.
+//! Checksums are of the bytes as stored, so a chunk is decoded only if every block that it touches
+//! has its checksum. It must decode to exactly as many bytes as its frame says. That the extents
+//! need just these bytes was checked when the tables were read.
 
 use super::buffers::FlawKind;
 use super::loading::Loading;
@@ -12,7 +12,7 @@ use crate::error::ChunkFound;
 use crate::format::CHECK_BYTES;
 
 impl Loading {
-    /// Puts a chunk's bytes at the beginning of `raw`. `bytes`: of the stored payload, from
+    /// Decodes a chunk to the beginning of `raw`. `bytes` are those of the stored payload from
     /// `first_block` on.
     pub(super) fn decode(
         &self,

@@ -1,4 +1,4 @@
-//! Who loads what: a segment at a time in the log's order, everything, or one block.
+//! Loading the next segment in the log's order, everything, or one block.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -13,8 +13,9 @@ use crate::error::OpenError;
 const BUFFERS_KEPT: usize = 4;
 
 impl Loading {
-    /// Loads the next segment that nobody has taken up. False: there is none; others may still be
-    /// at work. After an error the segments behind it can be loaded all the same.
+    /// Loads the next segment that nobody has taken up. Returns false if there is none, though
+    /// other threads may still be at work. After an error the segments behind it can still be
+    /// loaded.
     pub fn load_next(&self, to: &Target<'_>) -> Result<bool, Arc<OpenError>> {
         loop {
             let segment = self.next.fetch_add(1, Relaxed);
@@ -63,7 +64,7 @@ impl Loading {
         })
     }
 
-    /// Loads one block, whoever else is at work.
+    /// Loads one block, also while other threads are at work.
     pub fn load_block(&self, to: &Target<'_>, block: u64) -> Result<(), Arc<OpenError>> {
         let Some(left) = self.blocks_left.get(block as usize) else { return Ok(()) };
         let part = self.parts.of_block(block);
@@ -97,8 +98,8 @@ impl Loading {
             Some(own) => own,
             None => {
                 let number = self.buffers_made.fetch_add(1, Relaxed);
-                // Each begins with another part: they stand in one another's way less, and give
-                // different parts their memory.
+                // Each thread begins with another part, so that threads wait for each other less
+                // and give memory to different parts.
                 let first_part = number % BUFFERS_KEPT * self.parts.count / BUFFERS_KEPT;
                 Buffers::new(self.geometry.segment_bytes as usize, first_part)?
             }

@@ -1,14 +1,13 @@
-//! Filling memory from the image: in the log's order, or a block at a time for who needs it first.
+//! The state of loading: memory is filled in the log's order, or a block at a time for a reader
+//! that needs it first.
 //!
-//! Recovery reads no payload. From the extent tables it learns which copy of each grain is the
-//! newest: that one has *won*, and the grain is *pending* until its bytes are in memory.
-//! Invariants:
-//! - A pending grain is clean: whoever would write it, or move it, loads its whole block first. Its
-//!   segment counts it as live, and is never reused while it is pending.
-//! - A grain's location is entered in the ledger with its bytes, not before: until then the ledger
-//!   says [`Ledger::loading`], and who takes it over begins anew.
-//! - Only copies that won are taken. A payload block is verified before; one that does not verify
-//!   fills nothing.
+//! Recovery reads no payload. The extent tables say which copy of each grain is the newest. This
+//! copy has *won*, and the grain is *pending* until its bytes are in memory. Invariants:
+//! - A pending grain is clean, because a thread that would write or move it first loads its whole
+//!   block. Its segment counts it as live, and is never reused while it is pending.
+//! - A grain's location is entered in the ledger with its bytes, not before: until then
+//!   [`Ledger::loading`] is set, and a process that takes the ledger over begins anew.
+//! - Only copies that won are used. A payload block is verified first; a damaged one fills nothing.
 //! - A grain's bytes and its pending bit change under the lock of its part; a block counts as
 //!   loaded when none of its grains is pending.
 
@@ -31,9 +30,9 @@ use super::buffers::Buffers;
 use super::newest::{Found, SmallTables, find_all};
 use super::table::{Parts, Table};
 
-/// Where to, and whom to tell.
+/// The memory that loading fills, and a callback for complete blocks.
 pub struct Target<'t> {
-    /// Where the image lies.
+    /// The device of the image.
     pub device: &'t dyn Device,
     /// The ledger of the memory that is filled.
     pub ledger: &'t Ledger,
@@ -41,34 +40,34 @@ pub struct Target<'t> {
     pub map: &'t Mapping,
     /// Called with each block that is complete.
     pub loaded: &'t (dyn Fn(u64) + Sync),
-    /// Gives blocks their memory; `None`: page by page, as it comes.
+    /// Gives blocks their memory in huge pages; `None`: memory comes page by page, by faults.
     pub huge_pages: Option<&'t HugePages>,
 }
 
-/// What of an image is not in memory yet.
+/// The part of an image that is not in memory yet.
 pub struct Loading {
     pub(super) geometry: Geometry,
     pub(super) layout: Layout,
     pub(super) planted: Planted,
     pub(super) parts: Parts,
-    /// The newest first.
+    /// All tables, the newest first.
     pub(super) tables: Vec<Table>,
     /// Numbers of the tables in each segment, ascending.
     pub(super) by_segment: Vec<Vec<u32>>,
-    /// A bit per grain.
+    /// A bit for each grain that is pending.
     pub(super) pending: Box<[AtomicU64]>,
-    /// Pending grains of each block, and of each segment.
+    /// Number of pending grains of each block.
     pub(super) blocks_left: Box<[AtomicU32]>,
     pub(super) segments_left: Box<[AtomicU64]>,
     /// Blocks whose memory has been asked for.
     pub(super) given: Box<[AtomicBool]>,
-    /// By part.
+    /// The small tables of each part.
     pub(super) small: Vec<SmallTables>,
     /// Numbers of the tables that are not small.
     pub(super) large: Vec<u32>,
-    /// Of the parts. Each is locked thousands of times.
+    /// The locks of the parts. Each is locked thousands of times.
     pub(super) locks: Box<[CachePadded<Mutex<()>>]>,
-    /// Segment to be taken up next.
+    /// Number of the segment that is taken up next.
     pub(super) next: AtomicUsize,
     pub(super) bytes_left: AtomicU64,
     pub(super) total_bytes: u64,
@@ -77,7 +76,7 @@ pub struct Loading {
     pub(super) buffers_made: AtomicUsize,
 }
 
-/// What is to be loaded of a frame.
+/// The part of a frame that is to be loaded.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Scope {
     All,
@@ -85,8 +84,8 @@ pub(super) enum Scope {
 }
 
 impl Loading {
-    /// Finds the newest copy of each grain among `tables`, newest first, and enters in an empty
-    /// ledger what the segments hold. Everything is pending then.
+    /// Finds the newest copy of each grain among `tables`, which come newest first, and enters the
+    /// live bytes of segments in an empty ledger. Everything is pending then.
     pub fn resolve(
         ledger: &Ledger,
         tables: Vec<Table>,
@@ -149,7 +148,7 @@ impl Loading {
         left.filter(|(_, left)| left.load(Relaxed) > 0).map(|(block, _)| block as u64)
     }
 
-    /// Bytes in memory, of how many.
+    /// Bytes that are in memory, and all bytes.
     pub fn progress(&self) -> (u64, u64) {
         (self.total_bytes - self.bytes_left.load(Acquire), self.total_bytes)
     }
@@ -159,7 +158,7 @@ impl Loading {
         self.bytes_left.load(Acquire) == 0
     }
 
-    /// The first thing that could not be read.
+    /// The first failure to read the image.
     pub fn failure(&self) -> Option<&Arc<OpenError>> {
         self.failure.get()
     }

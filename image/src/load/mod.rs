@@ -1,6 +1,7 @@
-//! Filling memory from the image: `table` sorts what a frame holds by its place in the region,
-//! `newest` finds the newest copy of each grain, `loading` knows what is pending, `window` reads
-//! and places, `compressed` decodes, and `drive` says who loads what.
+//! Filling memory from the image. `table` sorts the extents of a frame by their place in the
+//! region, `newest` finds the newest copy of each grain, `loading` has the state of what is
+//! pending, `window` reads frames and places grains, `compressed` decodes, and `drive` loads
+//! segments, blocks or everything.
 
 mod buffers;
 mod compressed;

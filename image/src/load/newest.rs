@@ -1,4 +1,5 @@
-//! Which copy of each grain is the newest: part by part, so that what is looked at is in the cache.
+//! Finding the newest copy of each grain, part by part, so that the bitmaps in use stay in the
+//! cache.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -6,16 +7,16 @@ use super::table::{Parts, Table};
 use perdura_dirty::extent::{mask, words};
 use perdura_dirty::geometry::WORD_GRAINS;
 
-/// What was found for one part.
+/// The result for one part.
 pub(super) struct Found {
-    /// Grains of each of its blocks.
+    /// Number of grains of each block.
     pub blocks: Vec<u32>,
     pub small: SmallTables,
 }
 
-/// The small tables that have pieces of each portion of a part. A block's load asks no other of
-/// them; large ones are few enough to be looked at, and such a list of them would be as long as
-/// they are.
+/// The numbers of the small tables that have pieces of each portion of a part. To load a block no
+/// other small table is looked at. Large tables are so few that all are looked at, and a list of
+/// them would be as long as they are.
 pub(super) struct SmallTables([Vec<u32>; u64::BITS as usize]);
 
 impl SmallTables {
@@ -26,15 +27,15 @@ impl SmallTables {
         }
     }
 
-    /// Numbers of those that have pieces of the portion.
+    /// Numbers of the small tables that have pieces of the portion.
     pub fn of(&self, portion: usize) -> &[u32] {
         &self.0[portion]
     }
 }
 
-/// Finds them in all parts, with several threads: the first of `tables` that holds a grain has it.
-/// Sets a bit in `pending` for each grain that is anywhere, and counts those of each segment;
-/// returns what each part has.
+/// Finds the newest copies in all parts, with several threads: the first of `tables` that holds a
+/// grain has its newest copy. Sets a bit in `pending` for each grain that any table holds, and
+/// counts the grains of each segment. Returns the result for each part.
 pub(super) fn find_all(
     tables: &[Table],
     parts: &Parts,
@@ -86,8 +87,8 @@ fn find_newest(
             small.enter(number, share.portions());
         }
         share.for_each_from_the_end(|run, won| {
-            // No other thread has this word. Whether there is anything new cannot be foreseen, so
-            // no branch asks.
+            // No other thread has this word. There is no branch, because whether a piece is new is
+            // unpredictable.
             let enter = |word: usize, mask: u64| {
                 let known = pending[word - first_word].load(Relaxed);
                 pending[word - first_word].store(known | mask, Relaxed);
@@ -158,7 +159,7 @@ mod tests {
                 let mut own = Winners::new();
                 let all = extents.iter().flat_map(|extent| extent.grain..extent.grain + extent.len);
                 all.zip(0..).for_each(|(grain, place)| _ = own.insert(grain, (segment, place)));
-                // The first table is the newest; in it, the last copy.
+                // The first table is the newest; within a table the last copy is.
                 own.iter().for_each(|(grain, copy)| _ = expected.entry(*grain).or_insert(*copy));
                 let (frame, none) = (Frame::in_segment(segment), Box::default());
                 let extents = extents.iter().copied();

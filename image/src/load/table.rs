@@ -1,9 +1,8 @@
 //! The table of a frame, cut into pieces and sorted by where in the region they belong.
 //!
-//! A region has *parts*, runs of blocks so small that what is kept about one stays in a processor's
-//! cache, where all frames' pieces of it are looked at one after the other. A piece lies in one
-//! block. Within a part, pieces keep the order of the frame: the later copy is the newer one, and
-//! lies behind.
+//! A region is divided into *parts*, runs of blocks. A part is so small that its bitmap stays in a
+//! processor's cache while the pieces of all frames are looked at. A piece lies in one block.
+//! Within a part pieces keep the order of the frame, so that of two copies the one behind is newer.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,26 +15,26 @@ use crate::frame::Frame;
 use perdura_dirty::extent::{Extent, runs};
 use perdura_dirty::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
 
-/// Grains of a part as a power of two: a bit for each in half of the smaller second-level caches.
+/// Log2 of a part's grains: a bit for each fills half of the smaller second-level caches.
 const PART_SHIFT: u32 = 21;
-/// Most parts, as a power of two, while a packed piece can tell the grains of one apart.
+/// Log2 of the most parts, unless a packed piece could then not number the grains of a part.
 const PARTS_SHIFT_MAX: u32 = 8;
-/// Fewest, where blocks allow it: threads share them.
+/// Log2 of the fewest parts, where the number of blocks allows it, so that threads can share them.
 const PARTS_SHIFT_MIN: u32 = 4;
-/// Bits of a packed piece: grain in the part, place in the frame, length.
+/// Bits of a packed piece for the grain's number in its part.
 const GRAIN_BITS: u32 = 27;
 const PLACE_BITS: u32 = 26;
 const LEN_BITS: u32 = 11;
-/// Pieces that are looked at together where few are sought.
+/// Pieces that are tested together where few of them are sought.
 const PIECES_AT_A_TIME: usize = 32;
-/// Pieces of a small table.
+/// Most pieces of a small table.
 const SMALL_PIECES: usize = 256;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 const _: () = assert!(GRAIN_BITS + PLACE_BITS + LEN_BITS == 64);
 const _: () = assert!(BLOCK_BYTES >> perdura_dirty::geometry::GRAIN_SHIFT_BARRIER < 1 << LEN_BITS);
 const _: () = assert!(u32::MAX >> perdura_dirty::geometry::GRAIN_SHIFT_BARRIER < 1 << PLACE_BITS);
 
-/// How a region is divided.
+/// The division of a region into parts.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts {
     /// Log2 of the grains of a block or, in trap mode, of the blocks of a bitmap word.
@@ -44,12 +43,12 @@ pub struct Parts {
     shift: u32,
     /// Log2 of the grains of a 64th of a part, though of a block at least.
     portion_shift: u32,
-    /// Parts there are.
+    /// The number of parts.
     pub count: usize,
 }
 
 impl Parts {
-    /// The division of a region in which so many bytes are used.
+    /// Divides a region of which `region_bytes` are in use.
     pub fn of(geometry: &Geometry, region_bytes: u64) -> Self {
         let grains = region_bytes >> geometry.grain_shift;
         let block_grains = BLOCK_BYTES.max(geometry.word_bytes()) >> geometry.grain_shift;
@@ -62,23 +61,23 @@ impl Parts {
         Self { block_shift, shift, portion_shift, count }
     }
 
-    /// The part that has a block.
+    /// The part to which a block belongs.
     pub fn of_block(&self, block: u64) -> usize {
         (block >> (self.shift - self.block_shift)) as usize
     }
 
-    /// Grains of a part; of the last one some may not exist.
+    /// Grains of a part. The last part may reach beyond the region.
     pub fn grains(&self, part: usize) -> Range<u64> {
         (part as u64) << self.shift..(part as u64 + 1) << self.shift
     }
 
-    /// Which portion of its part has a grain.
+    /// The portion of its part that has a grain.
     #[inline]
     fn portion(&self, grain: u64) -> u64 {
         (grain & ((1 << self.shift) - 1)) >> self.portion_shift
     }
 
-    /// Which portion of its part has a block.
+    /// The portion of its part that has a block.
     pub fn portion_of_block(&self, block: u64) -> usize {
         self.portion(block << self.block_shift) as usize
     }
@@ -117,16 +116,16 @@ impl Parts {
     }
 }
 
-/// Some of an extent, all in one block.
+/// A part of an extent that lies in one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub run: Extent,
-    /// Grains before it in the frame's payload as it is in memory.
+    /// Grains before the piece in the frame's uncompressed payload.
     pub place: u64,
 }
 
 impl Piece {
-    /// What of it has these places.
+    /// The part of the piece whose places are in `places`.
     #[inline]
     pub fn within(&self, places: &Range<u64>) -> Option<Self> {
         let from = self.place.max(places.start);
@@ -137,50 +136,51 @@ impl Piece {
     }
 }
 
-/// A frame whose table was read and verified.
+/// The table of a frame, after it was read and verified.
 pub struct Table {
     /// The frame.
     pub frame: Frame,
     /// Checksums of the stored payload's blocks.
     pub sums: Box<[u64]>,
-    /// Where each chunk ends in the stored payload; none unless it is compressed.
+    /// The end of each chunk in the stored payload; empty unless the frame is compressed.
     pub chunk_ends: Box<[u32]>,
     parts: Parts,
     pieces: Words,
-    /// A bit for each grain of each piece: the newest copy. Each part's begin with a word of their
-    /// own.
+    /// A bit for each grain of each piece, set if this copy has won. The bits of each part begin
+    /// with a new word.
     won: SharedWords,
-    /// Of the parts it has pieces of, and behind the last: a small frame has few.
+    /// The parts of which the table has pieces, and an end mark: a small frame has few parts.
     starts: Box<[Start]>,
 }
 
-/// What comes before a part in a table.
+/// The beginning of a part in a table.
 #[derive(Debug, Clone, Copy, Default)]
 struct Start {
     part: u32,
     pieces: u32,
     won_words: u32,
-    /// Of this part, not before it.
+    /// The table's pieces of this part.
     count: Count,
 }
 
-/// What a table has of one part.
+/// Counts of a table's pieces of one part.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
     pieces: u32,
     grains: u32,
-    /// A bit for each portion of the part that any piece is of.
+    /// A bit for each portion of the part that has a piece.
     portions: u64,
 }
 
-/// What a table has of each part: counted while its extents are checked, to look at them once less.
+/// Counts of a table's pieces of each part, made while its extents are checked, which saves a pass
+/// over them.
 pub struct Tally {
     parts: Parts,
     counts: Vec<Count>,
 }
 
 impl Tally {
-    /// Nothing is counted yet.
+    /// Makes counts of zero.
     pub fn new(parts: &Parts) -> Self {
         Self { parts: *parts, counts: vec![Count::default(); parts.count] }
     }
@@ -207,16 +207,17 @@ pub(super) struct Share<'t> {
     won: &'t [AtomicU64],
 }
 
-/// How far a share was walked through.
+/// A position in a share.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cursor {
     piece: usize,
-    /// Grains of the pieces before.
+    /// Number of grains in the pieces before.
     grains: u64,
 }
 
 impl Table {
-    /// `extents`: checked, in the order of their bytes; the tally is of them.
+    /// Sorts the extents of a frame. They were checked, are in the order of their bytes, and
+    /// `tally` is of them.
     pub fn new(
         frame: Frame,
         tally: &Tally,
@@ -261,22 +262,23 @@ impl Table {
         }
     }
 
-    /// It has few pieces, as a commit's frame has: there may be hundreds of thousands such.
+    /// Whether the table has few pieces, as that of a group commit has: there may be hundreds of
+    /// thousands of them.
     pub(super) fn is_small(&self) -> bool {
         self.pieces.as_slice().len() <= SMALL_PIECES
     }
 
-    /// Grains that have won.
+    /// Number of grains that have won.
     pub(super) fn won_grains(&self) -> u64 {
         self.won.get().iter().map(|bits| u64::from(bits.load(Relaxed).count_ones())).sum()
     }
 
-    /// Bytes of payload, as it is in memory, that are verified or decoded together.
+    /// Bytes of a unit: uncompressed payload that is verified or decoded together.
     pub(super) fn unit_bytes(&self) -> usize {
         if self.frame.is_compressed() { CHUNK_BYTES } else { CHECK_BYTES }
     }
 
-    /// Where some of these lie in the payload as stored.
+    /// The bytes of some units in the payload as stored.
     pub(super) fn stored(&self, units: Range<usize>) -> Range<usize> {
         if !self.frame.is_compressed() {
             return units.start * CHECK_BYTES..(units.end * CHECK_BYTES).min(self.frame.payload());
@@ -287,8 +289,8 @@ impl Table {
 }
 
 impl Share<'_> {
-    /// Calls `f` with each piece, the last one first, and a place to note which of its grains have
-    /// won.
+    /// Calls `f` with each piece, the last one first, and with the bits that say which of its
+    /// grains have won.
     #[inline]
     pub fn for_each_from_the_end(&self, mut f: impl FnMut(Extent, Won<'_>)) {
         if self.pieces.is_empty() {
@@ -302,23 +304,23 @@ impl Share<'_> {
         }
     }
 
-    /// Grains that have won.
+    /// Number of grains that have won.
     pub fn won_grains(&self) -> u64 {
         self.won.iter().map(|bits| u64::from(bits.load(Relaxed).count_ones())).sum()
     }
 
-    /// Whether it can have pieces of a block of the part.
+    /// Whether the share can have pieces of a block of the part.
     pub fn may_have(&self, block: u64) -> bool {
         self.portions() >> self.parts.portion_of_block(block) & 1 != 0
     }
 
-    /// A bit for each portion of the part that it has pieces of.
+    /// A bit for each portion of the part of which the share has pieces.
     pub fn portions(&self) -> u64 {
         if self.pieces.is_empty() { 0 } else { self.count.portions }
     }
 
-    /// Calls `f` with each run of grains that have won and whose places are within `places`, in the
-    /// order of the frame, from `cursor` on; leaves it at the first piece that reaches beyond.
+    /// Calls `f` with each run of grains that have won and lie within `places`, in the order of the
+    /// frame, from `cursor` on. Leaves the cursor at the first piece that reaches beyond `places`.
     pub fn for_each_winner(
         &self,
         cursor: &mut Cursor,
@@ -336,12 +338,12 @@ impl Share<'_> {
         }
     }
 
-    /// The same for one block of the part, and all of the frame.
+    /// Calls `f` with each run of grains of a block that have won, in the whole frame.
     pub fn for_each_winner_of(&self, block: u64, mut f: impl FnMut(Piece)) {
         let shift = PLACE_BITS + LEN_BITS + self.parts.block_shift;
         let inside = block - (self.parts.grains(self.part).start >> self.parts.block_shift);
         let mut before = 0;
-        // Most have none of the block: without a branch for each.
+        // Most pieces are of other blocks, so several are tested without a branch for each.
         for some in self.pieces.chunks(PIECES_AT_A_TIME) {
             if some.iter().fold(false, |any, packed| any | (packed >> shift == inside)) {
                 let mut grains = before;
@@ -357,7 +359,8 @@ impl Share<'_> {
         }
     }
 
-    /// Those of `some` of a piece's grains. `grains`: of the pieces before.
+    /// Calls `f` with each run of grains of `some` that have won. `some` is within `piece`, and
+    /// `grains` is the number of grains in the pieces before.
     #[inline]
     fn for_each_run(
         &self,
@@ -379,14 +382,14 @@ impl Share<'_> {
     }
 }
 
-/// The bits of a share from one on.
+/// The bits of a share that say which grains have won, from one grain on.
 pub(super) struct Won<'t> {
     words: &'t [AtomicU64],
     at: u64,
 }
 
 impl Won<'_> {
-    /// Sets those of `bits`, the first of which is number `from`. Only one thread does, for a part.
+    /// Sets bits, the first of which has the number `from`. Only one thread sets those of a part.
     pub fn set(&self, from: u64, bits: u64) {
         let (word, shift) = self.place(from);
         let or = |word: usize, bits: u64| {
@@ -400,7 +403,7 @@ impl Won<'_> {
         }
     }
 
-    /// The first `len` of them, at most 64.
+    /// The first `len` bits, at most 64.
     fn get(&self, len: u64) -> u64 {
         let (word, shift) = self.place(0);
         let mut bits = self.words[word].load(Relaxed) >> shift;

@@ -1,5 +1,5 @@
-//! A frame is loaded window by window: a piece of its payload is read, what is needed of it
-//! verified, and all in it that has won placed, part by part of the region.
+//! Loading a frame, window by window. A piece of its payload is read, the units that are needed are
+//! verified, and all grains that have won are placed, part by part of the region.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::*;
@@ -16,28 +16,28 @@ use perdura_dirty::extent::{Extent, runs};
 use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::prefetch;
 
-/// Payload blocks that are read though nobody needs them, rather than read in two pieces.
+/// Most unneeded payload blocks that are read between needed ones rather than reading twice.
 const GAP_BLOCKS: usize = 16;
-/// A frame of which one grain in so many has won is read whole.
+/// A frame is read whole if at least one grain in this many has won.
 const SPARSE: u64 = 8;
-/// Runs whose memory is asked for ahead of their turn.
+/// Runs by which memory is prefetched.
 const RUNS_AHEAD: usize = 12;
-/// Cache lines of a run that are asked for; the processor goes on from there by itself.
+/// Cache lines of a run that are prefetched; the processor continues by itself.
 const LINES_AHEAD: u64 = 20;
 
 /// A window that was read.
 #[derive(Clone, Copy)]
 struct Window<'b> {
-    /// Grains of the frame before it.
+    /// Grains of the frame before the window.
     first_place: u64,
-    /// As in memory.
+    /// Uncompressed bytes of the window.
     bytes: &'b [u8],
     flaws: &'b [Flaw],
     unit_bytes: usize,
 }
 
 impl Loading {
-    /// Loads what has won of a frame.
+    /// Loads the grains of a frame that have won, of all blocks or of one.
     pub(super) fn load_from(
         &self,
         to: &Target<'_>,
@@ -59,8 +59,8 @@ impl Loading {
             }
         };
         match scope {
-            // Nearly every unit has something: finding out which has not would take longer than
-            // verifying it.
+            // Nearly every unit has such a grain, and finding the others would take longer than
+            // verifying them.
             Scope::All if table.won_grains() >= grains_of(units).div_ceil(SPARSE) => {
                 (0..units).for_each(|unit| buffers.wanted[unit / 64] |= 1 << (unit % 64));
             }
@@ -94,7 +94,8 @@ impl Loading {
         Ok(())
     }
 
-    /// Places what has won of a window that was read. Counts it, also before an error.
+    /// Places the grains of a window that have won. Counts them in `placed`, also those before an
+    /// error.
     fn place_window(
         &self,
         to: &Target<'_>,
@@ -136,7 +137,7 @@ impl Loading {
                 };
                 match held {
                     Some(held) => self.place_all(to, table, window, found, &held, placed)?,
-                    // Somebody else is at work on it.
+                    // Another thread is at work on the part, which comes again later.
                     None => {
                         order.push(turn);
                         cursor = cursors[turn];
@@ -149,8 +150,8 @@ impl Loading {
         Ok(())
     }
 
-    /// Asks for the memory of the blocks of these pieces, before others could wait for a lock: that
-    /// takes longer than all the rest.
+    /// Gives memory to the blocks of these pieces. This takes longer than all the rest, so it comes
+    /// before a lock is taken for which others may wait.
     fn give_memory(&self, to: &Target<'_>, pieces: &[Piece]) {
         let Some(huge_pages) = to.huge_pages else { return };
         for piece in pieces {
@@ -158,7 +159,7 @@ impl Loading {
             let given = &self.given[block as usize];
             if !given.load(Relaxed) {
                 given.store(true, Relaxed);
-                // A page fault for each 4 KiB took longer than reading them.
+                // Page faults for each 4 KiB took longer than reading the bytes.
                 huge_pages.for_block(to.map, to.ledger, block);
             }
         }
@@ -174,7 +175,7 @@ impl Loading {
         }
     }
 
-    /// Bytes of a piece in its frame's payload as it is in memory.
+    /// The bytes of a piece in its frame's uncompressed payload.
     fn bytes_of(&self, piece: &Piece) -> Range<usize> {
         let shift = self.geometry.grain_shift;
         (piece.place << shift) as usize..((piece.place + piece.run.len) << shift) as usize
@@ -185,7 +186,7 @@ impl Loading {
         words(piece.run).any(|(word, mask)| self.pending[word].load(Acquire) & mask != 0)
     }
 
-    /// Reads some units of a frame, and verifies or decodes those that are wanted.
+    /// Reads some units of a frame, and verifies or decodes those that are needed.
     fn read_window(
         &self,
         to: &Target<'_>,
@@ -220,7 +221,7 @@ impl Loading {
         Ok(())
     }
 
-    /// That a block of the stored payload has its checksum. `bytes` begin with it.
+    /// Checks that a block of the stored payload, with which `bytes` begin, has its checksum.
     pub(super) fn verify(&self, table: &Table, block: usize, bytes: &[u8]) -> Result<(), FlawKind> {
         let len = CHECK_BYTES.min(table.frame.payload() - block * CHECK_BYTES);
         let (expected, found) = (table.sums[block], checksum(&bytes[..len]));
@@ -228,7 +229,8 @@ impl Loading {
         if is_right { Ok(()) } else { Err(FlawKind::Sum { block, expected, found }) }
     }
 
-    /// Copies those grains of a part's pieces that are pending. Counts them, also before an error.
+    /// Copies the pending grains of a part's pieces. Counts them in `placed`, also those before an
+    /// error.
     fn place_all(
         &self,
         to: &Target<'_>,
@@ -252,7 +254,7 @@ impl Loading {
             let units = bytes.start / window.unit_bytes..bytes.end.div_ceil(window.unit_bytes);
             let flaw = window.flaws.iter().find(|flaw| units.contains(&flaw.unit));
             match flaw {
-                // One that nobody needs any more may have been overwritten while it was read.
+                // A piece that is not needed any more may have been overwritten while it was read.
                 Some(_) if !self.is_pending(piece) => {}
                 Some(flaw) => return Err(self.error(table, piece, flaw)),
                 None => {
@@ -265,8 +267,7 @@ impl Loading {
         Ok(())
     }
 
-    /// Copies those grains of a run that are pending; the lock of its part is held. Returns how
-    /// many.
+    /// Copies the pending grains of a run; the lock of its part is held. Returns how many.
     fn place(
         &self,
         to: &Target<'_>,
@@ -312,11 +313,11 @@ impl Loading {
         placed
     }
 
-    /// Notes that so many grains of a frame are in memory.
+    /// Counts `placed` grains of a frame as loaded.
     fn account(&self, table: &Table, placed: u64) {
         if placed > 0 {
             self.segments_left[table.frame.segment as usize].fetch_sub(placed, AcqRel);
-            // Last: at zero every block has been told of.
+            // Counted last: at zero the callback was called for every block.
             self.bytes_left.fetch_sub(placed << self.geometry.grain_shift, AcqRel);
         }
     }
@@ -352,8 +353,8 @@ impl Loading {
     }
 }
 
-/// The next units to be read together: wanted ones, from `from` on, with few others between, as
-/// many as go into `room_bytes`.
+/// The next units to be read together: needed units from `from` on with few others between them, as
+/// many as fit `room_bytes`.
 fn next_window(
     table: &Table,
     wanted: &[u64],
