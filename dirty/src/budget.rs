@@ -151,7 +151,7 @@ impl Budget {
     }
 
     /// Wakes the cleaner's thread.
-    pub fn call_cleaner(&self) {
+    pub(crate) fn call_cleaner(&self) {
         self.cleaner_version.fetch_add(1, SeqCst);
         // A wake can only fail for a bad address, which a field of `self` is not.
         let _ = futex::wake(&self.cleaner_version, futex::Flags::PRIVATE, 1);
@@ -175,7 +175,7 @@ impl Budget {
     }
 
     /// Sets the limit that the device's rate allows, bytes. Returns the limit before.
-    pub fn limit_by_rate(&self, bytes: u64) -> u64 {
+    pub(crate) fn limit_by_rate(&self, bytes: u64) -> u64 {
         let before = self.rate_limit.swap(bytes, SeqCst);
         if before < bytes {
             self.notify();

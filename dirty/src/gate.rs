@@ -24,7 +24,7 @@ impl Gate {
     }
 
     /// Shuts the gate, and waits until everybody has left.
-    pub fn shut(&self, clock: &dyn Clock) {
+    pub(crate) fn shut(&self, clock: &dyn Clock) {
         self.begin_shut();
         while !self.is_empty_within(clock, LOOK_AGAIN) {}
     }

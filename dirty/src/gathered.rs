@@ -15,14 +15,14 @@ use crate::sys::{HUGE_PAGE_BYTES, Mapping};
 const REFUSALS_MAX: u32 = 8;
 
 /// The pieces of one mapping for which huge pages have been asked for.
-pub struct Gathered {
+pub(crate) struct Gathered {
     asked: Box<[AtomicU64]>,
     refused: AtomicU32,
 }
 
 impl Gathered {
     /// For a mapping of `len_bytes`. The bytes beyond its last whole piece stay in small pages.
-    pub fn new(len_bytes: u64) -> Self {
+    pub(crate) fn new(len_bytes: u64) -> Self {
         let words = (len_bytes / PIECE).div_ceil(64);
         let asked = (0..words).map(|_| AtomicU64::new(0)).collect();
         Self { asked, refused: AtomicU32::new(0) }
@@ -30,7 +30,7 @@ impl Gathered {
 
     /// Gives huge pages to the pieces that hold these bytes. The bytes stay as they are.
     #[inline]
-    pub fn cover(&self, map: &Mapping, offset: u64, len: u64) {
+    pub(crate) fn cover(&self, map: &Mapping, offset: u64, len: u64) {
         for piece in offset / PIECE..=(offset + len.max(1) - 1) / PIECE {
             let (word, bit) = ((piece / 64) as usize, 1 << (piece % 64));
             if self.asked.get(word).is_some_and(|asked| asked.load(Relaxed) & bit == 0) {

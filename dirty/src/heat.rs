@@ -113,7 +113,7 @@ impl HeatTable {
     }
 
     /// The heat of data that replace those of a grain but are stored elsewhere.
-    pub fn successor_of(&self, word: usize, bit: u64, is_dirty: bool) -> Heat {
+    pub(crate) fn successor_of(&self, word: usize, bit: u64, is_dirty: bool) -> Heat {
         let Planes(low, high) = self.load(word);
         Heat(u8::from(low & bit != 0) + 2 * u8::from(high & bit != 0)).successor(is_dirty)
     }
@@ -129,7 +129,7 @@ impl HeatTable {
 
     /// Notes that one dirty grain is written, like [`HeatTable::written`], where other threads may
     /// write its neighbours at the same moment.
-    pub fn written_among_others(&self, word: usize, bit: u64) {
+    pub(crate) fn written_among_others(&self, word: usize, bit: u64) {
         let Planes(low, high) = self.load(word).warmed(bit);
         for (place, plane) in self.places(word).iter().zip([low, high]) {
             match plane & bit {

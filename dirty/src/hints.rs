@@ -29,7 +29,7 @@ pub struct Hints {
 }
 
 /// Log2 of a policy unit's bytes.
-pub fn unit_shift(grain_shift: u32) -> u32 {
+pub(crate) fn unit_shift(grain_shift: u32) -> u32 {
     UNIT_SHIFT_BARRIER.max(grain_shift)
 }
 
@@ -38,7 +38,11 @@ impl Hints {
     ///
     /// # Errors
     /// The system refuses the memory for the tables.
-    pub fn new(geometry: &Geometry, policy: PolicyKind, recency: bool) -> Result<Self, SetupError> {
+    pub(crate) fn new(
+        geometry: &Geometry,
+        policy: PolicyKind,
+        recency: bool,
+    ) -> Result<Self, SetupError> {
         let failed = |what, len_bytes| move |source| SetupError::Memory { what, len_bytes, source };
         let heat = HeatTable::new(geometry.words());
         let heat = heat.map_err(failed("heat table", geometry.words() as u64 * 16))?;
@@ -50,7 +54,7 @@ impl Hints {
     }
 
     /// The number of the policy's epoch.
-    pub fn epoch(&self) -> u32 {
+    pub(crate) fn epoch(&self) -> u32 {
         self.epoch.load(Relaxed)
     }
 
@@ -61,12 +65,12 @@ impl Hints {
 
     /// Whether the policy needs marks of writers.
     #[inline]
-    pub fn has_marks(&self) -> bool {
+    pub(crate) fn has_marks(&self) -> bool {
         self.marks.is_some()
     }
 
     /// The mark that writers left for a unit. A write at the same moment may tear it.
-    pub fn mark_of(&self, unit: u64) -> Mark {
+    pub(crate) fn mark_of(&self, unit: u64) -> Mark {
         let mut words = [0; 2];
         for (word, place) in words.iter_mut().zip(self.mark_words(unit)) {
             *word = place.load(Relaxed);
@@ -75,7 +79,7 @@ impl Hints {
     }
 
     /// Notes that a unit is written. The caller keeps other writers of the unit out.
-    pub fn mark_written(&self, unit: u64, was_dirty: bool) {
+    pub(crate) fn mark_written(&self, unit: u64, was_dirty: bool) {
         let places = self.mark_words(unit);
         if !places.is_empty() {
             let mark = self.policy.mark(self.mark_of(unit), was_dirty, self.epoch());

@@ -45,7 +45,7 @@ impl KindBits {
     }
 
     /// The kind that a byte of the ledger stands for; `Err` has the byte if it stands for none.
-    pub fn from_byte(byte: u8) -> Result<Self, u8> {
+    pub(crate) fn from_byte(byte: u8) -> Result<Self, u8> {
         let all = [Self::Persistent, Self::Capacity, Self::BoundCapacity];
         all.into_iter().find(|bits| bits.to_byte() == byte).ok_or(byte)
     }

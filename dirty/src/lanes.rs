@@ -76,12 +76,12 @@ impl Lanes {
     }
 
     /// Bytes that became dirty under any lane.
-    pub fn dirtied_bytes(&self) -> u64 {
+    pub(crate) fn dirtied_bytes(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.dirtied_bytes.load(Relaxed)).sum()
     }
 
     /// Dirty bytes that were dropped under any lane.
-    pub fn dropped_bytes(&self) -> u64 {
+    pub(crate) fn dropped_bytes(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.dropped_bytes.load(Relaxed)).sum()
     }
 
@@ -93,7 +93,7 @@ impl Lanes {
 
     /// Whether the block at `offset` is the lane's, and loaded.
     #[inline]
-    pub fn is_ready(&self, offset: u64, lane: LaneId) -> bool {
+    pub(crate) fn is_ready(&self, offset: u64, lane: LaneId) -> bool {
         // Acquire, because another thread may have loaded the block.
         self.owner[(offset / BLOCK_BYTES) as usize].load(Acquire) == lane.0
     }

@@ -29,11 +29,12 @@ use crate::locations::{self, Locations, NO_LOCATION};
 use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory, prefetch};
 
 pub use buffer::{BufferState, FrameBuffer, Packed};
-pub use segment::{SegmentEntry, SegmentState};
+pub(crate) use segment::SegmentEntry;
+pub use segment::SegmentState;
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change once a release has written it.
-pub const LIVE_LAYOUT: u64 = 1;
+pub(crate) const LIVE_LAYOUT: u64 = 1;
 const HEADER_BYTES: u64 = 4096;
 const SEGMENT_ENTRY_BYTES: u64 = 32;
 const BUFFER_CONTROL_BYTES: u64 = 64;
@@ -225,7 +226,7 @@ impl Ledger {
     }
 
     /// Gives huge pages to the ledger's entries about a block.
-    pub fn gather_for(&self, gathered: &Gathered, block: u64) {
+    pub(crate) fn gather_for(&self, gathered: &Gathered, block: u64) {
         let grains = BLOCK_BYTES >> self.geometry.grain_shift;
         for bitmap in self.offsets.bitmaps {
             gathered.cover(&self.map, bitmap + block * grains / 8, (grains / 8).max(1));
@@ -281,7 +282,7 @@ impl Ledger {
     }
 
     /// Bytes of a location in the ledger.
-    pub fn location_bytes(&self) -> u64 {
+    pub(crate) fn location_bytes(&self) -> u64 {
         self.offsets.location_bytes
     }
 
@@ -293,7 +294,7 @@ impl Ledger {
     }
 
     /// Reads the locations as bytes, beginning with their byte `from`.
-    pub fn read_locations(&self, from: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+    pub(crate) fn read_locations(&self, from: u64, bytes: &mut [u8]) -> Result<(), Errno> {
         self.memory.read_at(self.offsets.location + from, bytes)
     }
 

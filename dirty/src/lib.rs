@@ -5,6 +5,8 @@
 //! Nothing here knows the image or the SSD. Some writes need them, because the old bytes are still
 //! owed to a closing epoch or were not loaded yet: these go through the trait [`Backing`].
 
+#![warn(unreachable_pub)]
+
 mod announce;
 mod budget;
 mod cache_padded;

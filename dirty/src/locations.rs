@@ -14,7 +14,7 @@ use crate::geometry::Geometry;
 pub const NO_LOCATION: u32 = 0;
 
 /// Bytes of a location under this geometry.
-pub fn location_bytes(geometry: &Geometry) -> u64 {
+pub(crate) fn location_bytes(geometry: &Geometry) -> u64 {
     if geometry.segments_max < u32::from(u16::MAX) { 2 } else { 4 }
 }
 
@@ -63,7 +63,7 @@ impl Locations<'_> {
 
 /// Calls `f` with each run of equal locations and its length. The bytes are as [`crate::Ledger`]
 /// holds them.
-pub fn for_runs(location_bytes: u64, bytes: &[u8], mut f: impl FnMut(u32, u64)) {
+pub(crate) fn for_runs(location_bytes: u64, bytes: &[u8], mut f: impl FnMut(u32, u64)) {
     if location_bytes == 2 {
         for run in bytes.as_chunks::<2>().0.chunk_by(|a, b| a == b) {
             f(u32::from(u16::from_le_bytes(run[0])), run.len() as u64);

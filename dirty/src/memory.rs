@@ -126,7 +126,7 @@ impl Memory {
 
     /// Prefetches the ledger's words about the grains of a bitmap word.
     #[inline]
-    pub fn prefetch_entry(&self, parity: u64, word: usize) {
+    pub(crate) fn prefetch_entry(&self, parity: u64, word: usize) {
         prefetch(std::ptr::from_ref(self.ledger.dirty_word(parity, word)).cast());
         self.hints.heat.prefetch(word);
     }

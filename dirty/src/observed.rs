@@ -65,7 +65,7 @@ pub struct Observed {
 
 /// Whether the promise can still be kept in full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judgement {
+pub(crate) enum Judgement {
     /// The promise can be kept, as far as is known.
     Kept,
     /// The promise cannot be kept at this rate, bytes per second.
@@ -80,14 +80,14 @@ struct Sum {
 
 impl Observed {
     /// Begins to watch a device whose proven rate is `proven` bytes per second; 0 ends watching.
-    pub fn watch(&mut self, proven: u64, budget_bytes: u64) {
+    pub(crate) fn watch(&mut self, proven: u64, budget_bytes: u64) {
         *self = Self { proven, outstanding_bytes: self.outstanding_bytes, ..Self::default() };
         self.size_for(budget_bytes);
     }
 
     /// Sizes the samples for a limit of dirty bytes, from which follows how much the cleaner keeps
     /// outstanding.
-    pub fn size_for(&mut self, limit_bytes: u64) {
+    pub(crate) fn size_for(&mut self, limit_bytes: u64) {
         self.deep_bytes = (limit_bytes / 16).clamp(128 << 10, 4 << 20);
         self.sample_bytes = (limit_bytes / 8).clamp(1 << 20, 32 << 20);
     }
@@ -154,12 +154,12 @@ impl Observed {
     }
 
     /// The number of samples so far.
-    pub fn samples(&self) -> u64 {
+    pub(crate) fn samples(&self) -> u64 {
         self.taken
     }
 
     /// The conservative rate, bytes per second, at most the proven one; 0: not known.
-    pub fn rate(&self) -> u64 {
+    pub(crate) fn rate(&self) -> u64 {
         if self.rates.len() < SAMPLES_MIN {
             return 0;
         }
@@ -176,7 +176,7 @@ impl Observed {
     }
 
     /// Whether `needed` bytes per second can still be promised.
-    pub fn judge(&mut self, now_ns: u64, needed: u64) -> Judgement {
+    pub(crate) fn judge(&mut self, now_ns: u64, needed: u64) -> Judgement {
         let rate = self.rate();
         let bound = if self.is_slow { RECOVERED_PERCENT } else { SLOW_PERCENT };
         let bound = needed.saturating_mul(bound) / 100;

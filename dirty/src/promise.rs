@@ -36,7 +36,7 @@ pub struct Terms {
 
 impl Terms {
     /// Time that a flush of the whole budget may take.
-    pub fn flush_time_max(&self) -> Duration {
+    pub(crate) fn flush_time_max(&self) -> Duration {
         self.warning.saturating_sub(self.reserve)
     }
 }

@@ -21,7 +21,7 @@ pub struct Summary {
 
 impl Summary {
     /// Makes the summary of a bitmap of which only `words` may hold bits.
-    pub fn of(geometry: &Geometry, words: &[AtomicU64]) -> Self {
+    pub(crate) fn of(geometry: &Geometry, words: &[AtomicU64]) -> Self {
         let group_bytes = geometry.word_bytes().min(BLOCK_BYTES);
         let group_shift = (BLOCK_BYTES / group_bytes).trailing_zeros();
         let marks = geometry.words().div_ceil(64 << group_shift);
@@ -44,7 +44,7 @@ impl Summary {
     /// Notes that a word has become non-zero, without a locked instruction if the bit is set
     /// already. The caller holds the lane of the word's block, without which nobody clears the bit.
     #[inline]
-    pub fn mark_held(&self, word: usize) {
+    pub(crate) fn mark_held(&self, word: usize) {
         let (marks, bit) = self.place(word >> self.group_shift);
         if marks.load(Relaxed) & bit == 0 {
             marks.fetch_or(bit, AcqRel);
@@ -54,7 +54,7 @@ impl Summary {
     /// Calls `f` with each word from `from` up to `to` that is not zero, and its bits; stops when
     /// `f` returns false. `clean` is called with the first word of each marked group that holds
     /// nothing.
-    pub fn for_dirty_words(
+    pub(crate) fn for_dirty_words(
         &self,
         bitmap: &[AtomicU64],
         from: usize,
@@ -110,7 +110,7 @@ impl Summary {
     /// may be setting bits at this moment, first in the bitmap and then in the summary. So the mark
     /// is cleared first and the bitmap is looked at again after that, or a bit could be missed for
     /// ever.
-    pub fn unmark_if_clean(&self, bitmap: &[AtomicU64], word: usize) {
+    pub(crate) fn unmark_if_clean(&self, bitmap: &[AtomicU64], word: usize) {
         let group = word >> self.group_shift;
         let words = group << self.group_shift..(group + 1) << self.group_shift;
         let is_clean = || bitmap[words.clone()].iter().all(|bits| bits.load(Acquire) == 0);

@@ -40,7 +40,7 @@ impl Tracked {
     }
 
     /// Gives an unused block to a lane that will use it.
-    pub fn hand_out(&self, block: u64, lane: LaneId) {
+    pub(crate) fn hand_out(&self, block: u64, lane: LaneId) {
         // Pages that are trapped one by one must be small.
         if !self.is_trapped() {
             self.memory.huge_pages.for_block(&self.memory.map, &self.memory.ledger, block);
@@ -92,7 +92,7 @@ impl Tracked {
     }
 
     /// Credit that a lane may keep between operations, bytes.
-    pub fn credit_keep_bytes(&self) -> u64 {
+    pub(crate) fn credit_keep_bytes(&self) -> u64 {
         let limit = self.memory.ledger.budget_limit().load(Relaxed);
         let fair = limit / 32 / u64::from(self.lanes.count());
         if fair < 256 { 0 } else { fair.min(CREDIT_CHUNK_BYTES) }

@@ -38,7 +38,7 @@ impl<T> Waited<T> {
 
     /// Takes the mutex if nobody holds it.
     #[inline]
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.mutex.try_lock()
     }
 

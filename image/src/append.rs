@@ -64,7 +64,7 @@ pub struct Appender {
     /// Number of free segments that ordinary appends must leave.
     pub reserve_segments: u32,
     /// Most bytes of a frame: as many as a buffer holds, or fewer if the budget is small.
-    pub frame_bytes_max: u64,
+    pub(crate) frame_bytes_max: u64,
     current: Option<(u32, u64)>,
     /// Whether free segments that were written before are used first.
     prefers_written: bool,
@@ -108,14 +108,14 @@ impl Appender {
     }
 
     /// Sets the reserve and the size of frames for a budget.
-    pub fn set_budget(&mut self, reserve_segments: u32, frame_bytes_max: u64) {
+    pub(crate) fn set_budget(&mut self, reserve_segments: u32, frame_bytes_max: u64) {
         self.reserve_segments = reserve_segments;
         self.frame_bytes_max = frame_bytes_max;
     }
 
     /// From now on uses segments that were written before first, because somebody waits for every
     /// frame.
-    pub fn prefer_written(&mut self, ledger: &Ledger) {
+    pub(crate) fn prefer_written(&mut self, ledger: &Ledger) {
         if !std::mem::replace(&mut self.prefers_written, true) {
             self.sort_free(ledger);
         }
@@ -130,13 +130,13 @@ impl Appender {
     }
 
     /// Whether segments that were written before are used first.
-    pub fn prefers_written(&self) -> bool {
+    pub(crate) fn prefers_written(&self) -> bool {
         self.prefers_written
     }
 
     /// The number of free segments that were written before, and the first of the other free ones.
     /// `None` if there is no other, or written segments are not preferred.
-    pub fn next_unwritten(&self, ledger: &Ledger) -> Option<(usize, u32)> {
+    pub(crate) fn next_unwritten(&self, ledger: &Ledger) -> Option<(usize, u32)> {
         let place = self.written_free(ledger);
         let next = self.free_segments.get(place).filter(|_| self.prefers_written)?;
         Some((place, *next))
@@ -164,7 +164,7 @@ impl Appender {
     }
 
     /// Notes that the log has grown by a segment.
-    pub fn add_new(&mut self, segment: u32) {
+    pub(crate) fn add_new(&mut self, segment: u32) {
         if self.prefers_written {
             self.free_segments.push_back(segment);
         } else {
@@ -354,7 +354,7 @@ impl Appender {
     /// frame keeps. The used bytes of the segment shrink before the frame is marked as packed.
     /// After a kill in between, the frame is written uncompressed, and the process that writes it
     /// counts its bytes again.
-    pub fn give_back(
+    pub(crate) fn give_back(
         &mut self,
         ledger: &Ledger,
         buffer: &FrameBuffer<'_>,

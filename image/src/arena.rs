@@ -10,14 +10,14 @@ use perdura_dirty::sys::{HUGE_PAGE_BYTES, Mapping};
 
 /// Memory from which one thread takes words.
 #[derive(Debug, Default)]
-pub struct Arena {
+pub(crate) struct Arena {
     piece: Option<Arc<Mapping>>,
     used_bytes: u64,
 }
 
 /// Words from an [`Arena`], zeroed at first and exclusively owned. They may outlive the arena.
 #[derive(Debug)]
-pub struct Words {
+pub(crate) struct Words {
     piece: Arc<Mapping>,
     at: u64,
     count: usize,
@@ -25,7 +25,7 @@ pub struct Words {
 
 impl Arena {
     /// Takes `count` words.
-    pub fn take(&mut self, count: usize) -> Result<Words, Errno> {
+    pub(crate) fn take(&mut self, count: usize) -> Result<Words, Errno> {
         let bytes = count as u64 * 8;
         let fits = |piece: &&Arc<Mapping>| piece.len_bytes() - self.used_bytes >= bytes;
         let piece = match self.piece.as_ref().filter(fits) {
@@ -51,12 +51,12 @@ impl Arena {
 
 /// Words from an [`Arena`] that several threads may change.
 #[derive(Debug)]
-pub struct SharedWords(Words);
+pub(crate) struct SharedWords(Words);
 
 impl Words {
     /// The words.
     #[inline]
-    pub fn as_slice(&self) -> &[u64] {
+    pub(crate) fn as_slice(&self) -> &[u64] {
         let words = self.piece.words(self.at, self.count);
         // SAFETY: an arena hands each word out once, so only this value reaches them, and `&self`
         // excludes writers.
@@ -65,7 +65,7 @@ impl Words {
 
     /// The words, for changing.
     #[inline]
-    pub fn as_mut(&mut self) -> &mut [u64] {
+    pub(crate) fn as_mut(&mut self) -> &mut [u64] {
         let words = self.piece.words(self.at, self.count);
         // SAFETY: as above, with `&mut self`; they are memory that may be changed through a shared
         // mapping.
@@ -73,7 +73,7 @@ impl Words {
     }
 
     /// Lets several threads change the words from now on.
-    pub fn shared(self) -> SharedWords {
+    pub(crate) fn shared(self) -> SharedWords {
         SharedWords(self)
     }
 }
@@ -81,7 +81,7 @@ impl Words {
 impl SharedWords {
     /// The words.
     #[inline]
-    pub fn get(&self) -> &[AtomicU64] {
+    pub(crate) fn get(&self) -> &[AtomicU64] {
         self.0.piece.words(self.0.at, self.0.count)
     }
 }

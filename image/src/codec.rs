@@ -37,7 +37,7 @@ const LEAST_SAVED_BYTES: usize = 4096;
 
 /// Buffers for compressing, kept from frame to frame.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub(crate) struct Scratch {
     chunk: Vec<u8>,
     /// Stored length of each chunk of the last payload.
     pub lengths: Vec<u32>,
@@ -45,7 +45,7 @@ pub struct Scratch {
 
 /// Stores `raw` in chunks at the beginning of `out`. Returns the bytes stored; `None` if `out` has
 /// no room for them, or probably not.
-pub fn compress(raw: &[u8], out: &mut [u8], scratch: &mut Scratch) -> Option<usize> {
+pub(crate) fn compress(raw: &[u8], out: &mut [u8], scratch: &mut Scratch) -> Option<usize> {
     scratch.lengths.clear();
     scratch.chunk.resize(lz4_flex::block::get_maximum_output_size(CHUNK_BYTES), 0);
     let (mut stored, mut seen) = (0, 0);
@@ -66,7 +66,7 @@ pub fn compress(raw: &[u8], out: &mut [u8], scratch: &mut Scratch) -> Option<usi
 
 /// Fills `raw` with a stored chunk. `Err` has the number of bytes to which the chunk decodes
 /// instead; `None` if it is no LZ4 block, or decodes to more.
-pub fn decompress(stored: &[u8], raw: &mut [u8]) -> Result<(), Option<usize>> {
+pub(crate) fn decompress(stored: &[u8], raw: &mut [u8]) -> Result<(), Option<usize>> {
     if stored.len() == raw.len() {
         raw.copy_from_slice(stored);
         return Ok(());
@@ -79,7 +79,7 @@ pub fn decompress(stored: &[u8], raw: &mut [u8]) -> Result<(), Option<usize>> {
 }
 
 /// Bytes of chunk `number` of a payload of `raw_bytes`, before it was compressed.
-pub fn chunk_bytes(raw_bytes: usize, number: usize) -> usize {
+pub(crate) fn chunk_bytes(raw_bytes: usize, number: usize) -> usize {
     CHUNK_BYTES.min(raw_bytes - number * CHUNK_BYTES)
 }
 

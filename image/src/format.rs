@@ -17,23 +17,23 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use perdura_dirty::geometry::Geometry;
 
 /// Version of this format; raised with every change once a release has written it.
-pub const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 1;
 /// First bytes of a superblock.
-pub const SUPERBLOCK_MAGIC: u64 = 0x3156_4152_5544_5250;
+pub(crate) const SUPERBLOCK_MAGIC: u64 = 0x3156_4152_5544_5250;
 /// First bytes in the superblock's place while an image is being made and holds nothing yet.
-pub const UNFINISHED_MAGIC: u64 = 0x3146_4e55_5544_5250;
+pub(crate) const UNFINISHED_MAGIC: u64 = 0x3146_4e55_5544_5250;
 /// First bytes of a commit slot.
-pub const SLOT_MAGIC: u64 = 0x3154_4f4c_5344_5250;
+pub(crate) const SLOT_MAGIC: u64 = 0x3154_4f4c_5344_5250;
 /// First bytes of a frame.
 pub const FRAME_MAGIC: u32 = 0x4d46_5250;
 /// Offset of the second superblock.
-pub const SUPERBLOCK_COPY: u64 = 4096;
+pub(crate) const SUPERBLOCK_COPY: u64 = 4096;
 /// Offset of the first commit slot.
-pub const SLOTS_AT: u64 = 8192;
+pub(crate) const SLOTS_AT: u64 = 8192;
 /// Number of commit slots, which are used in turn.
-pub const SLOTS: u64 = 2;
+pub(crate) const SLOTS: u64 = 2;
 /// Number of copies of each commit slot.
-pub const SLOT_COPIES: u64 = 2;
+pub(crate) const SLOT_COPIES: u64 = 2;
 /// Payload bytes under one checksum.
 pub const CHECK_BYTES: usize = 4096;
 /// Bytes of a frame header.
@@ -41,10 +41,10 @@ pub const FRAME_HEADER_BYTES: usize = 64;
 
 /// Payload bytes of a chunk, which is compressed by itself, so that reading an extent decodes one
 /// chunk and not a frame. LZ4 looks back no further.
-pub const CHUNK_BYTES: usize = 64 << 10;
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
 /// Segment flag: the segment's space has been written at least once.
-pub const SEGMENT_WRITTEN: u32 = 1;
+pub(crate) const SEGMENT_WRITTEN: u32 = 1;
 
 /// Frame flag: everything up to and including this frame is a consistent state (group commit).
 pub const FRAME_COMMIT: u16 = 1;
@@ -54,23 +54,23 @@ pub const FRAME_LZ4: u16 = 2;
 /// Identity and sizes of an image.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Superblock {
+pub(crate) struct Superblock {
     /// [`SUPERBLOCK_MAGIC`].
-    pub magic: U64,
+    pub(crate) magic: U64,
     /// [`FORMAT_VERSION`].
-    pub version: U32,
+    pub(crate) version: U32,
     /// Log2 of a grain's bytes.
-    pub grain_shift: U32,
+    pub(crate) grain_shift: U32,
     /// Random identity of the image.
-    pub image_id: U64,
+    pub(crate) image_id: U64,
     /// Largest size of the region, bytes.
-    pub reserved_bytes: U64,
+    pub(crate) reserved_bytes: U64,
     /// Bytes of a segment.
-    pub segment_bytes: U64,
+    pub(crate) segment_bytes: U64,
     /// Most segments that the log may have.
-    pub segments_max: U32,
+    pub(crate) segments_max: U32,
     /// Zeros.
-    pub reserved: U32,
+    pub(crate) reserved: U32,
     /// XXH3 of all bytes before this field.
     pub checksum: U64,
 }
@@ -81,14 +81,14 @@ const _: () = assert!(size_of::<Superblock>() == 56);
 #[repr(C)]
 pub struct SlotHeader {
     /// [`SLOT_MAGIC`].
-    pub magic: U64,
+    pub(crate) magic: U64,
     /// Identity of the image.
-    pub image_id: U64,
+    pub(crate) image_id: U64,
     /// Number of the commit. Of two slots the one with the higher number counts.
     pub commit: U64,
     /// Sequence number of the last frame that the commit covers. A later frame counts only if a
     /// frame with [`FRAME_COMMIT`] follows.
-    pub last_seq: U64,
+    pub(crate) last_seq: U64,
     /// Number of the epoch that the commit closed.
     pub epoch: U64,
     /// Region size, bytes.
@@ -102,9 +102,9 @@ pub struct SlotHeader {
     /// How often the image has been opened.
     pub incarnation: U32,
     /// Zeros.
-    pub reserved: [U32; 11],
+    pub(crate) reserved: [U32; 11],
     /// XXH3 of the table that follows.
-    pub table_checksum: U64,
+    pub(crate) table_checksum: U64,
     /// XXH3 of all bytes before this field.
     pub checksum: U64,
 }
@@ -114,46 +114,46 @@ const _: () = assert!(size_of::<SlotHeader>() == 128);
 /// the segment.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default)]
 #[repr(C)]
-pub struct SlotSegment {
+pub(crate) struct SlotSegment {
     /// Sequence number of the segment's first frame.
-    pub first_seq: U64,
+    pub(crate) first_seq: U64,
     /// Bytes of frames in the segment.
     pub used_bytes: U32,
     /// [`SEGMENT_WRITTEN`] or 0, also in entries of segments that are not needed.
-    pub flags: U32,
+    pub(crate) flags: U32,
 }
 const _: () = assert!(size_of::<SlotSegment>() == 16);
 
 /// Head of a frame.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct FrameHeader {
+pub(crate) struct FrameHeader {
     /// [`FRAME_MAGIC`].
-    pub magic: U32,
+    pub(crate) magic: U32,
     /// [`FORMAT_VERSION`].
-    pub version: U16,
+    pub(crate) version: U16,
     /// [`FRAME_COMMIT`], [`FRAME_LZ4`] or 0.
-    pub flags: U16,
+    pub(crate) flags: U16,
     /// Identity of the image.
-    pub image_id: U64,
+    pub(crate) image_id: U64,
     /// Sequence number of the frame; numbers are contiguous.
-    pub seq: U64,
+    pub(crate) seq: U64,
     /// Low half of the number of the epoch in which the frame was sealed; for people.
-    pub epoch: U32,
+    pub(crate) epoch: U32,
     /// In a compressed frame, bytes of the payload before compression. Otherwise the high half of
     /// the epoch's number.
-    pub raw_bytes: U32,
+    pub(crate) raw_bytes: U32,
     /// Bytes of the payload as stored.
-    pub payload_bytes: U32,
+    pub(crate) payload_bytes: U32,
     /// Number of extents in the table.
-    pub extents: U32,
+    pub(crate) extents: U32,
     /// Bytes from this frame to the next, a multiple of 4 KiB. A compressed frame may have a gap
     /// behind it that was never written.
-    pub total_bytes: U32,
+    pub(crate) total_bytes: U32,
     /// Incarnation of the image in which the frame was written.
-    pub incarnation: U32,
+    pub(crate) incarnation: U32,
     /// XXH3 of extent table, payload checksums and chunk lengths.
-    pub tail_checksum: U64,
+    pub(crate) tail_checksum: U64,
     /// XXH3 of all bytes before this field.
     pub checksum: U64,
 }
@@ -226,6 +226,6 @@ pub fn commit_bytes(segments: u32) -> u64 {
 }
 
 /// Bytes of the chunk lengths of a compressed frame whose payload was `raw` bytes.
-pub fn lengths_bytes(raw: usize) -> usize {
+pub(crate) fn lengths_bytes(raw: usize) -> usize {
     raw.div_ceil(CHUNK_BYTES) * 4
 }

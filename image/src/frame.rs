@@ -11,55 +11,55 @@ use crate::format::{
 
 /// A frame found on the device.
 #[derive(Debug, Clone, Copy)]
-pub struct Frame {
+pub(crate) struct Frame {
     /// Number of the log segment that holds the frame.
-    pub segment: u32,
+    pub(crate) segment: u32,
     /// Offset of the frame in its segment, bytes.
-    pub at: u64,
+    pub(crate) at: u64,
     /// The frame's header, whose checksum and lengths were checked.
-    pub header: FrameHeader,
+    pub(crate) header: FrameHeader,
     /// Sequence number of the segment's first frame, by which a commit names the segment.
-    pub first_seq: u64,
+    pub(crate) first_seq: u64,
 }
 
 impl Frame {
     /// Makes a frame of which only the segment matters.
     #[cfg(test)]
-    pub fn in_segment(segment: u32) -> Self {
+    pub(crate) fn in_segment(segment: u32) -> Self {
         use zerocopy::FromZeros;
         Self { segment, at: 0, header: FrameHeader::new_zeroed(), first_seq: 0 }
     }
 
     /// Sequence number of the frame.
-    pub fn seq(&self) -> u64 {
+    pub(crate) fn seq(&self) -> u64 {
         self.header.seq.get()
     }
     /// Bytes of the payload as stored.
-    pub fn payload(&self) -> usize {
+    pub(crate) fn payload(&self) -> usize {
         self.header.payload_bytes.get() as usize
     }
     /// Whether the payload is stored in chunks.
-    pub fn is_compressed(&self) -> bool {
+    pub(crate) fn is_compressed(&self) -> bool {
         self.header.flags.get() & FRAME_LZ4 != 0
     }
     /// Bytes of the payload as it is in memory.
-    pub fn raw(&self) -> usize {
+    pub(crate) fn raw(&self) -> usize {
         if self.is_compressed() { self.header.raw_bytes.get() as usize } else { self.payload() }
     }
     /// Number of extents in the frame's table.
-    pub fn extents(&self) -> usize {
+    pub(crate) fn extents(&self) -> usize {
         self.header.extents.get() as usize
     }
     /// Bytes from this frame to the next.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         u64::from(self.header.total_bytes.get())
     }
     /// Bytes of the frame that were written.
-    pub fn written(&self) -> usize {
+    pub(crate) fn written(&self) -> usize {
         written_bytes(&self.header)
     }
     /// The end of each chunk in the stored payload, if `lengths` are possible.
-    pub fn chunk_ends(&self, lengths: &[u8]) -> Option<Box<[u32]>> {
+    pub(crate) fn chunk_ends(&self, lengths: &[u8]) -> Option<Box<[u32]>> {
         let (lengths, _) = lengths.as_chunks::<4>();
         let mut end = 0;
         let ends: Box<[u32]> = lengths
@@ -77,7 +77,7 @@ impl Frame {
 }
 
 /// Parses the header at offset `at` of a segment; `None` if the bytes are no valid header.
-pub fn parse_header(
+pub(crate) fn parse_header(
     bytes: &[u8],
     image_id: u64,
     segment_bytes: u64,
@@ -114,7 +114,7 @@ fn has_possible_sizes(header: &FrameHeader, segment_bytes: usize) -> bool {
 }
 
 /// Bytes of a frame that were written.
-pub fn written_bytes(header: &FrameHeader) -> usize {
+pub(crate) fn written_bytes(header: &FrameHeader) -> usize {
     let (payload, extents) = (header.payload_bytes.get() as usize, header.extents.get() as usize);
     let lengths = match header.flags.get() & FRAME_LZ4 {
         0 => 0,
@@ -124,24 +124,24 @@ pub fn written_bytes(header: &FrameHeader) -> usize {
 }
 
 /// The tables behind a frame's payload.
-pub struct FrameTail<'b> {
+pub(crate) struct FrameTail<'b> {
     /// Packed extents.
-    pub table: &'b [u8],
+    pub(crate) table: &'b [u8],
     /// Checksums of the payload's blocks.
-    pub sums: &'b [u8],
+    pub(crate) sums: &'b [u8],
     /// Stored lengths of the chunks; empty unless the frame is compressed.
-    pub lengths: &'b [u8],
+    pub(crate) lengths: &'b [u8],
 }
 
 /// Splits the tail of a frame into its tables.
-pub fn tail_of<'b>(frame: &Frame, tail: &'b [u8]) -> FrameTail<'b> {
+pub(crate) fn tail_of<'b>(frame: &Frame, tail: &'b [u8]) -> FrameTail<'b> {
     let (table, rest) = tail.split_at(frame.extents() * 8);
     let (sums, lengths) = rest.split_at(frame.payload().div_ceil(CHECK_BYTES) * 8);
     FrameTail { table, sums, lengths }
 }
 
 /// The tail of a frame, given bytes that begin behind its payload.
-pub fn tail_bytes<'b>(frame: &Frame, bytes: &'b [u8]) -> &'b [u8] {
+pub(crate) fn tail_bytes<'b>(frame: &Frame, bytes: &'b [u8]) -> &'b [u8] {
     let lengths = if frame.is_compressed() { lengths_bytes(frame.raw()) } else { 0 };
     let end = frame_body_bytes(frame.payload(), frame.extents()) + lengths;
     &bytes[..end - FRAME_HEADER_BYTES - frame.payload()]

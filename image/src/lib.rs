@@ -3,6 +3,8 @@
 //!
 //! Lock order: lanes in ascending order, then the appender.
 
+#![warn(unreachable_pub)]
+
 mod append;
 mod arena;
 mod backed;

@@ -14,9 +14,9 @@ use crate::load::{Loading, Target};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadProgress {
     /// Bytes in memory.
-    pub loaded_bytes: u64,
+    pub(crate) loaded_bytes: u64,
     /// Bytes of the image's contents.
-    pub total_bytes: u64,
+    pub(crate) total_bytes: u64,
     /// The first failure to read the image; `None` if there was none.
     pub failure: Option<String>,
 }
@@ -30,11 +30,11 @@ pub struct Loads {
 #[derive(Clone, Copy)]
 pub struct Place<'p> {
     /// The memory that is filled.
-    pub memory: &'p Memory,
+    pub(crate) memory: &'p Memory,
     /// The lanes, in which each block is marked while it is not loaded.
-    pub lanes: &'p Lanes,
+    pub(crate) lanes: &'p Lanes,
     /// The device of the image.
-    pub device: &'p dyn Device,
+    pub(crate) device: &'p dyn Device,
 }
 
 impl Loads {
@@ -87,7 +87,7 @@ impl Loads {
     ///
     /// # Errors
     /// The block is damaged or cannot be read.
-    pub fn load_block(&self, place: Place<'_>, block: u64) -> Result<(), Unreadable> {
+    pub(crate) fn load_block(&self, place: Place<'_>, block: u64) -> Result<(), Unreadable> {
         if !place.lanes.is_unloaded(block) {
             return Ok(());
         }

@@ -23,7 +23,7 @@ pub struct Log {
     /// Whether frames are compressed on their way to the device.
     pub compression: Compression,
     /// Size of the log as a multiple of the region, percent.
-    pub percent: u64,
+    pub(crate) percent: u64,
 }
 
 impl Log {
@@ -55,7 +55,7 @@ impl Log {
 }
 
 /// The sizes of the log that decide when space is made.
-pub fn space_of(ledger: &Ledger, appender: &Appender) -> Space {
+pub(crate) fn space_of(ledger: &Ledger, appender: &Appender) -> Space {
     Space {
         segment_bytes: ledger.geometry().segment_bytes,
         segments: ledger.segments().load(Relaxed) as u32,
@@ -65,7 +65,7 @@ pub fn space_of(ledger: &Ledger, appender: &Appender) -> Space {
 }
 
 /// Makes an appender over the segments that are free in the ledger.
-pub fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
+pub(crate) fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
     let geometry = ledger.geometry();
     let segments = ledger.segments().load(Acquire) as u32;
     let is_free = |number: &u32| ledger.segment(*number).state() == SegmentState::Free;

@@ -196,7 +196,7 @@ fn named_tables<'d>(
 }
 
 /// Number of threads that are worth their cost for this many frames.
-pub fn threads_for(frames: usize) -> usize {
+pub(crate) fn threads_for(frames: usize) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (frames / SEGMENTS_PER_READER).clamp(1, processors.min(READERS_MAX))
 }
@@ -433,7 +433,7 @@ fn refused(len_bytes: usize) -> impl FnOnce(Errno) -> SetupError {
 ///
 /// # Errors
 /// A frame that the segment should have is not on the device, or is damaged.
-pub fn read_tables(
+pub(crate) fn read_tables(
     ledger: &Ledger,
     device: &dyn Device,
     segment: u32,

@@ -134,7 +134,7 @@ pub(crate) fn write_header(mut header: FrameHeader, head: &mut [u8]) {
 
 /// The planted bug: overwrites the bytes of a packed frame that a process which takes over would
 /// have to write again.
-pub fn let_go(buffer: &FrameBuffer<'_>) {
+pub(crate) fn let_go(buffer: &FrameBuffer<'_>) {
     if let Some(packed) = buffer.packed() {
         // SAFETY: the device has read it, and it is the cleaner's; that it is not durable is the
         // bug.

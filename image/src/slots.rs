@@ -281,7 +281,7 @@ pub struct Slot {
     /// The slot's header, whose checksum was checked.
     pub header: SlotHeader,
     /// The slot's table: the bytes that the commit needs of each segment.
-    pub segments: Vec<SlotSegment>,
+    pub(crate) segments: Vec<SlotSegment>,
     /// Number of the slot, 0 or 1.
     pub turn: u64,
     /// Offset of the other copy if it differs: damaged since, or never written whole.

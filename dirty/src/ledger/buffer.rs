@@ -18,7 +18,7 @@ pub enum BufferState {
 
 impl BufferState {
     /// Every state.
-    pub const ALL: [Self; 3] = [Self::Free, Self::Filling, Self::Sealed];
+    pub(crate) const ALL: [Self; 3] = [Self::Free, Self::Filling, Self::Sealed];
 
     /// The allowed transitions. A frame that a killed process was filling is written as it is by
     /// the process that takes over, and its buffer is freed without having been sealed.
@@ -30,12 +30,12 @@ impl BufferState {
     ];
 
     /// Whether a buffer may go from this state to `next`. A free buffer may be freed again.
-    pub fn may_become(self, next: Self) -> bool {
+    pub(crate) fn may_become(self, next: Self) -> bool {
         (self, next) == (Self::Free, Self::Free) || Self::ALLOWED.contains(&(self, next))
     }
 
     /// The state that a word stands for; `Err` has the word if it stands for none.
-    pub fn of_word(word: u64) -> Result<Self, u64> {
+    pub(crate) fn of_word(word: u64) -> Result<Self, u64> {
         Self::ALL.into_iter().find(|state| *state as u64 == word).ok_or(word)
     }
 }

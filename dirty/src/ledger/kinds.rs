@@ -24,7 +24,7 @@ impl Ledger {
 
     /// Whether a bitmap word that is no longer than a block lies in a capacity block.
     #[inline]
-    pub fn is_capacity_word(&self, word: usize) -> bool {
+    pub(crate) fn is_capacity_word(&self, word: usize) -> bool {
         let block = word as u64 * self.geometry().word_bytes() / BLOCK_BYTES;
         self.kind(block) == Kind::Capacity
     }

@@ -16,7 +16,7 @@ pub enum SegmentState {
 
 impl SegmentState {
     /// Every state.
-    pub const ALL: [Self; 3] = [Self::Free, Self::Used, Self::Zeroed];
+    pub(crate) const ALL: [Self; 3] = [Self::Free, Self::Used, Self::Zeroed];
 
     /// The allowed transitions. A state may always be set again, because recovery sets it for each
     /// frame that it finds.
@@ -28,12 +28,12 @@ impl SegmentState {
     ];
 
     /// Whether a segment may go from this state to `next`.
-    pub fn may_become(self, next: Self) -> bool {
+    pub(crate) fn may_become(self, next: Self) -> bool {
         self == next || Self::ALLOWED.contains(&(self, next))
     }
 
     /// The state that a word stands for; `Err` has the word if it stands for none.
-    pub fn of_word(word: u64) -> Result<Self, u64> {
+    pub(crate) fn of_word(word: u64) -> Result<Self, u64> {
         Self::ALL.into_iter().find(|state| *state as u64 == word).ok_or(word)
     }
 }

@@ -34,7 +34,7 @@ macro_rules! policies {
             }
 
             /// Whether it matters that a unit was written again while it was dirty.
-            pub fn heeds_rewrites(self) -> bool {
+            pub(crate) fn heeds_rewrites(self) -> bool {
                 match self { $(Self::$kind => super::$file::$kind::HEEDS_REWRITES,)* }
             }
 

@@ -93,9 +93,9 @@ pub struct View {
     /// Number of the current epoch.
     pub epoch: u32,
     /// Age of the oldest dirty unit, epochs.
-    pub oldest_age: u64,
+    pub(crate) oldest_age: u64,
     /// Whether more than 30 % of the dirty units were written again.
-    pub protected_is_over: bool,
+    pub(crate) protected_is_over: bool,
     /// Number of the round, which seeds the policy `random`.
     pub round: u64,
 }

@@ -35,13 +35,13 @@ impl Space {
     }
 
     /// Spare segments that are left to compaction, which could not gain space without them.
-    pub fn compaction_segments(&self) -> u32 {
+    pub(crate) fn compaction_segments(&self) -> u32 {
         (self.segments / 32).max(4)
     }
 
     /// Dirty bytes that fit `segments` in the worst case: all grains are isolated, and segments end
     /// with rests too short for a frame.
-    pub fn drainable_bytes(&self, segments: u32) -> u64 {
+    pub(crate) fn drainable_bytes(&self, segments: u32) -> u64 {
         u64::from(segments.saturating_sub(2)) * (self.segment_bytes / 16 * 11)
     }
 

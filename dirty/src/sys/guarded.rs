@@ -27,7 +27,7 @@ impl Mapping {
     }
 
     /// Sets the access that a range of whole pages allows. Async-signal-safe.
-    pub fn set_access(&self, offset: u64, len: usize, access: Access) -> Result<(), Errno> {
+    pub(crate) fn set_access(&self, offset: u64, len: usize, access: Access) -> Result<(), Errno> {
         let flags = match access {
             Access::None => MprotectFlags::empty(),
             Access::Read => MprotectFlags::READ,
@@ -40,7 +40,7 @@ impl Mapping {
     }
 
     /// Gives a page its memory as a store would, or returns why a store would fail.
-    pub fn populate(&self, offset: u64, len: usize) -> Result<(), Errno> {
+    pub(crate) fn populate(&self, offset: u64, len: usize) -> Result<(), Errno> {
         assert!(offset + len as u64 <= self.len_bytes(), "a range leaves its mapping");
         // SAFETY: the range lies in this mapping; no byte changes.
         unsafe {
@@ -51,7 +51,7 @@ impl Mapping {
 
     /// Forbids `mremap`, `munmap` and `mprotect` of a range until the process ends, which also
     /// keeps its memory until then. `ENOSYS` before Linux 6.10.
-    pub fn seal(&self, offset: u64, len: usize) -> Result<(), Errno> {
+    pub(crate) fn seal(&self, offset: u64, len: usize) -> Result<(), Errno> {
         assert!(offset + len as u64 <= self.len_bytes(), "a range leaves its mapping");
         let start = self.base().wrapping_add(offset as usize);
         // SAFETY: mseal takes a range and flags, and changes no byte.

@@ -64,7 +64,7 @@ impl SharedMemory {
 
     /// Reads from the file without touching a mapping. Pages that were never written read as zeros
     /// and get no memory.
-    pub fn read_at(&self, offset: u64, mut bytes: &mut [u8]) -> Result<(), Errno> {
+    pub(crate) fn read_at(&self, offset: u64, mut bytes: &mut [u8]) -> Result<(), Errno> {
         let mut at = offset;
         while !bytes.is_empty() {
             match rustix::io::pread(&self.fd, &mut *bytes, at) {
@@ -176,7 +176,7 @@ impl Mapping {
     /// devices measured. `MADV_COLLAPSE` (Linux 6.1) works for memory files also where huge pages
     /// are not the system's default. It needs one small page of each huge page to be there, and
     /// clears the others in place, eight times cheaper than page by page.
-    pub fn gather(&self, offset: u64, len: usize) -> Result<(), Errno> {
+    pub(crate) fn gather(&self, offset: u64, len: usize) -> Result<(), Errno> {
         assert!(offset.is_multiple_of(HUGE_PAGE_BYTES as u64), "gathering from {offset}");
         let ptr = self.check(offset, len);
         for piece in (0..len - len % HUGE_PAGE_BYTES).step_by(HUGE_PAGE_BYTES) {
@@ -238,14 +238,14 @@ impl Mapping {
     }
 
     /// `count` 32-bit words at `offset`, a multiple of 4.
-    pub fn half_words(&self, offset: u64, count: usize) -> &[AtomicU32] {
+    pub(crate) fn half_words(&self, offset: u64, count: usize) -> &[AtomicU32] {
         assert_eq!(offset % 4, 0);
         // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(self.check(offset, count * 4).cast(), count) }
     }
 
     /// `count` 16-bit words at `offset`, a multiple of 2.
-    pub fn quarter_words(&self, offset: u64, count: usize) -> &[AtomicU16] {
+    pub(crate) fn quarter_words(&self, offset: u64, count: usize) -> &[AtomicU16] {
         assert_eq!(offset % 2, 0);
         // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(self.check(offset, count * 2).cast(), count) }

@@ -117,7 +117,7 @@ pub struct Uffd {
 impl Uffd {
     /// Opens a userfaultfd for write-protection. `Delivery::Signal` also accepts one that sees
     /// user-mode faults only, which needs no privilege.
-    pub fn open(delivery: Delivery) -> Result<Self, Errno> {
+    pub(crate) fn open(delivery: Delivery) -> Result<Self, Errno> {
         let (fd, user_mode_only) = match (open_fd(0), delivery) {
             (Ok(fd), _) => (fd, false),
             (Err(_), Delivery::Signal) => (open_fd(USER_MODE_ONLY)?, true),
@@ -144,13 +144,13 @@ impl Uffd {
 
     /// Opens a userfaultfd whose features are not agreed with the kernel yet:
     /// [`Uffd::agree_to_open`] must follow.
-    pub fn open_unagreed() -> Result<Self, Errno> {
+    pub(crate) fn open_unagreed() -> Result<Self, Errno> {
         Ok(Self { fd: open_fd(USER_MODE_ONLY)?, user_mode_only: true })
     }
 
     /// Takes over the userfaultfd that another process has as descriptor `number`, where it stays
     /// open. Its calls act on that process's memory. No features are agreed yet.
-    pub fn of_process(pid: i32, number: i32) -> Result<Self, Errno> {
+    pub(crate) fn of_process(pid: i32, number: i32) -> Result<Self, Errno> {
         // SAFETY: the call takes numbers and gives a descriptor or -1.
         let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
         // SAFETY: as above.
@@ -160,7 +160,7 @@ impl Uffd {
 
     /// Agrees with the kernel that the kernel opens protected pages by itself when they are stored
     /// to. `INVAL`: it cannot.
-    pub fn agree_to_open(&self) -> Result<(), Errno> {
+    pub(crate) fn agree_to_open(&self) -> Result<(), Errno> {
         let everywhere = FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_WP_UNPOPULATED;
         self.agree(FEATURE_PAGEFAULT_FLAG_WP | everywhere | FEATURE_WP_ASYNC)
     }
@@ -173,12 +173,12 @@ impl Uffd {
     }
 
     /// Whether the userfaultfd sees faults of user mode only.
-    pub fn is_user_mode_only(&self) -> bool {
+    pub(crate) fn is_user_mode_only(&self) -> bool {
         self.user_mode_only
     }
 
     /// Registers a mapped range for write-protection; nothing is protected yet.
-    pub fn register(&self, start: usize, len: usize) -> Result<(), Errno> {
+    pub(crate) fn register(&self, start: usize, len: usize) -> Result<(), Errno> {
         self.register_for(start, len, REGISTER_MODE_WP)
     }
 
@@ -196,7 +196,7 @@ impl Uffd {
     }
 
     /// Ends the registration of a range, which is not protected any more.
-    pub fn unregister(&self, start: usize, len: usize) -> Result<(), Errno> {
+    pub(crate) fn unregister(&self, start: usize, len: usize) -> Result<(), Errno> {
         let mut args = range(start, len);
         // SAFETY: as in `register`.
         unsafe { self.ioctl(IOCTL_UNREGISTER, (&raw mut args).cast()) }
@@ -240,14 +240,14 @@ impl Uffd {
     }
 
     /// Wakes the threads that wait for this range; they try again.
-    pub fn wake(&self, start: usize, len: usize) -> Result<(), Errno> {
+    pub(crate) fn wake(&self, start: usize, len: usize) -> Result<(), Errno> {
         let mut args = range(start, len);
         // SAFETY: as in `open`.
         unsafe { self.ioctl(IOCTL_WAKE, (&raw mut args).cast()) }
     }
 
     /// Appends the addresses of faults to `out`, at most `room` of them. Never waits.
-    pub fn read_faults(&self, room: usize, out: &mut Vec<usize>) -> Result<(), Errno> {
+    pub(crate) fn read_faults(&self, room: usize, out: &mut Vec<usize>) -> Result<(), Errno> {
         let mut messages = [Message {
             event: 0,
             reserved1: 0,
@@ -275,7 +275,7 @@ impl Uffd {
 
     /// Waits until there is a fault or `stop` is readable, at most `longest`. Returns whether
     /// `stop` is readable.
-    pub fn wait(&self, stop: &OwnedFd, longest: Option<Duration>) -> Result<bool, Errno> {
+    pub(crate) fn wait(&self, stop: &OwnedFd, longest: Option<Duration>) -> Result<bool, Errno> {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         let longest = longest.map(|longest| rustix::event::Timespec {
             tv_sec: longest.as_secs() as i64,
@@ -315,7 +315,7 @@ fn owned(number: libc::c_long) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(number as i32) })
 }
 
-pub fn last_errno() -> Errno {
+pub(crate) fn last_errno() -> Errno {
     // SAFETY: the location is this thread's own. `io::Error` would do as well, but a signal handler
     // must not depend on what it does.
     Errno::from_raw_os_error(unsafe { *libc::__errno_location() })

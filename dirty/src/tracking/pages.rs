@@ -30,7 +30,7 @@ use crate::stats::Counters;
 use crate::sys::{Access, Delivery, Mapping, Uffd};
 
 /// Bytes of a page, and of a grain in trap mode.
-pub const PAGE_BYTES: u64 = 4096;
+pub(crate) const PAGE_BYTES: u64 = 4096;
 /// A cut protects up to this many closed pages again rather than make one more call. A call costs
 /// about 1 us, a page inside a range 80 ns (measured by `region/examples/tracking_cost.rs`).
 const BRIDGE_PAGES: u64 = 12;

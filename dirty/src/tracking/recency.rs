@@ -16,15 +16,15 @@ use crate::policy::sampling::Sampling;
 /// The state of sampling, which only the cleaner uses.
 #[derive(Debug)]
 pub(super) struct Recency {
-    pub sampling: Sampling,
+    pub(crate) sampling: Sampling,
     /// Bitmap word at which the next batch begins.
-    pub hand: usize,
+    pub(crate) hand: usize,
     /// Time at which the policy's epoch began, nanoseconds on the region's clock.
-    pub epoch_began_ns: u64,
+    pub(crate) epoch_began_ns: u64,
 }
 
 impl Recency {
-    pub fn new(call_every: Duration) -> Self {
+    pub(crate) fn new(call_every: Duration) -> Self {
         let sampling = Sampling::new(call_every.as_nanos() as u64);
         Self { sampling, hand: 0, epoch_began_ns: 0 }
     }

@@ -12,7 +12,7 @@ pub(super) struct Urgent {
 }
 
 impl Urgent {
-    pub fn ask(&self, page: u64) {
+    pub(crate) fn ask(&self, page: u64) {
         let from = page as usize % self.slots.len();
         for index in 0..self.slots.len() {
             let slot = &self.slots[(from + index) % self.slots.len()];
@@ -25,7 +25,7 @@ impl Urgent {
     }
 
     /// Calls `f` with each page that was asked for, and frees its slot.
-    pub fn take(&self, mut f: impl FnMut(u64)) {
+    pub(crate) fn take(&self, mut f: impl FnMut(u64)) {
         for slot in &self.slots {
             if slot.load(Relaxed) != 0 {
                 let page = slot.swap(0, AcqRel);

@@ -12,28 +12,28 @@ const WINDOW_BYTES: usize = perdura_dirty::sys::HUGE_PAGE_BYTES;
 /// The buffers of a thread that loads frames.
 pub(super) struct Buffers {
     /// Bytes as they are on the device.
-    pub stored: AlignedBytes,
+    pub(crate) stored: AlignedBytes,
     /// Decoded bytes; empty until a compressed frame is met.
-    pub raw: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
     /// A bit for each unit of the frame's payload that is needed.
-    pub wanted: Vec<u64>,
+    pub(crate) wanted: Vec<u64>,
     /// All pieces of the block, where a single block is loaded.
-    pub own: Vec<Piece>,
+    pub(crate) own: Vec<Piece>,
     /// How far each part was placed, where a whole frame is loaded.
-    pub cursors: Vec<Cursor>,
+    pub(crate) cursors: Vec<Cursor>,
     /// The parts, in the order in which they are taken up.
-    pub order: Vec<usize>,
+    pub(crate) order: Vec<usize>,
     /// The pieces of one part that are in the window.
-    pub found: Vec<Piece>,
+    pub(crate) found: Vec<Piece>,
     /// Units of the window that are damaged.
-    pub flaws: Vec<Flaw>,
-    pub first_part: usize,
+    pub(crate) flaws: Vec<Flaw>,
+    pub(crate) first_part: usize,
 }
 
 /// A damaged unit, which must not be used.
 pub(super) struct Flaw {
-    pub unit: usize,
-    pub what: FlawKind,
+    pub(crate) unit: usize,
+    pub(crate) what: FlawKind,
 }
 
 pub(super) enum FlawKind {
@@ -44,7 +44,7 @@ pub(super) enum FlawKind {
 }
 
 impl Buffers {
-    pub fn new(segment_bytes: usize, first_part: usize) -> Result<Self, OpenError> {
+    pub(crate) fn new(segment_bytes: usize, first_part: usize) -> Result<Self, OpenError> {
         let len = WINDOW_BYTES.min(segment_bytes);
         let stored = AlignedBytes::in_huge_pages(len).map_err(|source| SetupError::Memory {
             what: "I/O buffer",

@@ -16,7 +16,7 @@ impl Loading {
     /// Loads the next segment that nobody has taken up. Returns false if there is none, though
     /// other threads may still be at work. After an error the segments behind it can still be
     /// loaded.
-    pub fn load_next(&self, to: &Target<'_>) -> Result<bool, Arc<OpenError>> {
+    pub(crate) fn load_next(&self, to: &Target<'_>) -> Result<bool, Arc<OpenError>> {
         loop {
             let segment = self.next.fetch_add(1, Relaxed);
             let Some(left) = self.segments_left.get(segment) else { return Ok(false) };
@@ -65,7 +65,7 @@ impl Loading {
     }
 
     /// Loads one block, also while other threads are at work.
-    pub fn load_block(&self, to: &Target<'_>, block: u64) -> Result<(), Arc<OpenError>> {
+    pub(crate) fn load_block(&self, to: &Target<'_>, block: u64) -> Result<(), Arc<OpenError>> {
         let Some(left) = self.blocks_left.get(block as usize) else { return Ok(()) };
         let part = self.parts.of_block(block);
         let load = |buffers: &mut Buffers| {

@@ -86,7 +86,7 @@ pub(super) enum Scope {
 impl Loading {
     /// Finds the newest copy of each grain among `tables`, which come newest first, and enters the
     /// live bytes of segments in an empty ledger. Everything is pending then.
-    pub fn resolve(
+    pub(crate) fn resolve(
         ledger: &Ledger,
         tables: Vec<Table>,
         parts: Parts,
@@ -149,7 +149,7 @@ impl Loading {
     }
 
     /// Bytes that are in memory, and all bytes.
-    pub fn progress(&self) -> (u64, u64) {
+    pub(crate) fn progress(&self) -> (u64, u64) {
         (self.total_bytes - self.bytes_left.load(Acquire), self.total_bytes)
     }
 
@@ -159,7 +159,7 @@ impl Loading {
     }
 
     /// The first failure to read the image.
-    pub fn failure(&self) -> Option<&Arc<OpenError>> {
+    pub(crate) fn failure(&self) -> Option<&Arc<OpenError>> {
         self.failure.get()
     }
 

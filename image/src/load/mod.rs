@@ -12,4 +12,4 @@ mod table;
 mod window;
 
 pub use loading::{Loading, Target};
-pub use table::{Parts, Table, Tally};
+pub(crate) use table::{Parts, Table, Tally};

@@ -10,8 +10,8 @@ use perdura_dirty::geometry::WORD_GRAINS;
 /// The result for one part.
 pub(super) struct Found {
     /// Number of grains of each block.
-    pub blocks: Vec<u32>,
-    pub small: SmallTables,
+    pub(crate) blocks: Vec<u32>,
+    pub(crate) small: SmallTables,
 }
 
 /// The numbers of the small tables that have pieces of each portion of a part. To load a block no
@@ -28,7 +28,7 @@ impl SmallTables {
     }
 
     /// Numbers of the small tables that have pieces of the portion.
-    pub fn of(&self, portion: usize) -> &[u32] {
+    pub(crate) fn of(&self, portion: usize) -> &[u32] {
         &self.0[portion]
     }
 }

@@ -36,20 +36,20 @@ const _: () = assert!(u32::MAX >> perdura_dirty::geometry::GRAIN_SHIFT_BARRIER <
 
 /// The division of a region into parts.
 #[derive(Debug, Clone, Copy)]
-pub struct Parts {
+pub(crate) struct Parts {
     /// Log2 of the grains of a block or, in trap mode, of the blocks of a bitmap word.
-    pub block_shift: u32,
+    pub(crate) block_shift: u32,
     /// Log2 of a part's grains.
     shift: u32,
     /// Log2 of the grains of a 64th of a part, though of a block at least.
     portion_shift: u32,
     /// The number of parts.
-    pub count: usize,
+    pub(crate) count: usize,
 }
 
 impl Parts {
     /// Divides a region of which `region_bytes` are in use.
-    pub fn of(geometry: &Geometry, region_bytes: u64) -> Self {
+    pub(crate) fn of(geometry: &Geometry, region_bytes: u64) -> Self {
         let grains = region_bytes >> geometry.grain_shift;
         let block_grains = BLOCK_BYTES.max(geometry.word_bytes()) >> geometry.grain_shift;
         let block_shift = block_grains.trailing_zeros();
@@ -62,12 +62,12 @@ impl Parts {
     }
 
     /// The part to which a block belongs.
-    pub fn of_block(&self, block: u64) -> usize {
+    pub(crate) fn of_block(&self, block: u64) -> usize {
         (block >> (self.shift - self.block_shift)) as usize
     }
 
     /// Grains of a part. The last part may reach beyond the region.
-    pub fn grains(&self, part: usize) -> Range<u64> {
+    pub(crate) fn grains(&self, part: usize) -> Range<u64> {
         (part as u64) << self.shift..(part as u64 + 1) << self.shift
     }
 
@@ -78,7 +78,7 @@ impl Parts {
     }
 
     /// The portion of its part that has a block.
-    pub fn portion_of_block(&self, block: u64) -> usize {
+    pub(crate) fn portion_of_block(&self, block: u64) -> usize {
         self.portion(block << self.block_shift) as usize
     }
 
@@ -119,15 +119,15 @@ impl Parts {
 /// A part of an extent that lies in one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
-    pub run: Extent,
+    pub(crate) run: Extent,
     /// Grains before the piece in the frame's uncompressed payload.
-    pub place: u64,
+    pub(crate) place: u64,
 }
 
 impl Piece {
     /// The part of the piece whose places are in `places`.
     #[inline]
-    pub fn within(&self, places: &Range<u64>) -> Option<Self> {
+    pub(crate) fn within(&self, places: &Range<u64>) -> Option<Self> {
         let from = self.place.max(places.start);
         let to = (self.place + self.run.len).min(places.end);
         let len = to.checked_sub(from).filter(|len| *len > 0)?;
@@ -137,13 +137,13 @@ impl Piece {
 }
 
 /// The table of a frame, after it was read and verified.
-pub struct Table {
+pub(crate) struct Table {
     /// The frame.
-    pub frame: Frame,
+    pub(crate) frame: Frame,
     /// Checksums of the stored payload's blocks.
-    pub sums: Box<[u64]>,
+    pub(crate) sums: Box<[u64]>,
     /// The end of each chunk in the stored payload; empty unless the frame is compressed.
-    pub chunk_ends: Box<[u32]>,
+    pub(crate) chunk_ends: Box<[u32]>,
     parts: Parts,
     pieces: Words,
     /// A bit for each grain of each piece, set if this copy has won. The bits of each part begin
@@ -174,20 +174,20 @@ struct Count {
 
 /// Counts of a table's pieces of each part, made while its extents are checked, which saves a pass
 /// over them.
-pub struct Tally {
+pub(crate) struct Tally {
     parts: Parts,
     counts: Vec<Count>,
 }
 
 impl Tally {
     /// Makes counts of zero.
-    pub fn new(parts: &Parts) -> Self {
+    pub(crate) fn new(parts: &Parts) -> Self {
         Self { parts: *parts, counts: vec![Count::default(); parts.count] }
     }
 
     /// Counts a checked extent.
     #[inline]
-    pub fn add(&mut self, extent: Extent) {
+    pub(crate) fn add(&mut self, extent: Extent) {
         let parts = self.parts;
         parts.for_each_piece([extent].into_iter(), |part, piece| {
             let count = &mut self.counts[part];
@@ -218,7 +218,7 @@ pub(super) struct Cursor {
 impl Table {
     /// Sorts the extents of a frame. They were checked, are in the order of their bytes, and
     /// `tally` is of them.
-    pub fn new(
+    pub(crate) fn new(
         frame: Frame,
         tally: &Tally,
         extents: impl Iterator<Item = Extent> + Clone,
@@ -292,7 +292,7 @@ impl Share<'_> {
     /// Calls `f` with each piece, the last one first, and with the bits that say which of its
     /// grains have won.
     #[inline]
-    pub fn for_each_from_the_end(&self, mut f: impl FnMut(Extent, Won<'_>)) {
+    pub(crate) fn for_each_from_the_end(&self, mut f: impl FnMut(Extent, Won<'_>)) {
         if self.pieces.is_empty() {
             return;
         }
@@ -305,23 +305,23 @@ impl Share<'_> {
     }
 
     /// Number of grains that have won.
-    pub fn won_grains(&self) -> u64 {
+    pub(crate) fn won_grains(&self) -> u64 {
         self.won.iter().map(|bits| u64::from(bits.load(Relaxed).count_ones())).sum()
     }
 
     /// Whether the share can have pieces of a block of the part.
-    pub fn may_have(&self, block: u64) -> bool {
+    pub(crate) fn may_have(&self, block: u64) -> bool {
         self.portions() >> self.parts.portion_of_block(block) & 1 != 0
     }
 
     /// A bit for each portion of the part of which the share has pieces.
-    pub fn portions(&self) -> u64 {
+    pub(crate) fn portions(&self) -> u64 {
         if self.pieces.is_empty() { 0 } else { self.count.portions }
     }
 
     /// Calls `f` with each run of grains that have won and lie within `places`, in the order of the
     /// frame, from `cursor` on. Leaves the cursor at the first piece that reaches beyond `places`.
-    pub fn for_each_winner(
+    pub(crate) fn for_each_winner(
         &self,
         cursor: &mut Cursor,
         places: Range<u64>,
@@ -339,7 +339,7 @@ impl Share<'_> {
     }
 
     /// Calls `f` with each run of grains of a block that have won, in the whole frame.
-    pub fn for_each_winner_of(&self, block: u64, mut f: impl FnMut(Piece)) {
+    pub(crate) fn for_each_winner_of(&self, block: u64, mut f: impl FnMut(Piece)) {
         let shift = PLACE_BITS + LEN_BITS + self.parts.block_shift;
         let inside = block - (self.parts.grains(self.part).start >> self.parts.block_shift);
         let mut before = 0;
@@ -390,7 +390,7 @@ pub(super) struct Won<'t> {
 
 impl Won<'_> {
     /// Sets bits, the first of which has the number `from`. Only one thread sets those of a part.
-    pub fn set(&self, from: u64, bits: u64) {
+    pub(crate) fn set(&self, from: u64, bits: u64) {
         let (word, shift) = self.place(from);
         let or = |word: usize, bits: u64| {
             let old = self.words[word].load(Relaxed);
