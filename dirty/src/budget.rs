@@ -93,7 +93,7 @@ impl Budget {
             return;
         }
         if self.is_closed() {
-            // The final flush has counted the dirty bytes anew, without the credit that writers may
+            // The final flush counts the dirty bytes anew, without the credit that writers may
             // still hold.
             let _ = ledger
                 .budget_used()

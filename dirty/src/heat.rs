@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::sys::{Mapping, prefetch};
 
-/// How often data were written again while dirty, from 0 to 3.
+/// The heat of data, from 0 (cold) to 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Heat(u8);
 

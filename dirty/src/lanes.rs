@@ -31,6 +31,7 @@ struct CountedLane {
     /// Bytes that became dirty under the lane, changed by its holder. Each lane counts for itself,
     /// because one counter would be a cache line that all writers contend for.
     dirtied_bytes: AtomicU64,
+    /// Dirty bytes that were dropped under the lane.
     dropped_bytes: AtomicU64,
 }
 

@@ -24,5 +24,6 @@ pub mod space;
 
 pub use floor::floor_rank;
 pub use kind::PolicyKind;
-pub use pressure::{lead, next_round, pressure, threshold};
+pub use pressure::next_round;
+pub(crate) use pressure::{lead, pressure, threshold};
 pub use rank::{Mark, Policy, RankedBy, View};

@@ -7,8 +7,7 @@
 
 use std::time::Duration;
 
-use crate::geometry::BUDGET_MIN_BYTES;
-use crate::geometry::Geometry;
+use crate::geometry::{BUDGET_MIN_BYTES, Geometry};
 
 /// The budget that a user asks for.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -456,9 +456,7 @@ pub fn free_segment(ledger: &Ledger, number: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perdura_dirty::geometry::BLOCK_BYTES;
-    use perdura_dirty::geometry::GRAIN_SHIFT_BARRIER;
-    use perdura_dirty::geometry::Geometry;
+    use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, Geometry};
 
     #[test]
     fn a_segment_is_known_by_the_number_of_its_first_frame_though_several_threads_begin_frames() {

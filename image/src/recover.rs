@@ -28,6 +28,7 @@ use perdura_dirty::{Ledger, SegmentState, SetupError};
 
 /// Segments whose tables are worth one thread more.
 const SEGMENTS_PER_READER: usize = 16;
+/// Most threads that read tables or enter them in the ledger.
 const READERS_MAX: usize = 8;
 
 /// Reads the frames of one image.
@@ -459,14 +460,10 @@ mod tests {
     use super::*;
     use crate::append::Appender;
     use crate::load::Target;
-    use crate::seal::frame_bytes;
-    use crate::seal::seal;
-    use crate::slots::SlotContents;
-    use crate::slots::write_slot;
-    use perdura_dirty::geometry::BLOCK_BYTES;
-    use perdura_dirty::geometry::GRAIN_SHIFT_TRAP;
-    use perdura_dirty::sys::Mapping;
-    use perdura_dirty::sys::SharedMemory;
+    use crate::seal::{frame_bytes, seal};
+    use crate::slots::{SlotContents, write_slot};
+    use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP};
+    use perdura_dirty::sys::{Mapping, SharedMemory};
 
     /// The parts of an unused region with a log of two segments.
     struct Bare {

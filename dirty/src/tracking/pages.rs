@@ -51,6 +51,7 @@ pub struct PageTracker {
     why: String,
     /// Lock bits, a word for 64 pages; private, and mapped so that only touched words take memory.
     locks: Mapping,
+    /// Open bits, laid out like the lock bits.
     open: Mapping,
     /// A bit for each word of `open` that may be non-zero.
     open_summary: Box<[AtomicU64]>,

@@ -11,10 +11,9 @@
 //! - A grain's bytes and its pending bit change under the lock of its part; a block counts as
 //!   loaded when none of its grains is pending.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use perdura_media::Device;
@@ -58,6 +57,7 @@ pub struct Loading {
     pub(super) pending: Box<[AtomicU64]>,
     /// Number of pending grains of each block.
     pub(super) blocks_left: Box<[AtomicU32]>,
+    /// Number of pending grains of each segment.
     pub(super) segments_left: Box<[AtomicU64]>,
     /// Blocks whose memory has been asked for.
     pub(super) given: Box<[AtomicBool]>,

@@ -126,10 +126,7 @@ mod tests {
     use crate::frame::Frame;
     use crate::load::table::{Cursor, Piece, Tally};
     use perdura_dirty::extent::Extent;
-    use perdura_dirty::geometry::BLOCK_BYTES;
-    use perdura_dirty::geometry::GRAIN_SHIFT_BARRIER;
-    use perdura_dirty::geometry::GRAIN_SHIFT_TRAP;
-    use perdura_dirty::geometry::Geometry;
+    use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
 
     /// Segment and place of each grain's newest copy.
     type Winners = BTreeMap<u64, (u32, u64)>;

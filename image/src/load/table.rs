@@ -23,7 +23,9 @@ const PARTS_SHIFT_MAX: u32 = 8;
 const PARTS_SHIFT_MIN: u32 = 4;
 /// Bits of a packed piece for the grain's number in its part.
 const GRAIN_BITS: u32 = 27;
+/// Bits of a packed piece for its place in the frame's payload.
 const PLACE_BITS: u32 = 26;
+/// Bits of a packed piece for its length.
 const LEN_BITS: u32 = 11;
 /// Pieces that are tested together where few of them are sought.
 const PIECES_AT_A_TIME: usize = 32;

@@ -11,8 +11,7 @@ use super::loading::{Loading, Scope, Target};
 use super::table::{Cursor, Piece, Table};
 use crate::error::{ImageError, OpenError};
 use crate::format::{CHECK_BYTES, CHUNK_BYTES, FRAME_HEADER_BYTES, checksum};
-use perdura_dirty::extent::words;
-use perdura_dirty::extent::{Extent, runs};
+use perdura_dirty::extent::{Extent, runs, words};
 use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::prefetch;
 
