@@ -7,12 +7,12 @@ pub fn next_round(round: u64) -> u64 {
 
 /// Dirty bytes to expect in the next epoch (Viyojit, section 5.3): 0.75 of this epoch's and 0.25 of
 /// the previous expectation.
-pub fn pressure(new_dirty_bytes: u64, previous: u64) -> u64 {
+pub(crate) fn pressure(new_dirty_bytes: u64, previous: u64) -> u64 {
     new_dirty_bytes / 4 * 3 + new_dirty_bytes % 4 * 3 / 4 + previous / 4
 }
 
 /// Dirty bytes above which cleaning begins (Viyojit, section 5.3): the budget less the pressure.
-pub fn threshold(budget_bytes: u64, pressure_bytes: u64) -> u64 {
+pub(crate) fn threshold(budget_bytes: u64, pressure_bytes: u64) -> u64 {
     budget_bytes.saturating_sub(pressure_bytes)
 }
 
@@ -21,7 +21,7 @@ pub fn threshold(budget_bytes: u64, pressure_bytes: u64) -> u64 {
 /// more: one device flush in ten takes ten times as long as the others, and room for it costs a
 /// hundredth of the budget. Where a write takes longer than an epoch, the paper's pressure alone
 /// would make writers wait.
-pub fn lead(net_dirtied_bytes: u64, previous: u64) -> u64 {
+pub(crate) fn lead(net_dirtied_bytes: u64, previous: u64) -> u64 {
     net_dirtied_bytes.max(previous - previous.div_ceil(64))
 }
 
