@@ -14,9 +14,9 @@ use crate::load::{Loading, Target};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadProgress {
     /// Bytes in memory.
-    pub(crate) loaded_bytes: u64,
+    pub loaded_bytes: u64,
     /// Bytes of the image's contents.
-    pub(crate) total_bytes: u64,
+    pub total_bytes: u64,
     /// The first failure to read the image; `None` if there was none.
     pub failure: Option<String>,
 }
