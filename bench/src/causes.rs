@@ -1,10 +1,11 @@
-//! Where a smaller budget's loss comes from, nanoseconds an operation, as in section 6.3 of the
+//! The causes of a smaller budget's loss, in nanoseconds an operation, as in section 6.3 of the
 //! paper.
 //!
-//! What is counted: waits for the SSD (barrier mode; in trap mode the waits of trapped stores are
-//! counted but not timed, and stay in the rest), and traps, at the price of a trap measured in the
-//! same run. What is left is the cleaner's share of processors and memory. The upkeep of recency is
-//! not a part of that sum: it is seen by switching it off, and it may well save more than it costs.
+//! Two causes are counted. One is waits for the SSD (in barrier mode; in trap mode the waits of
+//! trapped stores are counted but not timed, and stay in the rest). The other is traps, at the
+//! price of a trap measured in the same run. The rest is the cleaner's share of processors and
+//! memory. The upkeep of recency is not a part of that sum: it is measured by switching it off, and
+//! it may well save more than it costs.
 
 use std::time::Instant;
 
@@ -14,33 +15,34 @@ use serde::{Deserialize, Serialize};
 use crate::report::{SideResult, YcsbResult};
 use crate::target::{StoreOptions, TargetError, new_region};
 
-/// The split.
+/// The loss of a run, split into its causes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Causes {
-    /// Time of an operation with the first side's budget less that with the second's.
+    /// Time of an operation with the first side's budget less the time with the second's.
     pub loss_ns_per_operation: f64,
-    /// Of it: waiting for the SSD; none: not timed.
+    /// The part of the loss from waiting for the SSD; none if it was not timed.
     pub waiting_ns_per_operation: Option<f64>,
-    /// Of it: traps.
+    /// The part of the loss from traps.
     pub traps_ns_per_operation: f64,
-    /// Of it: everything else, the cleaner's share of processors and memory first of all.
+    /// The rest of the loss, first of all the cleaner's share of processors and memory.
     pub rest_ns_per_operation: f64,
-    /// Price of a trap, measured in this run; none: nothing traps.
+    /// Price of a trap, measured in this run; none if nothing traps.
     pub trap_ns: Option<f64>,
-    /// Throughput without the upkeep of recency over that with it, same budget; none: not measured.
+    /// Throughput without the upkeep of recency over throughput with it at the same budget; none if
+    /// it was not measured.
     pub without_recency_ratio: Option<f64>,
-    /// Its 95 % interval.
+    /// The 95 % confidence interval of `without_recency_ratio`.
     pub without_recency_ci95: Option<[f64; 2]>,
     /// MODELLED, not measured: throughput of the first side if a memory management unit counted and
     /// limited dirty pages itself (section 5.4), so that nothing traps: the time of all its traps
     /// taken away. Waits for the SSD stay.
     pub modelled_mmu_throughput_ops_per_s: Option<f64>,
-    /// MODELLED: the same for the second side.
+    /// MODELLED, not measured: throughput of the second side if nothing trapped.
     pub modelled_mmu_compare_throughput_ops_per_s: Option<f64>,
 }
 
 impl Causes {
-    /// Of a run with two sides.
+    /// Splits the loss of a run with two sides.
     pub fn of(result: &YcsbResult, trap_ns: Option<f64>) -> Option<Self> {
         let threads = result.configuration.threads as f64;
         let (side, other) = (&result.side, result.compare.as_ref()?);
@@ -72,8 +74,8 @@ impl Causes {
 const PAGE_BYTES: u64 = 4096;
 const PAGES: u64 = 4096;
 
-/// What the first store to a page costs more than the next, nanoseconds: a mean over 4,096 pages
-/// that fit the budget, with memory and ledger already there.
+/// Extra time of the first store to a page over the next one, nanoseconds: a mean over 4,096 pages
+/// that fit the budget, with memory and ledger in use already.
 pub(crate) fn trap_ns(options: &StoreOptions) -> Result<Option<f64>, TargetError> {
     let bytes = PAGES * PAGE_BYTES;
     let config = Config {
@@ -84,7 +86,7 @@ pub(crate) fn trap_ns(options: &StoreOptions) -> Result<Option<f64>, TargetError
     let (region, _dir) = new_region(&StoreOptions { config, ..options.clone() })?;
     let Some(memory) = region.trapped() else { return Ok(None) };
     let mut word = [0; 8];
-    // Read first: so that no figure holds the kernel's cost of fresh memory.
+    // Each page is read first, so that no figure includes the kernel's cost of fresh memory.
     (0..PAGES).for_each(|page| memory.read(page * PAGE_BYTES, &mut word));
     let pass = |value: u64| {
         let began = Instant::now();

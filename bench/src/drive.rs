@@ -1,8 +1,7 @@
 //! Threads that do operations, a slice at a time.
 //!
-//! A worker keeps its connection, its stream of random numbers and its distribution from slice to
-//! slice. The threads of a slice start together; its time is from that start to the end of the last
-//! of them.
+//! A worker keeps its connection, its random stream and its distribution from slice to slice. The
+//! threads of a slice start together; its time runs from that start to the end of the last thread.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Barrier;
@@ -18,51 +17,51 @@ use crate::tally::Tally;
 use crate::target::{Key, Outcome, Session, Target, TargetError, Write};
 use crate::workload::{KeySpace, Layout, OpKind, Pool, Workload};
 
-/// Told how many operations have been done.
+/// Called with the number of operations done so far.
 pub type Progress<'p> = &'p (dyn Fn(u64) + Sync);
 
-/// How long a slice is.
+/// The length of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quota {
-    /// Operations of all threads together.
+    /// Number of operations of all threads together.
     Operations(u64),
-    /// Time.
+    /// Time of the slice.
     Time(Duration),
 }
 
-/// What the workers of one side have in common.
+/// The settings that all workers of one side share.
 #[derive(Debug)]
 pub struct Plan<'p> {
-    /// Mix and kinds.
+    /// The mix of kinds of operations.
     pub workload: Workload,
-    /// Which records are there.
+    /// The records that exist.
     pub keys: &'p KeySpace,
-    /// Shape of records.
+    /// Form of a record.
     pub layout: &'p Layout,
-    /// Where values come from.
+    /// The source of values.
     pub pool: &'p Pool,
-    /// Longest scan.
+    /// Records of the longest scan.
     pub scan_max: usize,
-    /// Operations a second of all threads together.
+    /// Operations a second of all threads together, if the rate is fixed.
     pub rate: Option<f64>,
-    /// Operations on their way at a time, for each thread.
+    /// Operations that each thread has under way at a time.
     pub pipeline: usize,
-    /// Other work of each operation, spun.
+    /// Time of other work for each operation, spent in a busy loop.
     pub think: Duration,
 }
 
-/// What a slice took.
+/// Results of a slice.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Slice {
     /// Operations done.
     pub operations: u64,
-    /// From the common start to the last end, nanoseconds.
+    /// Time from the common start to the last thread's end, nanoseconds.
     pub elapsed_ns: u64,
-    /// The target's processor time, nanoseconds.
+    /// Processor time of the target, nanoseconds.
     pub cpu_ns: Option<u64>,
 }
 
-/// The threads of one side.
+/// The worker threads of one side.
 pub struct Crew<'p> {
     plan: &'p Plan<'p>,
     target: &'p dyn Target,
@@ -70,10 +69,11 @@ pub struct Crew<'p> {
 }
 
 impl<'p> Crew<'p> {
-    /// `threads` workers with a session each; the same `seed` draws the same streams on every side.
+    /// Makes `threads` workers with a session each. The same `seed` draws the same streams on every
+    /// side.
     ///
     /// # Errors
-    /// A session cannot be had.
+    /// A session cannot be opened.
     pub fn new(
         plan: &'p Plan<'p>,
         target: &'p dyn Target,
@@ -99,10 +99,10 @@ impl<'p> Crew<'p> {
         Ok(Self { plan, target, workers })
     }
 
-    /// Does a slice.
+    /// Runs a slice.
     ///
     /// # Errors
-    /// A connection broke; a refused operation is counted instead.
+    /// A connection broke. A refused operation is counted instead.
     pub fn slice(&mut self, quota: Quota, progress: Progress<'_>) -> Result<Slice, TargetError> {
         let threads = self.workers.len() as u64;
         let start = Barrier::new(self.workers.len());
@@ -146,7 +146,7 @@ impl<'p> Crew<'p> {
         })
     }
 
-    /// What all threads saw since the beginning.
+    /// The sum of all threads' results since the beginning.
     pub fn tally(&self) -> Tally {
         self.workers.iter().fold(Tally::default(), |mut sum, worker| {
             sum.merge(&worker.tally);
@@ -154,12 +154,12 @@ impl<'p> Crew<'p> {
         })
     }
 
-    /// Which operations it does.
+    /// The side's settings.
     pub fn plan(&self) -> &Plan<'p> {
         self.plan
     }
 
-    /// What it does them to.
+    /// The target of the operations.
     pub fn target(&self) -> &'p dyn Target {
         self.target
     }
@@ -171,9 +171,9 @@ impl<'p> Crew<'p> {
 
 const STREAM_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
-/// Operations after which a thread says how many it has done.
+/// Operations of a thread between two calls of [`Progress`].
 const TOLD_EVERY: u64 = 64;
-/// Below this a thread spins for its intended start; above it sleeps first.
+/// A thread polls for a start that is nearer than this, and sleeps before a later one.
 const SLEEP_ABOVE: Duration = Duration::from_micros(200);
 
 /// A thread's part of a slice.
@@ -206,11 +206,11 @@ struct Worker<'p> {
     batch: Vec<InBatch>,
 }
 
-/// An operation on its way.
+/// An operation under way.
 #[derive(Debug, Clone, Copy)]
 struct InBatch {
     kind: OpKind,
-    /// Of an insert.
+    /// Number of the record, if the operation is an insert.
     inserted: Option<u64>,
 }
 
@@ -251,7 +251,7 @@ impl Worker<'_> {
         Ok((began, Instant::now()))
     }
 
-    /// Does `size` operations at once; returns when the last ended.
+    /// Does `size` operations in one batch; returns the instant at which the last ended.
     fn batch(&mut self, size: u64, intended: Option<Instant>) -> Result<Instant, TargetError> {
         self.batch.clear();
         let mut began = Instant::now();
@@ -259,8 +259,8 @@ impl Worker<'_> {
             let chosen = self.choose();
             spin(self.plan.think);
             if self.batch.is_empty() {
-                // Drawing the first operation is not part of it; of the rest it takes less than
-                // their way.
+                // The time begins after the first operation was drawn; drawing the others takes
+                // less time than the requests take to the target.
                 began = Instant::now();
             }
             let outcome = self.operate(chosen);
@@ -270,7 +270,8 @@ impl Worker<'_> {
                 }
                 Err(error) if error.is_fatal() => return Err(error),
                 outcome => {
-                    // Not queued though others are: it waited for them, or does not wait at all.
+                    // This operation was not queued though others are: it waited for them, or needs
+                    // no wait.
                     self.note(chosen.kind, chosen.inserted(), outcome, began, intended);
                     if self.batch.is_empty() {
                         began = Instant::now();
@@ -304,7 +305,7 @@ impl Worker<'_> {
         let claimed = if kind == OpKind::Insert { self.plan.keys.claim() } else { None };
         match claimed {
             Some(number) => Chosen { kind, number },
-            // So many inserts are on their way that there is no room for another: a read instead.
+            // A read takes the place of an insert while the ring of inserts under way is full.
             None if kind == OpKind::Insert => Chosen { kind: OpKind::Read, number: self.draw() },
             None => Chosen { kind, number: self.draw() },
         }
@@ -371,7 +372,7 @@ impl Chosen {
     }
 }
 
-/// An operation ended just now.
+/// Counts an operation that has just ended.
 fn note(
     tally: &mut Tally,
     plan: &Plan<'_>,
@@ -401,7 +402,7 @@ fn note(
     }
 }
 
-/// Loads the records, by `threads` threads.
+/// Loads the records with `threads` threads.
 ///
 /// # Errors
 /// A connection broke, or a record was refused.
@@ -481,7 +482,7 @@ fn wait_until(start: Instant) {
     }
 }
 
-/// Other work of an operation.
+/// Spends the time of an operation's other work.
 fn spin(time: Duration) {
     if time.is_zero() {
         return;

@@ -1,4 +1,4 @@
-//! YCSB's hashes: they name keys, scramble ranks and score the index of scans.
+//! YCSB's hashes: they name keys, scramble ranks and give the scores of the index of scans.
 
 const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 1_099_511_628_211;
@@ -12,7 +12,7 @@ pub fn fnv64(value: u64) -> u64 {
     (hash as i64).unsigned_abs()
 }
 
-/// Java's `String.hashCode`, which YCSB's Redis binding takes as a key's score in its index.
+/// Java's `String.hashCode`, which YCSB's Redis binding uses as a key's score in its index.
 pub fn java_hash(text: &[u8]) -> i32 {
     text.iter().fold(0i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(*byte)))
 }

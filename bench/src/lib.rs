@@ -1,8 +1,9 @@
-//! Measuring: YCSB's workloads against an embedded store or any Redis-protocol server; reports.
+//! YCSB's workloads against an embedded store or any server that speaks the Redis protocol, and
+//! their reports.
 //!
-//! `ycsb` is a run, `sweep` runs over budgets and sizes, `drive` its threads, `target` what is
-//! measured, `workload` and `dist` what is asked of it, `tally`, `pairs` and `student` what comes
-//! of it, `report` how it is told, `machine` where it was.
+//! `ycsb` runs a workload and `sweep` a series of budgets and sizes; `drive` has the threads,
+//! `target` the stores under test, `workload` and `dist` the operations; `tally`, `pairs` and
+//! `student` compute results, `report` has their form, and `machine` describes the machine.
 
 pub mod causes;
 pub mod dist;

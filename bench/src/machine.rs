@@ -1,4 +1,4 @@
-//! Where and with what a result was measured: a figure without it cannot be compared with anything.
+//! The machine and the build of a measurement: without them a figure cannot be compared.
 
 use std::fmt;
 use std::path::Path;
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 /// The machine and the build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Processor.
+    /// Model of the processor.
     pub cpu: String,
-    /// Processors this process may use.
+    /// Number of processors that this process may use.
     pub cpus: usize,
     /// `governor` of the first processor, if the machine has one.
     pub governor: Option<String>,
-    /// Memory, bytes.
+    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Kernel and architecture.
+    /// Kernel version and architecture.
     pub kernel: String,
-    /// Load of the last minute when the run began: what else went on.
+    /// Load average of the last minute when the run began, from all programs.
     pub load_1m: Option<String>,
-    /// Version of perdura.
+    /// Version of Perdura.
     pub version: String,
     /// Revision of the source, from `PERDURA_REVISION` when it was built or run, else from git
     /// where it runs.
     pub revision: String,
-    /// Whether assertions and optimisation are those of a release.
+    /// Whether the build is optimised, without debug assertions.
     pub is_release: bool,
-    /// When the run began, milliseconds since 1970.
+    /// Start of the run, milliseconds since 1970.
     pub unix_ms: u64,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Machine {
 }
 
 impl Machine {
-    /// This one, now.
+    /// Describes this machine now.
     pub fn here() -> Self {
         let system = rustix::system::uname();
         let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
@@ -68,12 +68,12 @@ impl Machine {
     }
 }
 
-/// Memory that can be had without pushing anything out, bytes.
+/// Bytes of memory that can be used without swapping.
 pub fn memory_available_bytes() -> Option<u64> {
     kib_of("MemAvailable:")
 }
 
-/// Disk space that can be had in a directory, or in the one above it that exists, bytes.
+/// Free bytes on the disk of a directory, or of the nearest parent that exists.
 pub fn disk_available_bytes(dir: &Path) -> Option<u64> {
     let stat = dir.ancestors().find_map(|dir| {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
@@ -94,8 +94,8 @@ pub fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Processor time of a process, nanoseconds, in the system's ticks (10 ms); `None`: it cannot be
-/// seen.
+/// Processor time of a process, nanoseconds, in the system's ticks (10 ms); `None` if the process
+/// cannot be read.
 pub fn cpu_ns_of(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in brackets, may contain anything.
@@ -112,7 +112,7 @@ fn revision() -> String {
     if let Ok(told) = std::env::var("PERDURA_REVISION") {
         return told;
     }
-    // Only from the source's own folder: elsewhere git would speak of something else.
+    // Only in the source's own folder: elsewhere git would name another repository's revision.
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let git = std::process::Command::new("git")
         .args(["-C", source, "describe", "--always", "--dirty", "--abbrev=12"])

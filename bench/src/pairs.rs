@@ -1,29 +1,29 @@
-//! Two sides measured in turn: the ratio of their throughputs, and how sure it is.
+//! Two sides measured in turn: the ratio of their throughputs and its confidence interval.
 //!
-//! The slices of a pair follow each other, so that what the machine does besides meets both; the
-//! order is swapped from pair to pair, so that neither is always first. The ratio is the geometric
-//! mean of the pairs' ratios, its interval Student's on their logarithms.
+//! The slices of a pair follow each other, so that other load on the machine meets both; the order
+//! is swapped from pair to pair, so that neither is always first. The ratio is the geometric mean
+//! of the pairs' ratios, its interval Student's on their logarithms.
 
 use serde::{Deserialize, Serialize};
 
 use crate::student::quantile_95;
 
-/// Fewest pairs that are measured.
+/// Smallest number of pairs.
 pub const PAIRS_MIN: usize = 10;
 
-/// How one side compares with another.
+/// The ratio of two sides' figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Geometric mean of the pairs' ratios.
     pub ratio: f64,
-    /// The 95 % interval: lower end, upper end.
+    /// The 95 % confidence interval: lower end, upper end.
     pub ci95: [f64; 2],
     /// Ratio of each pair.
     pub per_pair: Vec<f64>,
 }
 
 impl Ratio {
-    /// Of figures measured in pairs; `None`: fewer than two pairs, or a figure that is not
+    /// Compares figures measured in pairs; `None` for fewer than two pairs, or a figure that is not
     /// positive.
     pub fn of(side: &[f64], other: &[f64]) -> Option<Self> {
         let per_pair: Vec<f64> = side.iter().zip(other).map(|(side, other)| side / other).collect();
@@ -36,20 +36,21 @@ impl Ratio {
     }
 }
 
-/// By how much one side exceeds another: for what has a floor in common, where a ratio would say
-/// little.
+/// The difference of two sides' figures: for figures with a large common part, whose ratio would
+/// say little.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
     /// Mean of the pairs' differences.
     pub mean: f64,
-    /// The 95 % interval: lower end, upper end.
+    /// The 95 % confidence interval: lower end, upper end.
     pub ci95: [f64; 2],
-    /// Of each pair.
+    /// Difference of each pair.
     pub per_pair: Vec<f64>,
 }
 
 impl Difference {
-    /// Of figures measured in pairs; `None`: fewer than two pairs, or a figure that is none.
+    /// Compares figures measured in pairs; `None` for fewer than two pairs, or a figure that is no
+    /// number.
     pub fn of(side: &[f64], other: &[f64]) -> Option<Self> {
         let per_pair: Vec<f64> = side.iter().zip(other).map(|(side, other)| side - other).collect();
         if per_pair.len() < 2 || !per_pair.iter().all(|difference| difference.is_finite()) {
@@ -60,7 +61,7 @@ impl Difference {
     }
 }
 
-/// The 95 % interval of a mean; none of fewer than two values.
+/// The 95 % confidence interval of a mean; none for fewer than two values.
 pub fn mean_ci95(values: &[f64]) -> Option<[f64; 2]> {
     if values.len() < 2 {
         return None;

@@ -1,37 +1,37 @@
-//! Student's distribution, and two sides that were not measured in turn: Welch's test, which asks
-//! neither for equal spreads nor for equally many figures. What was measured in pairs is compared
+//! Student's distribution, and Welch's test for two sides that were not measured in turn, which
+//! needs neither equal spreads nor equal numbers of figures. Figures measured in pairs are compared
 //! in [`crate::pairs`].
 
 use serde::{Deserialize, Serialize};
 
-/// How one side compares with another: the ratio of their geometric means.
+/// The ratio of two sides' geometric means, and its confidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unpaired {
-    /// One side by the other.
+    /// One side over the other.
     pub ratio: f64,
-    /// The 95 % interval: lower end, upper end.
+    /// The 95 % confidence interval: lower end, upper end.
     pub ci95: [f64; 2],
-    /// How often sides that do not differ come out this far apart, 0 to 1.
+    /// Probability that sides without a difference come out this far apart, 0 to 1.
     pub p: f64,
 }
 
 impl Unpaired {
-    /// Of figures in no order; `None`: fewer than two of a side, or a figure that is not positive.
+    /// Compares figures in no order; `None` for fewer than two of a side, or a figure that is not
+    /// positive.
     ///
-    /// On their logarithms: a ratio twice as large is as far away as one half as large.
+    /// The test is on their logarithms: twice as large is as far away as half as large.
     pub fn of(side: &[f64], other: &[f64]) -> Option<Self> {
         let (one, two) = (Side::of(side)?, Side::of(other)?);
         let difference = one.mean - two.mean;
         let error = (one.error_squared + two.error_squared).sqrt();
-        // Figures without any spread have some of rounding.
+        // Figures without any spread still have a spread by rounding.
         const ROUNDING: f64 = 1e-12;
         if error < ROUNDING {
             let p = if difference.abs() < ROUNDING { 1.0 } else { 0.0 };
             let difference = if p == 1.0 { 0.0 } else { difference };
             return Some(Self { ratio: difference.exp(), ci95: [difference.exp(); 2], p });
         }
-        // Welch and Satterthwaite: as many degrees of freedom as one sample with this spread would
-        // have.
+        // Welch and Satterthwaite: the degrees of freedom of one sample with this spread.
         let share = |side: &Side| side.error_squared.powi(2) / (side.count - 1.0);
         let degrees = error.powi(4) / (share(&one) + share(&two));
         let half = quantile_95(degrees) * error;
@@ -43,11 +43,11 @@ impl Unpaired {
     }
 }
 
-/// Logarithms of one side.
+/// Logarithms of one side's figures.
 struct Side {
     count: f64,
     mean: f64,
-    /// Of the mean.
+    /// Squared standard error of the mean.
     error_squared: f64,
 }
 
@@ -64,10 +64,10 @@ impl Side {
     }
 }
 
-/// What lies between its negative and itself has 95 % of the distribution; degrees need not be
-/// whole, and are 1 or more.
+/// The value for which 95 % of the distribution is between its negative and itself. `degrees` may
+/// be a fraction, and is at least 1.
 pub fn quantile_95(degrees: f64) -> f64 {
-    // With one degree it is 12.71, and it only falls.
+    // With one degree the value is 12.71, and it falls with more.
     let (mut low, mut high) = (0.0, 13.0);
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
@@ -78,7 +78,7 @@ pub fn quantile_95(degrees: f64) -> f64 {
 
 /// The share of the distribution that is further from zero than `t`.
 pub fn two_sided(t: f64, degrees: f64) -> f64 {
-    // Beyond it is the normal distribution for all that can be told, and gamma's logarithm begins
+    // Beyond this the normal distribution is equal within all digits, and gamma's logarithm begins
     // to lose digits.
     const DEGREES_MAX: f64 = 1e6;
     if !t.is_finite() {
@@ -94,7 +94,7 @@ fn beta_share(x: f64, a: f64, b: f64) -> f64 {
         return x.clamp(0.0, 1.0);
     }
     let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (-x).ln_1p()).exp();
-    // The fraction converges fast below its mean; above, the other tail's does.
+    // The fraction converges fast below its mean; above it, the other tail's fraction does.
     if x < (a + 1.0) / (a + b + 2.0) {
         front * beta_fraction(x, a, b) / a
     } else {
@@ -102,7 +102,7 @@ fn beta_share(x: f64, a: f64, b: f64) -> f64 {
     }
 }
 
-/// Its continued fraction, from the front by Lentz's method.
+/// The continued fraction of the incomplete beta function, from the front by Lentz's method.
 fn beta_fraction(x: f64, a: f64, b: f64) -> f64 {
     const TINY: f64 = 1e-300;
     const TERMS_MAX: u32 = 300;
@@ -127,8 +127,8 @@ fn beta_fraction(x: f64, a: f64, b: f64) -> f64 {
     fraction
 }
 
-/// The logarithm of the gamma function of what is not negative: Stirling's series, from an argument
-/// on where it is exact enough.
+/// Logarithm of the gamma function of a number that is not negative: Stirling's series, shifted to
+/// an argument at which it is exact enough.
 fn ln_gamma(x: f64) -> f64 {
     const ENOUGH: f64 = 12.0;
     let (mut at, mut below) = (x, 0.0);
@@ -165,7 +165,7 @@ mod tests {
             let found = quantile_95(degrees);
             assert!((found - expected).abs() < 2e-6, "{degrees}: {found}");
         }
-        // Between whole degrees it lies between theirs.
+        // Between whole degrees the value is between theirs.
         assert!((3.182..4.303).contains(&quantile_95(2.5)));
     }
 
@@ -223,7 +223,7 @@ mod tests {
             let other: Vec<f64> = (0..9).map(|_| (0.05 * noise()).exp()).collect();
             let found = Unpaired::of(&side, &other).unwrap();
             held += usize::from((found.ci95[0]..=found.ci95[1]).contains(&0.8));
-            // The interval and the test say the same.
+            // Interval and test agree.
             let is_shown = !(found.ci95[0]..=found.ci95[1]).contains(&1.0);
             assert_eq!(is_shown, found.p < 0.05, "{found:?}");
             shown += usize::from(is_shown);

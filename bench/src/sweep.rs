@@ -1,7 +1,8 @@
 //! The paper's evaluation as one run: workloads over budgets, each against the full budget in turn,
-//! at two sizes of data; and the causes of the loss at 11 %, announced and trapped.
+//! at two sizes of data, and the causes of the loss at 11 %, with announced and with trapped
+//! writes.
 //!
-//! Stores are loaded once for each workload and size; their budgets then change between points.
+//! Stores are loaded once for each workload and size; then their budgets change between points.
 
 use std::time::Duration;
 
@@ -16,49 +17,49 @@ use crate::ycsb::{Bed, BudgetShare, Place, Progress, SideSettings, YcsbSettings,
 
 /// Budgets of the paper's figures 7 to 9, percent of the data.
 pub const BUDGETS: [f64; 6] = [2.0, 5.0, 11.0, 23.0, 46.0, 100.0];
-/// Budgets of its figure 10.
+/// Budgets of the paper's figure 10, percent of the data.
 pub const BUDGETS_OF_SIZES: [f64; 3] = [11.0, 23.0, 46.0];
-/// Workloads of its figure 10: D grows.
+/// Workloads of the paper's figure 10; D is left out because its data grow.
 const WORKLOADS_OF_SIZES: [char; 4] = ['a', 'b', 'c', 'f'];
-/// The budget whose loss is split.
+/// The budget whose loss is split into causes, percent of the data.
 const BUDGET_OF_CAUSES: f64 = 11.0;
-/// Other work of an operation where memory alone is measured.
+/// Time of other work for an operation where only memory is measured.
 const THINK: Duration = Duration::from_micros(8);
-/// Part of the memory available that the larger stores may take, both sides together.
+/// Share of the available memory that the larger stores of both sides may take together.
 const MEMORY_SHARE: f64 = 0.7;
-/// Part of the free disk space that their images may take.
+/// Share of the free disk space that the larger stores' images may take.
 const DISK_SHARE: f64 = 0.9;
 /// An image in multiples of its memory: the log's capacity, and the reserve for a budget of all
 /// data.
 const IMAGE_TIMES: f64 = 4.0;
 
-/// What to sweep.
+/// The settings of a sweep.
 #[derive(Debug, Clone)]
 pub struct SweepSettings {
-    /// Everything but workload and budgets.
+    /// All settings but workload and budgets.
     pub base: YcsbSettings,
-    /// Workloads.
+    /// The workloads.
     pub workloads: Vec<Workload>,
-    /// Budgets, percent of the data.
+    /// The budgets, percent of the data.
     pub budgets: Vec<f64>,
-    /// Records of the larger size; `None`: as many as the memory and the disk space available hold;
-    /// 0: no larger size.
+    /// Records of the larger size; `None` for as many as the available memory and disk space allow,
+    /// 0 for no larger size.
     pub larger_records: Option<u64>,
 }
 
-/// What a sweep found.
+/// The results of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SweepResult {
     /// Always `ycsb_sweep`.
     pub kind: String,
-    /// Where it ran.
+    /// The machine of the sweep.
     pub machine: Machine,
-    /// Each workload at each budget, against 100 %.
+    /// Results of each workload at each budget, against 100 %.
     pub points: Vec<YcsbResult>,
-    /// The same at the larger size.
+    /// Results at the larger size.
     pub larger: Vec<YcsbResult>,
-    /// Workload A at 11 %, with and without the upkeep of recency: as the sweep was set up, then
-    /// records in an array whose stores trap.
+    /// Results of workload A at 11 %, with and without the upkeep of recency: first with the
+    /// sweep's settings, then for records in an array whose stores trap.
     pub causes: Vec<YcsbResult>,
 }
 
@@ -70,10 +71,10 @@ impl SweepResult {
     }
 }
 
-/// Sweeps.
+/// Runs a sweep.
 ///
 /// # Errors
-/// As [`run`].
+/// A run failed, as in [`run`].
 pub fn sweep(settings: &SweepSettings, progress: Progress<'_>) -> Result<SweepResult, TargetError> {
     let machine = Machine::here();
     let mut points = Vec::new();
@@ -141,8 +142,8 @@ fn causes(base: &YcsbSettings, progress: Progress<'_>) -> Result<Vec<YcsbResult>
     [as_set_up, trapped].iter().map(|settings| run(settings, &told)).collect()
 }
 
-/// Records for two stores in the memory available, with the log's own buffers left aside, and their
-/// images on the disk.
+/// Number of records for which two stores fit the available memory, without the log's own buffers,
+/// and their images fit the disk.
 fn records_that_fit(base: &YcsbSettings) -> u64 {
     let memory = memory_available_bytes().unwrap_or(0) as f64 * MEMORY_SHARE;
     let disk = base.place.setup().and_then(|setup| disk_available_bytes(&setup.dir));
@@ -150,7 +151,7 @@ fn records_that_fit(base: &YcsbSettings) -> u64 {
     let available = memory.min(on_disk) / 2.0;
     let per_record = match base.place {
         Place::Array(_) => ArrayTarget::memory_bytes(&base.layout, 1 << 20) as f64 / 1048576.0,
-        // As much as a store is given for a record.
+        // The memory that a store gets for a record.
         _ => base.layout.record_bytes() as f64 * 1.5,
     };
     (available / per_record) as u64

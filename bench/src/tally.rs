@@ -1,14 +1,14 @@
-//! What one thread saw: latencies by kind of operation, errors, bytes. Threads' tallies are added
-//! up.
+//! The results of one thread: latencies by kind of operation, errors, bytes. The threads' results
+//! are added up.
 //!
 //! With a target rate a latency runs from the *intended* start: an operation that waits because the
-//! one before it was slow has waited, whosever fault it is (coordinated omission). The time from
-//! the actual start is kept beside it as service time. Without a rate the two are the same.
+//! one before it was slow has waited, whatever the cause (coordinated omission). The time from the
+//! actual start is kept as the service time. Without a rate the two are the same.
 //!
-//! With a pipeline a latency runs from the moment the batch's first operation was written into the
-//! buffer until the operation's own reply was read, so it holds the wait for the batch; the batch's
-//! whole time is kept beside it. Target rates then apply to batches: all operations of one are due
-//! at once.
+//! With a pipeline a latency runs from the instant at which the batch's first operation was written
+//! into the buffer until the operation's own reply was read, so it includes the wait for the batch;
+//! the batch's whole time is kept separately. Target rates then apply to batches: all operations of
+//! a batch are due at once.
 
 use std::collections::BTreeMap;
 
@@ -17,37 +17,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::workload::OpKind;
 
-/// Longest time that is told apart: an hour.
+/// Longest time that is recorded: an hour. Longer times count as an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
-/// Times of one kind.
+/// Times of one kind of operation.
 #[derive(Debug, Clone)]
 pub struct Times(Option<Histogram<u64>>);
 
 impl Times {
-    /// None so far.
+    /// An empty set of times.
     pub fn new() -> Self {
-        // Refused only for bounds that make no sense; these do.
+        // The library refuses only impossible bounds, and these are possible.
         Self(Histogram::new_with_max(LONGEST_NS, DIGITS).ok())
     }
 
-    /// Notes one.
+    /// Adds a time.
     pub fn add_ns(&mut self, ns: u64) {
         if let Some(histogram) = &mut self.0 {
             histogram.saturating_record(ns);
         }
     }
 
-    /// Adds another's.
+    /// Adds all times of another set.
     pub fn merge(&mut self, other: &Self) {
         if let (Some(histogram), Some(other)) = (&mut self.0, &other.0) {
-            // Refused only for other bounds.
+            // The library refuses only other bounds, and these are the same.
             let _ = histogram.add(other);
         }
     }
 
-    /// Their summary; `None`: there are none.
+    /// A summary; `None` if there are no times.
     pub fn summary(&self) -> Option<Summary> {
         let histogram = self.0.as_ref().filter(|histogram| !histogram.is_empty())?;
         Some(Summary {
@@ -67,46 +67,46 @@ impl Default for Times {
     }
 }
 
-/// Times in nanoseconds; percentiles to three digits.
+/// A summary of times in nanoseconds; percentiles have three digits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many.
+    /// Number of times.
     pub count: u64,
-    /// Mean.
+    /// Mean, nanoseconds.
     pub mean: f64,
-    /// Median.
+    /// Median, nanoseconds.
     pub p50: u64,
-    /// 99th percentile.
+    /// 99th percentile, nanoseconds.
     pub p99: u64,
-    /// 99.9th percentile.
+    /// 99.9th percentile, nanoseconds.
     pub p99_9: u64,
-    /// Longest.
+    /// Longest time, nanoseconds.
     pub max: u64,
 }
 
-/// What one thread saw.
+/// The results of one thread, or the sum of several.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// By kind, from the intended start.
+    /// Latencies by kind of operation, from the intended start.
     pub latency: BTreeMap<OpKind, Times>,
-    /// By kind, from the actual start; filled only with a target rate.
+    /// Latencies by kind of operation, from the actual start; filled only with a target rate.
     pub service: BTreeMap<OpKind, Times>,
-    /// Of whole batches; filled only with a pipeline.
+    /// Times of whole batches; filled only with a pipeline.
     pub batch: Times,
     /// Operations that ended, well or not.
     pub operations: u64,
-    /// Operations refused.
+    /// Operations that were refused.
     pub errors: u64,
     /// Operations that did not find their record.
     pub missing: u64,
-    /// The first refusal.
+    /// The first error.
     pub first_error: Option<String>,
-    /// Bytes the user wrote: keys, names of fields, values.
+    /// Bytes that the user wrote: keys, names of fields, values.
     pub user_bytes: u64,
 }
 
 impl Tally {
-    /// Adds another's.
+    /// Adds another thread's results.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in
             [(&mut self.latency, &other.latency), (&mut self.service, &other.service)]
@@ -126,7 +126,7 @@ impl Tally {
     }
 }
 
-/// Summaries by name of the kind.
+/// Summaries by the kind's name.
 pub fn summaries(times: &BTreeMap<OpKind, Times>) -> BTreeMap<String, Summary> {
     let summary =
         |(kind, times): (&OpKind, &Times)| Some((kind.name().to_owned(), times.summary()?));

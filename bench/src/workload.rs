@@ -1,4 +1,4 @@
-//! What YCSB's core workloads A to F do, to which keys, with which bytes.
+//! The operations, keys and values of YCSB's core workloads A to F.
 //!
 //! Names are YCSB's: the key of record `n` is `user` and the FNV hash of `n`, fields are `field0`,
 //! `field1`, … Values are pieces of a pool of random letters: drawing each byte would cost more
@@ -16,28 +16,28 @@ use serde::{Deserialize, Serialize};
 use crate::dist::Distribution;
 use crate::hash::fnv64;
 
-/// Kind of operation.
+/// A kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpKind {
-    /// All fields of a record.
+    /// Reads all fields of a record.
     Read,
-    /// One field of a record, or all of them.
+    /// Writes one field of a record, or all of them.
     Update,
-    /// A new record.
+    /// Inserts a new record.
     Insert,
-    /// Records in key order.
+    /// Reads several records in key order.
     Scan,
-    /// A read, then an update of the same record.
+    /// Reads a record and then updates it.
     ReadModifyWrite,
 }
 
 impl OpKind {
-    /// All, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 5] =
         [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::ReadModifyWrite];
 
-    /// Name in results.
+    /// The kind's name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -52,19 +52,19 @@ impl OpKind {
 /// Shares of the kinds of operation, as YCSB's core workloads have them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Workload {
-    /// `a` to `f`.
+    /// The workload's letter, `a` to `f`.
     pub name: char,
-    /// What the paper and YCSB call it.
+    /// The workload's description in the paper and in YCSB.
     pub about: &'static str,
-    /// The first kind and its share; the second has the rest.
+    /// The first kind and its share; the second kind has the rest.
     first: (OpKind, f64),
     second: OpKind,
-    /// Which records.
+    /// The distribution of accesses over the records.
     pub distribution: Distribution,
 }
 
 impl Workload {
-    /// A to F.
+    /// The workloads A to F.
     pub const ALL: [Self; 6] = {
         use OpKind::*;
         const fn core(
@@ -99,43 +99,44 @@ impl Workload {
         Self::ALL.into_iter().find(|workload| wanted == workload.name.to_string())
     }
 
-    /// Whether it has scans, and so needs an index in key order.
+    /// Whether the workload has scans, and so needs an index in key order.
     pub fn scans(&self) -> bool {
         self.first.0 == OpKind::Scan
     }
 
-    /// Records it inserts in `operations`, with the doubling that YCSB allows for.
+    /// Number of records that are inserted in `operations`, with the factor of two that YCSB allows
+    /// for.
     pub fn expected_new(&self, operations: u64) -> u64 {
         let share = if self.second == OpKind::Insert { 1.0 - self.first.1 } else { 0.0 };
         (operations as f64 * share * 2.0) as u64
     }
 
-    /// The kind of the next operation.
+    /// Draws the kind of the next operation.
     pub fn draw(&self, random: &mut impl Rng) -> OpKind {
         if random.random::<f64>() < self.first.1 { self.first.0 } else { self.second }
     }
 }
 
-/// How a record is stored.
+/// The form in which a record is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordKind {
-    /// A hash with a field for each field, as YCSB's Redis binding.
+    /// A hash with all fields, as in YCSB's Redis binding.
     Hash,
-    /// One string of all fields together; an update of one field writes all of it.
+    /// One string of all fields. An update of one field writes the whole string.
     String,
 }
 
-/// Shape of a record.
+/// Form and size of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// How it is stored.
+    /// The form in which a record is stored.
     pub kind: RecordKind,
-    /// Fields.
+    /// Number of fields.
     pub fields: usize,
     /// Bytes of each field's value.
     pub field_bytes: usize,
-    /// Updates write all fields.
+    /// Whether an update writes all fields.
     pub write_all: bool,
     names: Vec<Vec<u8>>,
     keys: KeyShape,
@@ -143,28 +144,28 @@ pub struct Layout {
     pub repeating_percent: u32,
 }
 
-/// What keys look like.
+/// The form of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyShape {
     Ycsb,
-    /// Of [`SHORT_KEY_BYTES`].
+    /// Keys of [`SHORT_KEY_BYTES`].
     Short,
 }
 
 impl Layout {
-    /// Fields are named `field0`, ….
+    /// A layout whose fields are named `field0`, ….
     pub fn new(kind: RecordKind, fields: usize, field_bytes: usize, write_all: bool) -> Self {
         let names = (0..fields).map(|field| format!("field{field}").into_bytes()).collect();
         let keys = KeyShape::Ycsb;
         Self { kind, fields, field_bytes, write_all, names, keys, repeating_percent: 0 }
     }
 
-    /// The same with values of which so much can be compressed away.
+    /// The same layout with values of which `percent` can be compressed away.
     pub fn with_repeating(self, percent: u32) -> Self {
         Self { repeating_percent: percent, ..self }
     }
 
-    /// The same with keys of 16 bytes, as embedded engines are mostly measured.
+    /// The same layout with keys of 16 bytes, as embedded engines are mostly measured.
     pub fn with_short_keys(self) -> Self {
         Self { keys: KeyShape::Short, ..self }
     }
@@ -199,7 +200,7 @@ impl Layout {
         self.key_bytes() + self.bytes_of(0..self.fields)
     }
 
-    /// Bytes of some fields: values, and names where they are stored.
+    /// Bytes of some fields: values, and names if they are stored.
     pub fn bytes_of(&self, fields: Range<usize>) -> u64 {
         let names = match self.kind {
             RecordKind::Hash => self.names[fields.clone()].iter().map(Vec::len).sum::<usize>(),
@@ -209,9 +210,10 @@ impl Layout {
     }
 }
 
-/// Bytes of nearly every key: nineteen digits after `user`; some have one or two less.
+/// Bytes of nearly every key: `user` and nineteen digits; some keys have one or two digits less.
 pub const KEY_BYTES: u64 = 23;
-/// Eight of the number's hash, so that neighbours are scattered, and the number.
+/// Bytes of a short key: eight of the number's hash, so that neighbours are scattered, and the
+/// number.
 const SHORT_KEY_BYTES: usize = 16;
 
 /// Writes the key of record `number` into `out`.
@@ -221,18 +223,18 @@ pub fn write_key(number: u64, out: &mut Vec<u8>) {
     let _ = write!(out, "user{}", fnv64(number));
 }
 
-/// Letters that values are pieces of: random ones, and phrases that come again and again.
+/// The letters that values are pieces of: random letters, and phrases that repeat.
 #[derive(Debug)]
 pub struct Pool(Vec<u8>);
 
 impl Pool {
-    /// Enough for values to differ.
+    /// Makes a pool that is large enough for values to differ.
     pub fn new(seed: u64, layout: &Layout) -> Self {
         let mut random = Random::seed_from_u64(seed ^ 0x7065_7264_7572_6121);
         let len = POOL_BYTES + layout.field_bytes;
         let mut letters: Vec<u8> = (0..len).map(|_| random.random_range(b' '..=b'~')).collect();
         let (phrases, rest) = letters.split_at_mut(PHRASES * PHRASE_BYTES);
-        // Drawn after the letters: these are the same whatever repeats.
+        // Drawn after the letters, which therefore do not depend on the phrases.
         for piece in rest.chunks_exact_mut(PHRASE_BYTES) {
             if random.random_ratio(layout.repeating_percent, 100) {
                 let from = random.random_range(0..PHRASES) * PHRASE_BYTES;
@@ -242,7 +244,7 @@ impl Pool {
         Self(letters)
     }
 
-    /// A value.
+    /// Draws a value.
     pub fn draw(&self, bytes: usize, random: &mut impl Rng) -> &[u8] {
         let at = random.random_range(0..=self.0.len() - bytes);
         &self.0[at..at + bytes]
@@ -250,26 +252,26 @@ impl Pool {
 }
 
 const POOL_BYTES: usize = 1 << 20;
-/// What repeats, and of how many letters.
+/// Number of phrases that repeat.
 const PHRASES: usize = 16;
 const PHRASE_BYTES: usize = 32;
 
-/// Which records are there: those loaded, and those inserted since.
+/// The records that exist: those loaded, and those inserted since.
 ///
-/// Inserts may end out of order. A record counts as there once it and all before it are: so that
-/// nobody reads what is still on its way.
+/// Inserts may end out of order. A record counts as existing once it and all before it are
+/// inserted, so that no operation reads a record that is still under way.
 #[derive(Debug)]
 pub struct KeySpace {
     loaded: u64,
     next: AtomicU64,
     present: AtomicU64,
-    /// Inserted, not yet counted; a ring.
+    /// A ring of inserts that have ended and are not counted yet.
     done: Box<[AtomicBool]>,
     advancing: Mutex<()>,
 }
 
 impl KeySpace {
-    /// Records below `loaded` are there.
+    /// The records below `loaded` exist.
     pub fn new(loaded: u64) -> Self {
         Self {
             loaded,
@@ -280,25 +282,24 @@ impl KeySpace {
         }
     }
 
-    /// Records loaded.
+    /// Number of records that were loaded.
     pub fn loaded(&self) -> u64 {
         self.loaded
     }
 
-    /// Records there are.
+    /// Number of records that exist.
     pub fn present(&self) -> u64 {
         self.present.load(Acquire)
     }
 
-    /// The number of a record to be inserted; `None` while so many are on their way that the ring
-    /// is full.
+    /// Number of the next record to insert; `None` while the ring of inserts under way is full.
     pub fn claim(&self) -> Option<u64> {
         let limit = self.present() + INSERTS_ON_THEIR_WAY_MAX as u64;
         self.next.fetch_update(AcqRel, Relaxed, |next| (next < limit).then_some(next + 1)).ok()
     }
 
-    /// The insert of `number` ended. One that failed counts too: its record is missing, and a read
-    /// of it says so.
+    /// Notes that the insert of `number` ended. A failed insert counts, too: its record is missing,
+    /// which a read of it reports.
     pub fn acknowledge(&self, number: u64) {
         self.slot(number).store(true, Release);
         let _advancing = self.advancing.lock();
@@ -314,7 +315,7 @@ impl KeySpace {
     }
 }
 
-/// YCSB's window.
+/// Size of YCSB's window of inserts under way.
 const INSERTS_ON_THEIR_WAY_MAX: usize = 1 << 20;
 
 #[cfg(test)]

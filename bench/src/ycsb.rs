@@ -1,9 +1,10 @@
-//! A run of `bench ycsb`: sides opened and loaded, slices in turn, what each side says.
+//! A run of `bench ycsb`: opens and loads the sides, runs slices in turn, and collects each side's
+//! results.
 //!
-//! Two sides are open at the same time, and do the same streams of operations in slices of their
-//! own. While one is measured, the other may still be cleaning what its slice left behind; so
-//! before each slice the other is given a moment to come to rest (bounded: a store that goes on
-//! writing is measured beside it).
+//! Two sides are open at the same time, and do the same streams of operations in their own slices.
+//! While one is measured, the other may still be cleaning after its slice; so before each slice the
+//! other side gets time to come to rest (bounded: a store that goes on writing does so during the
+//! measurement).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,97 +26,97 @@ use crate::target::{
 };
 use crate::workload::{KeySpace, Layout, Pool, Workload};
 
-/// What to run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct YcsbSettings {
-    /// Which mix.
+    /// The mix of operations.
     pub workload: Workload,
-    /// Instead of the workload's own.
+    /// A distribution in the place of the workload's own.
     pub distribution: Option<Distribution>,
-    /// Records to load.
+    /// Number of records to load.
     pub records: u64,
-    /// Of each side, all slices together.
+    /// Amount of work of each side, all slices together.
     pub quota: Quota,
-    /// Shape of a record.
+    /// Form of a record.
     pub layout: Layout,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Operations on their way at a time, for each thread.
+    /// Operations that each thread has under way at a time.
     pub pipeline: usize,
-    /// Operations a second.
+    /// Operations a second, if the rate is fixed.
     pub rate: Option<f64>,
-    /// Other work of each operation.
+    /// Time of other work for each operation.
     pub think: Duration,
-    /// Longest scan.
+    /// Records of the longest scan.
     pub scan_max: usize,
     /// Slices of each side.
     pub pairs: usize,
     /// Seed of all streams.
     pub seed: u64,
-    /// Load the records first.
+    /// Whether to load the records first.
     pub load: bool,
-    /// What is measured.
+    /// The target.
     pub place: Place,
     /// The first side.
     pub side: SideSettings,
     /// The second side.
     pub compare: Option<SideSettings>,
-    /// Also measure the first side without the upkeep of recency.
+    /// Whether to measure the first side also without the upkeep of recency.
     pub ablate_recency: bool,
-    /// Runs whose inserts the memory must hold.
+    /// Number of runs whose inserts the memory must hold.
     pub runs: u64,
 }
 
-/// What is measured.
+/// The target of a run.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// The store, embedded.
+    /// The embedded store.
     Embedded(Setup),
     /// Records in an array in bare memory.
     Array(Setup),
-    /// Servers of our own.
+    /// Servers that the run starts.
     Spawned {
-        /// Sizes.
+        /// Setup of the servers.
         setup: Setup,
-        /// The program, without `serve`.
+        /// Path of the program, without `serve`.
         program: PathBuf,
     },
-    /// A server that runs.
+    /// A running server.
     Server {
         /// Host and port.
         address: String,
-        /// Its password.
+        /// Password of the server.
         password: Option<String>,
     },
 }
 
-/// How a store is set up.
+/// The setup of a store.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// Folder for images.
+    /// Folder for the images.
     pub dir: PathBuf,
-    /// Memory of each side; `None`: what the records need.
+    /// Memory of each side; `None` for the memory that the records need.
     pub memory_bytes: Option<u64>,
-    /// How writes are noticed.
+    /// The way to notice writes.
     pub tracking: TrackingKind,
     /// Victim policy.
     pub policy: PolicyKind,
-    /// How the image is written.
+    /// The way to write the image.
     pub engine: Engine,
-    /// Whether the page cache is bypassed.
+    /// Whether to bypass the page cache.
     pub direct: Direct,
     /// Threads of the final flush.
     pub flush_threads: usize,
 }
 
-/// What makes a side differ from the other.
+/// The settings in which two sides may differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SideSettings {
-    /// What may be dirty.
+    /// Most bytes that may be dirty.
     pub budget: BudgetShare,
-    /// Whether it is noted which dirty data are written again.
+    /// Whether the store tracks which dirty data are written again.
     pub recency: bool,
-    /// Whether what is written to the SSD is compressed.
+    /// Compression of data written to the SSD.
     pub compression: Compression,
     /// Time between checkpoints.
     pub checkpoint_every: Option<Duration>,
@@ -124,14 +125,14 @@ pub struct SideSettings {
 /// A budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BudgetShare {
-    /// Percent of the data's bytes.
+    /// A share of the data's bytes, percent.
     Percent(f64),
-    /// Bytes.
+    /// A number of bytes.
     Bytes(u64),
 }
 
 impl BudgetShare {
-    /// In bytes; never below what a region needs to proceed.
+    /// The budget in bytes, never less than a region needs to proceed.
     pub fn bytes_of(self, data_bytes: u64) -> u64 {
         let bytes = match self {
             Self::Percent(percent) => (data_bytes as f64 * percent / 100.0) as u64,
@@ -141,34 +142,34 @@ impl BudgetShare {
     }
 }
 
-/// What a run is doing: done, of, and what.
+/// Called with the text of the present work, its progress, and its total.
 pub type Progress<'p> = &'p (dyn Fn(&str, u64, u64) + Sync);
 
 impl YcsbSettings {
-    /// The user's bytes of the records loaded.
+    /// The user's bytes of the records to load.
     pub fn data_bytes(&self) -> u64 {
         self.records * self.layout.record_bytes()
     }
 
-    /// Which records: what was asked for, or the workload's own.
+    /// The distribution that was asked for, or the workload's own.
     pub fn distribution(&self) -> Distribution {
         self.distribution.unwrap_or(self.workload.distribution)
     }
 
-    /// Inserts to make room for.
+    /// Number of inserts that need memory.
     pub fn expected_new(&self) -> u64 {
         match self.quota {
             Quota::Operations(operations) => self.workload.expected_new(operations),
-            // As many as a fast store could do.
+            // As many inserts as a fast store could do in that time.
             Quota::Time(time) => {
                 self.workload.expected_new((time.as_secs_f64() * RATE_GUESS) as u64)
             }
         }
     }
 
-    /// Inserts that there is memory for: those to come and a fifth; of a run by time, which may do
-    /// more than anybody guesses, at most as many as were loaded. What has no room is refused, and
-    /// counted.
+    /// Number of inserts that get memory: those expected and a fifth. A run by time may do more
+    /// than can be guessed, and gets memory for at most as many as were loaded. Inserts without
+    /// memory are refused, and counted.
     fn new_records(&self) -> u64 {
         let new = self.expected_new() / 2 * 6 / 5 * self.runs;
         match self.quota {
@@ -177,8 +178,8 @@ impl YcsbSettings {
         }
     }
 
-    /// Lanes of an embedded store: threads wait for each other where they meet on one, and the hash
-    /// map that it is put beside has 256 mutexes. No more than a given memory has room for.
+    /// Number of lanes of an embedded store. Threads wait for each other when they meet on a lane,
+    /// and the hash map it is compared with has 256 mutexes. A given memory limits the lanes.
     fn lanes(&self, setup: &Setup) -> u64 {
         let lanes = LANES_PER_THREAD * self.threads.clamp(1, LANES_THREADS_MAX) as u64;
         let most = setup.memory_bytes.map_or(u64::MAX, |bytes| bytes / LANE_BYTES);
@@ -197,7 +198,7 @@ impl YcsbSettings {
         setup.memory_bytes.unwrap_or(needed.next_multiple_of(1 << 20))
     }
 
-    /// What of this is told with a result.
+    /// The settings that a result reports.
     pub fn configuration(&self) -> Configuration {
         let setup = self.place.setup();
         let (operations, duration_ns) = match self.quota {
@@ -235,7 +236,7 @@ impl YcsbSettings {
         std::iter::once(self.side).chain(self.compare).chain(without).collect()
     }
 
-    /// How an embedded store of this run is made.
+    /// The options of an embedded store for this run.
     pub fn store_options(&self, setup: &Setup, side: &SideSettings) -> StoreOptions {
         let memory_bytes = self.memory_bytes(setup);
         let budget_bytes = side.budget.bytes_of(self.data_bytes());
@@ -262,7 +263,7 @@ impl YcsbSettings {
 }
 
 impl Place {
-    /// How its stores are set up; `None`: they are set up already.
+    /// The setup of its stores; `None` if they run already.
     pub fn setup(&self) -> Option<&Setup> {
         match self {
             Self::Embedded(setup) | Self::Array(setup) | Self::Spawned { setup, .. } => Some(setup),
@@ -274,18 +275,18 @@ impl Place {
 const RATE_GUESS: f64 = 500_000.0;
 const RECORD_OVERHEAD_BYTES: u64 = 96;
 const LANES_PER_THREAD: u64 = 128;
-/// Threads for which more lanes are made.
+/// Threads up to which more lanes are made.
 const LANES_THREADS_MAX: usize = 7;
-/// A lane's own block, and spans begun for a few sizes.
+/// Memory of a lane: its own block, and begun spans of a few sizes.
 const LANE_BYTES: u64 = 6 * 64 * 1024;
 const MEMORY_FLOOR_BYTES: u64 = 64 << 20;
 const REST_LOOK_EVERY: Duration = Duration::from_millis(20);
 const REST_WITHIN: Duration = Duration::from_secs(1);
 
-/// Runs it.
+/// Runs the workload.
 ///
 /// # Errors
-/// A target cannot be had or is lost. Operations that are refused are counted in the result
+/// A target cannot be opened or fails. Operations that are refused are counted in the result
 /// instead.
 pub fn run(settings: &YcsbSettings, progress: Progress<'_>) -> Result<YcsbResult, TargetError> {
     let mut bed = Bed::prepare(settings, progress)?;
@@ -320,9 +321,9 @@ impl Bed {
         Ok(Self { machine, pool, targets, spaces, trap_ns })
     }
 
-    /// Measures with the budgets of `settings`, which is otherwise as it was when the bed was made.
-    /// The last time, everything is flushed at the end; before, what a flush would write is what is
-    /// dirty.
+    /// Measures with the budgets of `settings`, whose other values are those of the bed. At the
+    /// last call all dirty bytes are flushed at the end; before, the dirty bytes are counted as a
+    /// flush's.
     pub fn measure(
         &mut self,
         settings: &YcsbSettings,
@@ -331,7 +332,7 @@ impl Bed {
     ) -> Result<YcsbResult, TargetError> {
         let sides = settings.sides();
         for (target, side) in self.targets.iter().zip(&sides) {
-            // Begins the high-water mark anew, where there is one.
+            // Begins the high-water mark anew, if the target has one.
             match target.set_budget(side.budget.bytes_of(settings.data_bytes())) {
                 Ok(()) | Err(TargetError::Unsupported { .. }) => {}
                 Err(error) => return Err(error),
@@ -434,7 +435,7 @@ fn open(settings: &YcsbSettings, side: &SideSettings) -> Result<Box<dyn Target>,
     })
 }
 
-/// A side while it is measured, and after.
+/// A side during its measurement and after it.
 struct Measured {
     slices: Vec<Slice>,
     tally: crate::tally::Tally,
@@ -462,7 +463,7 @@ fn measure(
     for pair in 0..settings.pairs {
         let quota = part(settings.quota, pair as u64, settings.pairs as u64);
         for turn in 0..crews.len() {
-            // The first of a round is the last of the next.
+            // The side that was first in a round is last in the next.
             let index = if pair % 2 == 0 { turn } else { crews.len() - 1 - turn };
             rest(&crews, index)?;
             let sliced = (pair * crews.len() + turn) as u64;
@@ -496,7 +497,7 @@ fn figures(crews: &[Crew<'_>]) -> Result<Vec<Figures>, TargetError> {
     crews.iter().map(|crew| crew.target().figures()).collect()
 }
 
-/// The part of a quota that a slice has.
+/// A slice's part of a quota.
 fn part(quota: Quota, index: u64, of: u64) -> Quota {
     match quota {
         Quota::Operations(all) => {

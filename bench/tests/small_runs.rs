@@ -1,4 +1,4 @@
-//! Every kind of run, small: what it reports must hang together.
+//! Every kind of run, at a small size: its results must agree with each other.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 use std::path::Path;
@@ -115,7 +115,7 @@ fn an_array_of_records_announced_and_trapped() {
 fn recency_switched_off_protects_nothing_again() {
     let dir = tempfile::tempdir().unwrap();
     let setup = setup(dir.path(), TrackingKind::Trap(TrapKind::Auto));
-    // Neither checkpoints nor cleaning protect anything: all of it fits, and more than half of the
+    // Neither checkpoints nor cleaning protect any page: all data fit, and more than half of the
     // budget is used.
     let mut settings = settings("a", Place::Array(setup), RecordKind::Hash);
     settings.side.checkpoint_every = None;
@@ -136,13 +136,13 @@ fn with_a_rate_latencies_run_from_the_intended_start() {
     let place = Place::Embedded(setup(dir.path(), TrackingKind::Barrier));
     let mut settings = settings("c", place, RecordKind::Hash);
     settings.rate = Some(20_000.0);
-    // Each takes longer than the rate leaves for it, so they fall behind more and more.
+    // Each operation takes longer than the rate leaves for it, so they fall behind more and more.
     settings.think = Duration::from_micros(150);
     settings.quota = Quota::Operations(OPERATIONS);
     let result = measure(&settings);
     let (latency, service) = (result.side.latency_ns["read"], result.side.service_ns["read"]);
     assert!(latency.p50 > 10 * service.p50, "{latency:?} {service:?}");
-    // And a time instead of a number.
+    // The same with a time instead of a number of operations.
     settings.quota = Quota::Time(Duration::from_millis(200));
     settings.think = Duration::ZERO;
     let result = run(&settings, &|_, _, _| ()).unwrap();

@@ -51,7 +51,8 @@ pub enum DeviceError {
     },
     /// The access reaches beyond the end of the device.
     #[error(
-        "access of {len_bytes} bytes at offset {offset_bytes} is beyond the device's {capacity_bytes} bytes"
+        "access of {len_bytes} bytes at offset {offset_bytes} is beyond the device's \
+         {capacity_bytes} bytes"
     )]
     OutOfRange {
         /// Offset from the start of the device.

@@ -180,7 +180,8 @@ pub enum RecordingError {
     },
     /// A step ends beyond the recording's medium, or a flush has bytes.
     #[error(
-        "step {index}: {len_bytes} bytes at offset {offset_bytes}, on a medium of {medium_bytes} bytes"
+        "step {index}: {len_bytes} bytes at offset {offset_bytes}, on a medium of {medium_bytes} \
+         bytes"
     )]
     Range {
         /// Number of the step, from 0.

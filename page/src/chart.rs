@@ -40,6 +40,21 @@ pub struct Series {
     pub style: Style,
 }
 
+impl Series {
+    /// A series with a value for each place from left to right, without intervals. A place whose
+    /// value is `None` stays empty.
+    pub fn over(
+        name: impl Into<String>,
+        class: impl Into<String>,
+        style: Style,
+        values: impl IntoIterator<Item = Option<f64>>,
+    ) -> Self {
+        let point = |(x, y): (usize, Option<f64>)| Some(Point { x, y: y?, range: None });
+        let points = values.into_iter().enumerate().filter_map(point).collect();
+        Self { name: name.into(), class: class.into(), points, style }
+    }
+}
+
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Style {
@@ -92,7 +107,8 @@ impl Chart {
         let whole = height + LEGEND_ROW * rows as f64;
         write!(
             out,
-            "<svg viewBox=\"0 0 {width} {whole}\" width=\"{width}\" height=\"{whole}\" role=\"img\" \
+            "<svg viewBox=\"0 0 {width} {whole}\" width=\"{width}\" height=\"{whole}\" \
+             role=\"img\" \
              aria-label=\"{}\"><text class=\"title\" x=\"{LEFT}\" y=\"15\">{}</text>",
             escape(&self.title),
             escape(&self.title)
@@ -230,7 +246,8 @@ impl Chart {
             let (low, high) = (self.y(axis, below), self.y(axis, below + point.y));
             write!(
                 out,
-                "<rect class=\"bar {}\" x=\"{:.1}\" y=\"{high:.1}\" width=\"{width:.1}\" height=\"{:.1}\">\
+                "<rect class=\"bar {}\" x=\"{:.1}\" y=\"{high:.1}\" width=\"{width:.1}\" \
+                 height=\"{:.1}\">\
                  <title>{}: {}</title></rect>",
                 series.class,
                 self.x(point.x) - width / 2.0,
@@ -261,7 +278,8 @@ impl Chart {
         let (low, high) = (self.y(axis, low), self.y(axis, high));
         write!(
             out,
-            "<path class=\"range {class}\" d=\"M{x:.1} {low:.1}V{high:.1}M{:.1} {low:.1}h8M{:.1} {high:.1}h8\"/>",
+            "<path class=\"range {class}\" d=\"M{x:.1} {low:.1}V{high:.1}M{:.1} {low:.1}h8M{:.1} \
+             {high:.1}h8\"/>",
             x - 4.0,
             x - 4.0
         )
@@ -295,7 +313,8 @@ impl Chart {
                 ),
                 style => write!(
                     out,
-                    "<line class=\"line {class}{}\" x1=\"{x}\" x2=\"{}\" y1=\"{middle}\" y2=\"{middle}\"/>",
+                    "<line class=\"line {class}{}\" x1=\"{x}\" x2=\"{}\" y1=\"{middle}\" \
+                     y2=\"{middle}\"/>",
                     if style == Style::Dashed { " dashed" } else { "" },
                     x + 16.0,
                 ),

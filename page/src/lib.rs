@@ -27,6 +27,22 @@ pub fn page(title: &str, body: impl FnOnce(&mut String) -> fmt::Result) -> Strin
     out
 }
 
+/// A section of a page: a heading with charts below. A chart without any point is left out.
+pub fn charts(
+    out: &mut String,
+    heading: &str,
+    charts: impl IntoIterator<Item = Chart>,
+) -> fmt::Result {
+    write!(out, "<h2>{}</h2><div class=\"charts\">", escape(heading))?;
+    for chart in charts {
+        if chart.series.iter().any(|series| !series.points.is_empty()) {
+            out.push_str(&chart.svg());
+        }
+    }
+    out.push_str("</div>");
+    Ok(())
+}
+
 /// A chart as an SVG file of its own, light or dark as its reader prefers.
 pub fn svg_file(chart: &Chart) -> String {
     let svg = chart.svg().replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
@@ -69,6 +85,23 @@ mod tests {
         for unwanted in ["http://", "https://", "src=", "@import", "url("] {
             assert!(!page.contains(unwanted), "{unwanted}");
         }
+    }
+
+    #[test]
+    fn a_section_has_the_charts_that_have_points() {
+        let full = Series::over("full", "c0", Style::Line, [Some(1.0), None, Some(2.0)]);
+        assert_eq!(full.points.iter().map(|point| point.x).collect::<Vec<_>>(), [0, 2]);
+        let chart = |series| Chart {
+            series: vec![series],
+            x_names: ["a", "b", "c"].map(String::from).to_vec(),
+            width: 300.0,
+            height: 200.0,
+            ..Chart::default()
+        };
+        let mut out = String::new();
+        charts(&mut out, "a < b", [chart(full), chart(Series::default())]).unwrap();
+        assert!(out.starts_with("<h2>a &lt; b</h2>") && out.ends_with("</svg></div>"), "{out}");
+        assert_eq!(out.matches("<svg").count(), 1);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Which record an operation goes to: the distributions of YCSB's core workloads, in constant
+//! The distributions of YCSB's core workloads, which choose the record of an operation, in constant
 //! memory.
 //!
-//! `zipfian` is what YCSB's workloads use: ranks of 10^10 items, hashed onto the records. That is
-//! flatter than Zipf's law over the records (`plain-zipfian`): a large part of its mass is nearly
-//! uniform. Verdicts differ, so every result names its distribution.
+//! `zipfian` is the distribution of YCSB's workloads: ranks of 10^10 items, hashed onto the
+//! records. It is flatter than Zipf's law over the records (`plain-zipfian`): a large part of its
+//! mass is nearly uniform. Verdicts differ, so every result names its distribution.
 
 mod zipf;
 
@@ -22,13 +22,13 @@ pub enum Distribution {
     PlainZipfian,
     /// YCSB's `SkewedLatestGenerator`: Zipf's law over ages.
     Latest,
-    /// All alike.
+    /// The same probability for all records.
     Uniform,
     /// YCSB's `HotspotIntegerGenerator`: a share of the operations goes to a share of the records.
     Hotspot {
-        /// Share of the records that is hot.
+        /// Share of the records that are hot.
         records: f64,
-        /// Share of the operations that goes there.
+        /// Share of the operations on hot records.
         operations: f64,
     },
     /// YCSB's `ExponentialGenerator` over ages: 95 % of the operations to the newest 85.7 % of the
@@ -41,7 +41,7 @@ const EXPONENTIAL_PERCENTILE: f64 = 95.0;
 const EXPONENTIAL_FRACTION: f64 = 0.857_142_857_1;
 
 impl Distribution {
-    /// All, with YCSB's defaults.
+    /// All distributions, with YCSB's defaults.
     pub const ALL: [Self; 6] = [
         Self::Zipfian,
         Self::PlainZipfian,
@@ -51,7 +51,7 @@ impl Distribution {
         Self::Exponential,
     ];
 
-    /// Name in settings and results.
+    /// The distribution's name in settings and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Zipfian => "zipfian",
@@ -69,7 +69,7 @@ impl Distribution {
     }
 }
 
-/// Draws records.
+/// Draws records by a distribution.
 #[derive(Debug, Clone)]
 pub struct Chooser(Kind);
 
@@ -84,7 +84,7 @@ enum Kind {
 }
 
 impl Chooser {
-    /// For `loaded` records, of which there may be `expected_new` more later.
+    /// Prepares draws from `loaded` records, of which `expected_new` more may be inserted later.
     pub fn new(distribution: Distribution, loaded: u64, expected_new: u64) -> Self {
         let loaded = loaded.max(1);
         Self(match distribution {
@@ -109,11 +109,11 @@ impl Chooser {
         })
     }
 
-    /// A record below `present`, the number of records that are there.
+    /// Draws a record below `present`, the number of records that exist.
     pub fn draw(&mut self, present: u64, random: &mut impl Rng) -> u64 {
         let present = present.max(1);
         match &mut self.0 {
-            // As YCSB does: records that are not there yet are drawn again.
+            // As in YCSB, a record that does not exist yet is drawn again.
             Kind::Zipfian { ranks, spread_over } => loop {
                 let record = fnv64(ranks.draw(random)) % *spread_over;
                 if record < present {
@@ -146,7 +146,7 @@ impl Chooser {
     }
 }
 
-/// Near the golden section of `n`, and without a divisor in common with it: multiples of it meet
+/// A number near the golden section of `n` without a divisor in common with it: its multiples meet
 /// every number below `n` once, far from each other.
 pub fn coprime_stride(n: u64) -> u64 {
     let from = ((n as f64 * 0.618_033_988_749_895) as u64).max(1);
@@ -203,7 +203,7 @@ mod tests {
         let found = counts[hottest as usize] as f64 / DRAWS as f64;
         assert!((found - expected - 0.001).abs() < 0.004, "{found} {expected}");
         assert_eq!(counts.iter().max(), Some(&counts[hottest as usize]));
-        // Flatter than Zipf's law over the records: nobody goes empty.
+        // It is flatter than Zipf's law over the records: each record is drawn.
         assert!(counts.iter().all(|count| *count > 0));
     }
 
@@ -234,7 +234,7 @@ mod tests {
     fn exponential_gives_95_of_a_hundred_to_the_newest_six_sevenths() {
         let counts = counts(Distribution::Exponential, RECORDS);
         let newest = (RECORDS as f64 * EXPONENTIAL_FRACTION) as usize;
-        // What falls before the first record is drawn again, so a little more than 95 %.
+        // A draw before the first record is repeated, so a little more than 95 %.
         let expected = 0.95 / (1.0 - 0.05f64.powf(1.0 / EXPONENTIAL_FRACTION));
         let found = share(&counts[counts.len() - newest..]);
         assert!((found - expected).abs() < 0.005, "{found} {expected}");

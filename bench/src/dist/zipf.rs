@@ -2,17 +2,17 @@
 
 use rand::Rng;
 
-/// YCSB's skew.
+/// Exponent of Zipf's law in YCSB.
 pub const THETA: f64 = 0.99;
-/// Items of YCSB's scrambled generator.
+/// Number of items of YCSB's scrambled generator.
 pub const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
-/// Their zeta, as YCSB states it.
+/// Zeta of [`SCRAMBLED_ITEMS`], as YCSB states it.
 pub const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
 
 /// Terms summed one by one before the integral takes over.
 const TERMS_SUMMED: u64 = 1_000_000;
 
-/// Ranks from 0, the most frequent, below `items`.
+/// Draws ranks below `items` from 0, the most frequent.
 #[derive(Debug, Clone)]
 pub struct Zipfian {
     items: u64,
@@ -23,12 +23,12 @@ pub struct Zipfian {
 }
 
 impl Zipfian {
-    /// Over `items`.
+    /// Draws from `items` ranks.
     pub fn new(items: u64, theta: f64) -> Self {
         Self::with_zeta(items, theta, zeta(items, theta))
     }
 
-    /// Over `items` whose zeta is known.
+    /// Draws from `items` ranks whose zeta is known.
     pub fn with_zeta(items: u64, theta: f64, zeta_items: f64) -> Self {
         let mut zipfian =
             Self { items, theta, zeta: zeta_items, alpha: 1.0 / (1.0 - theta), eta: 0.0 };
@@ -36,12 +36,12 @@ impl Zipfian {
         zipfian
     }
 
-    /// Items there are.
+    /// Number of ranks.
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// More items than before; fewer are ignored.
+    /// Raises the number of ranks; a smaller number is ignored.
     pub fn grow(&mut self, items: u64) {
         if items > self.items {
             let new = (self.items + 1..=items).map(|rank| (rank as f64).powf(-self.theta));
@@ -51,7 +51,7 @@ impl Zipfian {
         }
     }
 
-    /// A rank.
+    /// Draws a rank.
     pub fn draw(&self, random: &mut impl Rng) -> u64 {
         let u: f64 = random.random();
         let uz = u * self.zeta;
@@ -68,7 +68,7 @@ impl Zipfian {
     fn set_eta(&mut self) {
         let two = 1.0 + 0.5f64.powf(self.theta);
         self.eta = match self.items {
-            // Every draw is decided before it is used.
+            // Each draw is decided before it is used.
             0..=2 => 0.0,
             items => (1.0 - (2.0 / items as f64).powf(1.0 - self.theta)) / (1.0 - two / self.zeta),
         };

@@ -1,4 +1,4 @@
-//! Results: what they hold, as JSON and as a page.
+//! Results of runs, as JSON and as a page.
 
 mod page;
 mod published;
@@ -13,7 +13,7 @@ pub(crate) mod tests {
     use crate::machine::Machine;
     use crate::workload::RecordKind;
 
-    /// A result with the sides given.
+    /// A result with these sides.
     pub(crate) fn result(side: SideResult, compare: Option<SideResult>) -> YcsbResult {
         YcsbResult {
             kind: "ycsb".into(),

@@ -6,13 +6,13 @@ use std::fmt::Write;
 use super::published::{self, loss_at_11};
 use super::result::{SideResult, YcsbResult};
 use crate::sweep::SweepResult;
-use perdura_page::{Chart, Point, Series, Style, data, escape, short};
+use perdura_page::{Chart, Point, Series, Style, charts, data, escape, short};
 
 const NARROW: f64 = 350.0;
 const WIDE: f64 = 720.0;
 const HEIGHT: f64 = 230.0;
 
-/// The page.
+/// The page of a sweep.
 pub fn page(sweep: &SweepResult) -> String {
     perdura_page::page("Perdura over budgets", |out| Page { sweep, out }.write())
 }
@@ -50,14 +50,16 @@ impl Page<'_> {
         };
         write!(
             self.out,
-            "<p>{} records of {} fields of {} B, {} of data; {lengths} a side and point, threads: {}, \
-             seed {}; victim policy {}; {}. Every point was measured against the full budget (100 % of the \
-             data) in turn, {} pairs of slices; bars are 95 % intervals of the ratio.</p>\
+            "<p>{} records of {} fields of {} B, {} of data; {lengths} a side and point, threads: \
+             {}, seed {}; victim policy {}; {}. Every point was measured against the full budget \
+             (100 % of the data) in turn, {} pairs of slices; bars are 95 % intervals of the \
+             ratio.</p>\
              <p>{}, {} processors, {} of memory, {}, load {} at the beginning; perdura {} {}.{}</p>\
-             <p class=\"note\"><span class=\"published\">Published</span>: figures that the text of the Viyojit \
-             paper gives (ISCA 2017, section 6), for Redis on its machine with 17.5 GB of data and traps; its \
-             curves were not read off. <span class=\"modelled\">Modelled</span>: calculated, not measured. \
-             Everything else was measured here.</p>",
+             <p class=\"note\"><span class=\"published\">Published</span>: figures that the text \
+             of the Viyojit paper gives (ISCA 2017, section 6), for Redis on its machine with 17.5 \
+             GB of data and traps; its curves were not read off. <span \
+             class=\"modelled\">Modelled</span>: calculated, not measured. Everything else was \
+             measured here.</p>",
             short(setup.records as f64),
             setup.fields,
             setup.field_bytes,
@@ -79,27 +81,26 @@ impl Page<'_> {
     }
 
     fn throughput(&mut self) -> Written {
-        self.begin("Throughput over budgets (as the paper's figure 7)")?;
-        for (letter, points) in workloads(&self.sweep.points) {
+        let all = workloads(&self.sweep.points);
+        let of_workload = |(letter, points): &(&str, Vec<&YcsbResult>)| {
             let full =
                 |point: &YcsbResult| Some(point.compare.as_ref()?.throughput_ops_per_s / 1e3);
-            let chart = Chart {
+            Chart {
                 title: format!("{}: thousand operations/s", letter.to_uppercase()),
                 series: vec![
-                    line("budget", "c0", &points, |point| {
+                    line("budget", "c0", points, |point| {
                         Some(point.side.throughput_ops_per_s / 1e3)
                     }),
                     Series {
                         style: Style::Dashed,
-                        ..line("100 % beside it", "base", &points, full)
+                        ..line("100 % beside it", "base", points, full)
                     },
                 ],
-                ..over_budgets(&points, NARROW)
-            };
-            self.out.push_str(&chart.svg());
-        }
-        let mut series: Vec<_> = workloads(&self.sweep.points)
-            .into_iter()
+                ..over_budgets(points, NARROW)
+            }
+        };
+        let mut series: Vec<_> = all
+            .iter()
             .enumerate()
             .map(|(index, (letter, points))| {
                 let loss = points.iter().enumerate().filter_map(|(x, point)| {
@@ -114,16 +115,13 @@ impl Page<'_> {
             })
             .collect();
         series.extend(published_losses(&self.sweep.points));
-        let first = workloads(&self.sweep.points).into_iter().next();
-        if let Some((_, points)) = first {
-            let chart = Chart {
-                title: "Loss of throughput against the full budget, %".into(),
-                series,
-                ..over_budgets(&points, WIDE)
-            };
-            self.out.push_str(&chart.svg());
-        }
-        self.end()?;
+        let losses = all.first().map(|(_, points)| Chart {
+            title: "Loss of throughput against the full budget, %".into(),
+            series,
+            ..over_budgets(points, WIDE)
+        });
+        let drawn = all.iter().map(of_workload).chain(losses);
+        charts(self.out, "Throughput over budgets (as the paper's figure 7)", drawn)?;
         self.published_losses_table()?;
         self.out.push_str("<p class=\"note\">Published, in words:</p><ul class=\"note\">");
         for words in published::IN_WORDS {
@@ -156,8 +154,7 @@ impl Page<'_> {
     }
 
     fn latency(&mut self) -> Written {
-        self.begin("Latency over budgets (as the paper's figure 8)")?;
-        for (letter, points) in workloads(&self.sweep.points) {
+        let of_workload = |(letter, points): (&str, Vec<&YcsbResult>)| {
             let kind = looked_at(letter);
             let of = |side: &SideResult| side.latency_ns.get(kind).copied();
             let us = |ns: f64| ns / 1e3;
@@ -167,7 +164,7 @@ impl Page<'_> {
             let full = |point: &YcsbResult| Some(us(of(point.compare.as_ref()?)?.p99 as f64));
             let full_mean = |point: &YcsbResult| Some(us(of(point.compare.as_ref()?)?.mean));
             let dashed = |series: Series| Series { style: Style::Dashed, ..series };
-            let chart = Chart {
+            Chart {
                 title: format!("{}: {}, us", letter.to_uppercase(), kind.replace('_', "-")),
                 is_log: true,
                 series: vec![
@@ -178,21 +175,22 @@ impl Page<'_> {
                     dashed(line("p99, 100 %", "c1", &points, full)),
                 ],
                 ..over_budgets(&points, NARROW)
-            };
-            self.out.push_str(&chart.svg());
-        }
-        self.end()?;
+            }
+        };
+        let drawn = workloads(&self.sweep.points).into_iter().map(of_workload);
+        charts(self.out, "Latency over budgets (as the paper's figure 8)", drawn)?;
         self.out.push_str(
-            "<p class=\"note\">The operation shown is the one the paper looks at: updates of A and B, reads of \
-             C, inserts of D, read-modify-writes of F. Its text gives no latencies.</p>",
+            "<p class=\"note\">The operation shown is the one the paper looks at: updates of A and \
+             B, reads of C, inserts of D, read-modify-writes of F. Its text gives no \
+             latencies.</p>",
         );
         Ok(())
     }
 
     fn write_rate(&mut self) -> Written {
-        self.begin("Write rate to the SSD (as the paper's figure 9)")?;
         let mb = |rate: Option<f64>| rate.map(|rate| rate / 1e6);
-        for with_flush in [true, false] {
+        let all = workloads(&self.sweep.points);
+        let of_rate = |with_flush: bool| {
             let rate = |point: &YcsbResult| {
                 mb(if with_flush {
                     point.side.write_rate_with_flush_bytes_per_s
@@ -200,8 +198,7 @@ impl Page<'_> {
                     point.side.write_rate_bytes_per_s
                 })
             };
-            let all = workloads(&self.sweep.points);
-            let Some((_, points)) = all.first() else { continue };
+            let (_, points) = all.first()?;
             let mut series: Vec<_> = all
                 .iter()
                 .enumerate()
@@ -226,13 +223,14 @@ impl Page<'_> {
                 true => "MB/s, with what is written at the end",
                 false => "MB/s, without what is written at the end",
             };
-            let chart = Chart { title: title.into(), series, ..over_budgets(points, NARROW * 1.5) };
-            self.out.push_str(&chart.svg());
-        }
-        self.end()?;
+            Some(Chart { title: title.into(), series, ..over_budgets(points, NARROW * 1.5) })
+        };
+        let drawn = [true, false].into_iter().filter_map(of_rate);
+        charts(self.out, "Write rate to the SSD (as the paper's figure 9)", drawn)?;
         self.out.push_str(
-            "<p class=\"note\">A rate follows the throughput: a store that does more operations a second writes \
-             more a second. SSD bytes per user byte are in the table below.</p>",
+            "<p class=\"note\">A rate follows the throughput: a store that does more operations a \
+             second writes more a second. SSD bytes per user byte are in the table \
+             below.</p>",
         );
         Ok(())
     }
@@ -241,8 +239,7 @@ impl Page<'_> {
         if self.sweep.larger.is_empty() {
             return Ok(());
         }
-        self.begin("Two sizes of data (as the paper's figure 10)")?;
-        for (letter, larger) in workloads(&self.sweep.larger) {
+        let of_workload = |(letter, larger): (&str, Vec<&YcsbResult>)| {
             let of_size = |budget: &YcsbResult| {
                 let same = |point: &&YcsbResult| {
                     point.workload == letter
@@ -266,14 +263,14 @@ impl Page<'_> {
                     .collect(),
                 style: Style::Bars,
             };
-            let chart = Chart {
+            Chart {
                 title: format!("{}: loss of throughput, %", letter.to_uppercase()),
                 series: vec![bars("c0", &smaller), bars("c1", &larger)],
                 ..over_budgets(&larger, NARROW)
-            };
-            self.out.push_str(&chart.svg());
-        }
-        self.end()?;
+            }
+        };
+        let drawn = workloads(&self.sweep.larger).into_iter().map(of_workload);
+        charts(self.out, "Two sizes of data (as the paper's figure 10)", drawn)?;
         self.out.push_str(
             "<p class=\"note\">Published, in words only: losses are smaller with 52.5 GB than with \
              17.5 GB.</p>",
@@ -286,8 +283,10 @@ impl Page<'_> {
             return Ok(());
         }
         self.out.push_str(
-            "<h2>Causes of the loss (as section 6.3), workload A at 11 %</h2><div class=\"wide\"><table>\
-             <tr><th></th><th>lost, ns/op</th><th>waiting for the SSD</th><th>traps</th><th>the rest</th>\
+            "<h2>Causes of the loss (as section 6.3), workload A at 11 %</h2><div \
+             class=\"wide\"><table>\
+             <tr><th></th><th>lost, ns/op</th><th>waiting for the SSD</th><th>traps</th><th>the \
+             rest</th>\
              <th>a trap, ns</th><th>without recency, ratio</th><th>95 % interval</th>\
              <th class=\"modelled\">modelled: MMU, ratio to 100 %</th></tr>",
         );
@@ -304,7 +303,8 @@ impl Page<'_> {
                 .zip(causes.modelled_mmu_compare_throughput_ops_per_s);
             write!(
                 self.out,
-                "<tr><td>{name}</td><td>{:.0}</td><td>{}</td><td>{:.0}</td><td>{:.0}</td><td>{}</td>\
+                "<tr><td>{name}</td><td>{:.0}</td><td>{}</td><td>{:.0}</td><td>{:.0}</td><td>{}\
+                 </td>\
                  <td>{}</td><td>{}</td><td class=\"modelled\">{}</td></tr>",
                 causes.loss_ns_per_operation,
                 causes.waiting_ns_per_operation.map_or("not timed".into(), |ns| format!("{ns:.0}")),
@@ -319,19 +319,22 @@ impl Page<'_> {
             )?;
         }
         self.out.push_str(
-            "</table></div><p class=\"note\">Waiting: counted by the region; a trapped store's wait is not timed \
-             and is part of the rest, as is the cleaner's use of processors and memory. Traps: as many as \
-             there were, at the price measured in the same run. Without recency: throughput with its upkeep \
-             switched off over throughput with it, at the same budget; below 1 it is worth its cost. \
-             <span class=\"modelled\">Modelled</span>: a memory management unit that counts and limits dirty pages \
-             itself (section 5.4), as if no store trapped; waits stay.</p>",
+            "</table></div><p class=\"note\">Waiting: counted by the region; a trapped store's \
+             wait is not timed and is part of the rest, as is the cleaner's use of processors and \
+             memory. Traps: as many as there were, at the price measured in the same run. Without \
+             recency: throughput with its upkeep switched off over throughput with it, at the same \
+             budget; below 1 it is worth its cost. <span \
+             class=\"modelled\">Modelled</span>: a memory management unit that counts and limits \
+             dirty pages itself (section 5.4), as if no store trapped; waits \
+             stay.</p>",
         );
         Ok(())
     }
 
     fn table(&mut self) -> Written {
         self.out.push_str(
-            "<h2>All points</h2><div class=\"wide\"><table><tr><th>workload</th><th>data</th><th>budget</th>\
+            "<h2>All points</h2><div class=\"wide\"><table><tr><th>workload</th><th>data</th>\
+             <th>budget</th>\
              <th>ops/s</th><th>ratio to 100 %</th><th>95 % interval</th><th>dirty at most</th>\
              <th>SSD B / user B</th><th>MB/s to SSD</th><th>stalls</th><th>stalled, ms</th>\
              <th>CPU, us/op</th><th>errors</th></tr>",
@@ -344,7 +347,8 @@ impl Page<'_> {
             write!(
                 self.out,
                 "<tr><td>{}</td><td>{}</td><td>{} %</td><td>{:.0}</td><td>{:.3}</td>\
-                 <td>{low:.3} to {high:.3}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td><td>{:.1}</td>\
+                 <td>{low:.3} to {high:.3}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{}</td>\
+                 <td>{:.1}</td>\
                  <td>{:.2}</td><td>{}</td></tr>",
                 point.workload.to_uppercase(),
                 bytes(point.configuration.data_bytes),
@@ -363,18 +367,9 @@ impl Page<'_> {
         self.out.push_str("</table></div>");
         Ok(())
     }
-
-    fn begin(&mut self, heading: &str) -> Written {
-        write!(self.out, "<h2>{}</h2><div class=\"charts\">", escape(heading))
-    }
-
-    fn end(&mut self) -> Written {
-        self.out.push_str("</div>");
-        Ok(())
-    }
 }
 
-/// Points by workload, in the order they came.
+/// Points by workload, in their order.
 fn workloads(points: &[YcsbResult]) -> Vec<(&str, Vec<&YcsbResult>)> {
     let mut all: Vec<(&str, Vec<&YcsbResult>)> = Vec::new();
     for point in points {
@@ -403,13 +398,7 @@ fn line(
     points: &[&YcsbResult],
     y: impl Fn(&YcsbResult) -> Option<f64>,
 ) -> Series {
-    let point = |(x, point): (usize, &&YcsbResult)| Some(Point { x, y: y(point)?, range: None });
-    Series {
-        name: name.into(),
-        class: class.into(),
-        points: points.iter().enumerate().filter_map(point).collect(),
-        style: Style::Line,
-    }
+    Series::over(name, class, Style::Line, points.iter().map(|point| y(point)))
 }
 
 /// One mark for each workload that was measured and published.
@@ -434,12 +423,12 @@ fn loss(ratio: f64) -> f64 {
     100.0 * (1.0 - ratio)
 }
 
-/// Ends of a ratio's interval as ends of the loss's.
+/// The interval of a loss from the interval of a ratio.
 fn losses([low, high]: [f64; 2]) -> [f64; 2] {
     [loss(high), loss(low)]
 }
 
-/// The operation whose latency the paper shows.
+/// The kind of operation whose latency the paper shows.
 fn looked_at(letter: &str) -> &'static str {
     match letter {
         "a" | "b" => "update",

@@ -1,5 +1,5 @@
-//! The figures that the text of the paper gives (Kateja et al., Viyojit, ISCA 2017, section 6). Its
-//! curves are not read off: what the text does not say is not here.
+//! The figures in the text of the paper (Kateja et al., Viyojit, ISCA 2017, section 6). Figures
+//! that only its curves show are not here.
 
 /// Loss of throughput at a budget of 11 %, percent, by workload (section 6.2).
 pub(super) const LOSS_AT_11: [(char, f64); 5] =
@@ -9,14 +9,16 @@ pub(super) const LOSS_AT_11: [(char, f64); 5] =
 /// 9).
 pub(super) const WRITE_RATE_A_AT_11_MB_PER_S: f64 = 200.0;
 
-/// The budget both are for.
+/// The budget of both figures.
 pub(super) const BUDGET_PERCENT: f64 = 11.0;
 
-/// What else it says, in words.
+/// Other statements of the paper.
 pub(super) const IN_WORDS: [&str; 5] = [
     "C at about 45 %: throughput roughly that of the full budget.",
-    "Write-heavy workloads need more than 50 % to stay within 10 % of the full budget, read-heavy ones about 11 %.",
-    "99th percentiles are always above the baseline's, mean latencies close to it once the budget is large (A: 12 of 17.5 GB).",
+    "Write-heavy workloads need more than 50 % to stay within 10 % of the full budget, read-heavy \
+     ones about 11 %.",
+    "99th percentiles are always above the baseline's, mean latencies close to it once the budget \
+     is large (A: 12 of 17.5 GB).",
     "Without the upkeep of recency throughput fell by more than half at 2 or 3 GB of 17.5 GB.",
     "Losses are smaller with 52.5 GB of data than with 17.5 GB.",
 ];

@@ -1,8 +1,8 @@
-//! Code that only stores: records in an array in a region, no index, no log of its own.
+//! A target of bare memory: records in an array in a region, without an index or a log of its own.
 //!
-//! In trap mode an update is plain stores into memory that is durable, as Viyojit's users have it.
-//! In barrier mode it announces the record first. An update cut off by a crash may be half done:
-//! what a program wants beyond that it must build itself; this target measures the memory alone.
+//! In trap mode an update is plain stores into memory that is durable, as for Viyojit's users. In
+//! barrier mode it announces the record first. An update cut off by a crash may be half done, and a
+//! program that needs more must build it itself: this target measures the memory alone.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -26,7 +26,7 @@ pub struct ArrayTarget {
 }
 
 impl ArrayTarget {
-    /// Makes a new image.
+    /// Makes an array in a new image.
     ///
     /// # Errors
     /// The device or the region refuses, or a record is larger than 64 KiB.
@@ -46,13 +46,13 @@ impl ArrayTarget {
         Ok(Self { region, layout, record_bytes, flush_threads, _dir: dir })
     }
 
-    /// Memory that `records` take.
+    /// Bytes of memory that `records` take.
     pub fn memory_bytes(layout: &Layout, records: u64) -> u64 {
         let per_block = (BLOCK_BYTES / record_bytes(layout)).max(1);
         records.div_ceil(per_block) * BLOCK_BYTES
     }
 
-    /// Where a record lies: none crosses a block, for a block belongs to one lane.
+    /// Offset of a record. No record crosses a block's end, for a block belongs to one lane.
     fn place(&self, number: u64) -> Result<u64, TargetError> {
         let per_block = BLOCK_BYTES / self.record_bytes;
         let at = number / per_block * BLOCK_BYTES + number % per_block * self.record_bytes;

@@ -1,16 +1,16 @@
-//! What a target says about itself: named numbers, some counted up, some read.
+//! Named figures of a target: counts that grow, and readings.
 
 use std::collections::BTreeMap;
 
 use perdura_region::Region;
 
-/// Named numbers. Those of a region have the names of its counters; `budget_bytes`, `dirty_bytes`
-/// and `dirty_bytes_max` are its account, `used_bytes` the memory in use.
+/// Named figures. A region's figures have the names of its counters; `budget_bytes`, `dirty_bytes`
+/// and `dirty_bytes_max` are its account, and `used_bytes` is the memory in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Figures(BTreeMap<String, u64>);
 
 impl Figures {
-    /// What a region says.
+    /// Reads the figures of a region.
     pub fn of_region(region: &Region) -> Self {
         let mut figures: Self =
             region.stats().fields().into_iter().map(|(name, value)| (name.into(), value)).collect();
@@ -21,19 +21,19 @@ impl Figures {
         figures
     }
 
-    /// Adds a number.
+    /// Adds a figure.
     pub fn set(&mut self, name: &str, value: u64) {
         self.0.insert(name.into(), value);
     }
 
-    /// A number, if it is known.
+    /// A figure, if it is known.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.0.get(name).copied()
     }
 
-    /// What happened since `before`: counts as differences, readings as they are now. The largest
-    /// of a whole run (`_max`) is left out where it is older than `before`, except the dirty
-    /// bytes', which begins anew when a budget is set.
+    /// The figures since `before`: counts as differences, readings as they are now. The largest
+    /// value of a whole run (`_max`) is left out if it is older than `before`, except that of the
+    /// dirty bytes, which begins anew when a budget is set.
     pub fn since(&self, before: &Self) -> Self {
         let change = |(name, now): (&String, &u64)| {
             let then = before.get(name).unwrap_or(0);
@@ -48,7 +48,7 @@ impl Figures {
         self.0.iter().filter_map(change).collect()
     }
 
-    /// All, by name.
+    /// All figures, by name.
     pub fn into_map(self) -> BTreeMap<String, u64> {
         self.0
     }

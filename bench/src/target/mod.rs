@@ -1,4 +1,4 @@
-//! What is measured: a store that does YCSB's operations. Rivals implement [`Target`] and
+//! The stores under test, which do YCSB's operations. A rival implements [`Target`] and
 //! [`Session`].
 
 mod array;
@@ -22,35 +22,35 @@ use perdura_store::StoreError;
 
 /// A store under test. Sessions of several threads use it at once.
 pub trait Target: Sync {
-    /// What it is and how it was set up, for people.
+    /// A text for people: the store and its setup.
     fn describe(&self) -> String;
 
-    /// One thread's access. `pipeline`: operations that may be on their way at a time; those who
-    /// have no use for it do each at once.
+    /// Opens one thread's access. `pipeline` is the number of operations that may be under way at a
+    /// time; a target without a pipeline does each at once.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// The session cannot be opened.
     fn session(&self, pipeline: usize) -> Result<Box<dyn Session + '_>, TargetError>;
 
-    /// What it says about itself now.
+    /// Reads the target's figures.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The target does not answer.
     fn figures(&self) -> Result<Figures, TargetError>;
 
-    /// Processor time it has used, nanoseconds; `None`: not known. Embedded: that of this whole
-    /// process.
+    /// Processor time that the target has used, nanoseconds; `None` if it is not known. For an
+    /// embedded target it is the time of the whole process.
     fn cpu_ns(&self) -> Option<u64>;
 
-    /// Sets the bytes that may be dirty, and begins its high-water mark anew.
+    /// Sets the bytes that may be dirty, and begins their high-water mark anew.
     ///
     /// # Errors
-    /// It has no budget, or refuses this one.
+    /// The target has no budget, or refuses this one.
     fn set_budget(&self, _bytes: u64) -> Result<(), TargetError> {
         Err(TargetError::Unsupported { what: "setting a budget" })
     }
 
-    /// The end: what is dirty goes to the SSD. `None`: it has no such thing.
+    /// Flushes dirty bytes to the SSD at the end; `None` if the target has no such flush.
     ///
     /// # Errors
     /// The flush failed.
@@ -64,28 +64,28 @@ pub trait Target: Sync {
 /// An operation is done when the call returns, unless it returns [`Outcome::Queued`]; then the next
 /// [`Session::complete`] reports it, in the order of the calls.
 pub trait Session: Send {
-    /// A new record with all fields.
+    /// Inserts a record with all fields.
     ///
     /// # Errors
-    /// As the target says.
+    /// The target's error.
     fn insert(&mut self, key: Key<'_>, values: &[&[u8]]) -> Result<Outcome, TargetError>;
 
-    /// All fields of a record.
+    /// Reads all fields of a record.
     ///
     /// # Errors
-    /// As the target says.
+    /// The target's error.
     fn read(&mut self, key: Key<'_>) -> Result<Outcome, TargetError>;
 
-    /// Some fields of a record.
+    /// Writes some fields of a record.
     ///
     /// # Errors
-    /// As the target says.
+    /// The target's error.
     fn update(&mut self, key: Key<'_>, write: Write<'_>) -> Result<Outcome, TargetError>;
 
-    /// A read, then an update: not one transaction, as in YCSB.
+    /// Reads and then updates a record, not as one transaction, as in YCSB.
     ///
     /// # Errors
-    /// As the target says.
+    /// The target's error.
     fn read_modify_write(
         &mut self,
         key: Key<'_>,
@@ -97,19 +97,19 @@ pub trait Session: Send {
         }
     }
 
-    /// All fields of up to `count` records from `key` on, in key order (or the order of the
+    /// Reads all fields of up to `count` records from `key` on, in key order (or the order of the
     /// target's index).
     ///
     /// # Errors
-    /// As the target says.
+    /// The target's error.
     fn scan(&mut self, _key: Key<'_>, _count: usize) -> Result<Outcome, TargetError> {
         Err(TargetError::Unsupported { what: "scans" })
     }
 
-    /// Ends what was queued, reporting each operation to `done` in order.
+    /// Ends the queued operations and reports each to `done` in order.
     ///
     /// # Errors
-    /// The connection broke; what was not reported is lost.
+    /// The connection broke; operations that were not reported are lost.
     fn complete(
         &mut self,
         _done: &mut dyn FnMut(Result<Outcome, TargetError>),
@@ -118,99 +118,99 @@ pub trait Session: Send {
     }
 }
 
-/// A record's key.
+/// The key of a record, and its number.
 #[derive(Debug, Clone, Copy)]
 pub struct Key<'a> {
-    /// Which record: for targets that keep records by number.
+    /// Number of the record, for targets that keep records by number.
     pub number: u64,
-    /// Its key.
+    /// The key.
     pub bytes: &'a [u8],
 }
 
 /// Values for some fields of a record.
 #[derive(Debug, Clone, Copy)]
 pub struct Write<'a> {
-    /// First field.
+    /// Number of the first field.
     pub first_field: usize,
-    /// A value for it and each field after it.
+    /// Values for the first field and the fields after it.
     pub values: &'a [&'a [u8]],
 }
 
 impl Write<'_> {
-    /// The fields written.
+    /// The fields that are written.
     pub fn fields(&self) -> Range<usize> {
         self.first_field..self.first_field + self.values.len()
     }
 }
 
-/// How an operation ended.
+/// The end of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should.
+    /// The operation was done.
     Done,
-    /// There is no such record.
+    /// The record does not exist.
     Missing,
-    /// It is on its way.
+    /// The operation was queued.
     Queued,
 }
 
-/// What a final flush did.
+/// The results of a final flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FinalFlush {
     /// Bytes written to the SSD; for a server that was spawned, the bytes that were dirty.
     pub device_bytes: u64,
-    /// How long it took, nanoseconds.
+    /// Time of the flush, nanoseconds.
     pub elapsed_ns: u64,
 }
 
-/// Why a target refused, or was lost.
+/// Why a target refused an operation, or cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
     /// The server answered with an error.
     #[error("the server answered {text:?}")]
     Reply {
-        /// Its words.
+        /// The server's text.
         text: String,
     },
-    /// The store refused.
+    /// The store refused the operation.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// An engine that is not ours refused.
+    /// An engine other than Perdura refused the operation.
     #[error("{engine}: {message}")]
     Engine {
-        /// Which.
+        /// Name of the engine.
         engine: &'static str,
-        /// Its words.
+        /// The engine's text.
         message: String,
     },
-    /// The target cannot do it.
+    /// The target does not have this operation.
     #[error("the target does not support {what}")]
     Unsupported {
-        /// What.
+        /// The operation.
         what: &'static str,
     },
     /// The connection broke.
     #[error("{address}: {source}")]
     Connection {
-        /// To whom.
+        /// Address of the server.
         address: String,
         /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// The server's bytes are no reply.
+    /// The server sent bytes that are no reply.
     #[error("{address}: not the Redis protocol: {found:?}")]
     Protocol {
-        /// Who.
+        /// Address of the server.
         address: String,
         /// The first bytes.
         found: String,
     },
-    /// The store could not be opened.
+    /// The store's folder or file could not be opened.
     #[error("{}: {source}", path.display())]
     File {
-        /// Where.
+        /// Path of the folder or file.
         path: std::path::PathBuf,
         /// The system's error.
         #[source]
@@ -222,7 +222,7 @@ pub enum TargetError {
     /// The region could not be opened.
     #[error(transparent)]
     RegionOpen(#[from] RegionOpenError),
-    /// The region refused.
+    /// The region refused the operation.
     #[error(transparent)]
     Region(#[from] RegionError),
     /// The heap could not be made.
@@ -234,15 +234,15 @@ pub enum TargetError {
     /// A server that was started did not begin to serve.
     #[error("the server that was started {what}; its words are in {}", log.display())]
     Spawned {
-        /// What happened.
+        /// The failure.
         what: &'static str,
-        /// Its output.
+        /// Path of the server's output.
         log: std::path::PathBuf,
     },
 }
 
 impl TargetError {
-    /// Whether nothing more can be asked of the session; otherwise only this operation failed.
+    /// Whether the session cannot be used any more. Otherwise only this operation failed.
     pub fn is_fatal(&self) -> bool {
         !matches!(self, Self::Reply { .. } | Self::Store(_) | Self::Engine { .. })
     }

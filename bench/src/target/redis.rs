@@ -1,9 +1,9 @@
-//! Any server that speaks the Redis protocol. Records as in YCSB's Redis binding: a hash for each,
-//! and for scans a sorted set of all keys, scored by Java's hash of the key.
+//! Any server that speaks the Redis protocol, with records as in YCSB's Redis binding: a hash for
+//! each, and for scans a sorted set of all keys, scored by Java's hash of the key.
 //!
 //! With a pipeline of 1 each operation waits for its replies. With more, operations are queued and
-//! sent together; a scan ends what is queued first, because what it asks depends on what it is
-//! told.
+//! sent together; a scan first ends the queued ones, because its second request depends on its
+//! first reply.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -19,24 +19,24 @@ use crate::workload::{Layout, RecordKind};
 const INDEX_KEY: &[u8] = b"_indices";
 const LOCAL: [&str; 3] = ["127.", "localhost:", "[::1]:"];
 
-/// A server.
+/// A server under test.
 #[derive(Debug)]
 pub struct RedisTarget {
     address: String,
     password: Option<String>,
     layout: Layout,
-    /// Inserts also enter the key in the index of scans.
+    /// Whether inserts also enter the key in the index of scans.
     indexed: bool,
-    /// Of a server on this machine.
+    /// Process of the server, if it runs on this machine.
     pid: Option<u32>,
     about: String,
 }
 
 impl RedisTarget {
-    /// Asks the server at `address` who it is.
+    /// Connects to the server at `address` and asks for its version.
     ///
     /// # Errors
-    /// It cannot be reached, refuses, or lacks what scans need.
+    /// The server cannot be reached, refuses, or lacks the commands that scans need.
     pub fn connect(
         address: &str,
         password: Option<String>,
@@ -57,7 +57,8 @@ impl RedisTarget {
             (None, None) => "a server that does not say what it is".into(),
         };
         if indexed {
-            // On no key: nothing changes, but a server without sorted sets says so.
+            // This request names no key, so nothing changes, but a server without sorted sets
+            // refuses it.
             connection.request(&[b"ZREM", INDEX_KEY, b""]);
             if let Reply::Error(_) = connection.ask()? {
                 return Err(TargetError::Unsupported {
@@ -68,7 +69,7 @@ impl RedisTarget {
         Ok(Self { address: address.to_owned(), password, layout, indexed, pid, about })
     }
 
-    /// The process, if it is on this machine.
+    /// Process of the server, if it runs on this machine.
     pub fn pid(&self) -> Option<u32> {
         self.pid
     }
@@ -96,7 +97,7 @@ impl Target for RedisTarget {
     fn figures(&self) -> Result<Figures, TargetError> {
         let mut connection = Connection::open(&self.address, self.password.as_deref())?;
         let info = connection.ask_text(&[b"INFO"])?;
-        // Every number: those of perdura's region have the names they have when it is embedded.
+        // All numbers: figures of Perdura's region have the same names as those of an embedded one.
         let number = |line: &str| {
             let (name, value) = line.trim().split_once(':')?;
             Some((name.to_owned(), value.parse().ok()?))
@@ -115,7 +116,7 @@ impl Target for RedisTarget {
     }
 }
 
-/// What of INFO goes into a result.
+/// The fields of INFO that go into a result.
 const SHOWN: [&str; 34] = [
     "budget_bytes",
     "dirty_bytes",
@@ -158,13 +159,13 @@ struct RedisSession<'t> {
     layout: &'t Layout,
     indexed: bool,
     queues: bool,
-    /// What the replies to come answer, operation by operation.
+    /// Operations whose replies are still to come.
     queued: VecDeque<Expected>,
-    /// Ended by a scan, not yet reported.
+    /// Operations that a scan has ended and that are not yet reported.
     ended: VecDeque<Result<Outcome, TargetError>>,
 }
 
-/// The replies of one operation: how many, and whether the first is a read.
+/// The replies of one operation: their number, and whether the first is a read's.
 #[derive(Debug, Clone, Copy)]
 struct Expected {
     replies: usize,
@@ -172,7 +173,7 @@ struct Expected {
 }
 
 impl RedisSession<'_> {
-    /// Sends the request that was put in the buffer, now or later.
+    /// Sends the request in the buffer, now or with later ones.
     fn go(&mut self, expected: Expected) -> Result<Outcome, TargetError> {
         if self.queues {
             self.queued.push_back(expected);
@@ -182,8 +183,8 @@ impl RedisSession<'_> {
         self.outcome(expected)
     }
 
-    /// Reads all replies of an operation, also after an error among them: the next operation's
-    /// follow.
+    /// Reads all replies of an operation, even after an error among them: the next operation's
+    /// replies follow.
     fn outcome(&mut self, expected: Expected) -> Result<Outcome, TargetError> {
         let (mut outcome, mut refused) = (Outcome::Done, None);
         for index in 0..expected.replies {
@@ -237,7 +238,8 @@ impl RedisSession<'_> {
         }
     }
 
-    /// Ends what is queued. A fault of the connection goes out, a refusal stays with its operation.
+    /// Ends the queued operations. A broken connection is returned as an error; a refusal is the
+    /// result of its operation.
     fn end_queued(
         &mut self,
         done: &mut dyn FnMut(Result<Outcome, TargetError>),
@@ -309,8 +311,7 @@ impl Session for RedisSession<'_> {
     ) -> Result<Outcome, TargetError> {
         self.put_read(key.bytes);
         if self.queues {
-            // What is written does not depend on what is read, so both go out together, on every
-            // server.
+            // The write does not depend on the read, so both are sent together, on every server.
             self.put_write(key.bytes, write);
             return self.go(Expected { replies: 2, reads_first: true });
         }

@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use super::TargetError;
 
-/// A reply that takes longer means that the server hangs.
+/// A server that takes longer for a reply hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 const READ_BYTES: usize = 64 * 1024;
 
-/// A reply, as far as a load generator looks at it.
+/// A reply, in the detail that a load generator needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// A status, or a number.
+    /// A status or a number.
     Line,
     /// An error.
     Error(String),
     /// A string, or nothing.
     Bulk { is_nil: bool },
-    /// So many elements, so many of them nothing.
+    /// An array: the number of its elements, and of those that are nil.
     Array { len: usize, nils: usize },
 }
 
-/// A connection. What it was sent and has not answered is the caller's to count.
+/// A connection. The caller counts the requests that have no reply yet.
 pub(super) struct Connection {
     stream: TcpStream,
     address: String,
     out: Vec<u8>,
     input: Vec<u8>,
-    /// Bytes of `input` that replies were made of.
+    /// Bytes of `input` that were parsed.
     taken: usize,
 }
 
@@ -55,7 +55,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Puts a request of `words` words in the buffer; each follows by [`Connection::word`].
+    /// Begins a request of `words` words in the buffer; each word follows by [`Connection::word`].
     pub fn begin(&mut self, words: usize) {
         self.out.push(b'*');
         self.number(words as u64);
@@ -88,20 +88,20 @@ impl Connection {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Sends what is in the buffer.
+    /// Sends the requests in the buffer.
     pub fn send(&mut self) -> Result<(), TargetError> {
         let sent = self.stream.write_all(&self.out);
         self.out.clear();
         sent.map_err(|source| self.broken(source))
     }
 
-    /// Sends, and waits for one reply.
+    /// Sends the buffer and waits for one reply.
     pub fn ask(&mut self) -> Result<Reply, TargetError> {
         self.send()?;
         self.reply(&mut |_| ())
     }
 
-    /// Sends, and returns the string of one reply.
+    /// Sends a request and returns the string of its reply.
     pub fn ask_text(&mut self, words: &[&[u8]]) -> Result<String, TargetError> {
         self.request(words);
         self.send()?;
@@ -112,9 +112,9 @@ impl Connection {
         }
     }
 
-    /// The next reply; `bulk` is shown every string in it.
+    /// Reads the next reply; `bulk` is called with each string in it.
     pub fn reply(&mut self, bulk: &mut dyn FnMut(&[u8])) -> Result<Reply, TargetError> {
-        // A reply is read whole before it is looked at: so that `bulk` sees each string once.
+        // The reply is complete before it is parsed, so that `bulk` gets each string once.
         let end = loop {
             match whole(&self.input, self.taken) {
                 Whole::Until(end) => break end,
@@ -170,7 +170,7 @@ enum Whole {
     Never,
 }
 
-/// Where the reply at `from` ends.
+/// Finds the end of the reply at `from`.
 fn whole(input: &[u8], from: usize) -> Whole {
     let (mut at, mut open) = (from, 1u64);
     while open > 0 {
@@ -194,7 +194,7 @@ fn whole(input: &[u8], from: usize) -> Whole {
     Whole::Until(at)
 }
 
-/// The reply at `at`, known to be whole. Elements of elements count as elements.
+/// Parses the reply at `at`, which is complete. Elements of elements count as elements.
 fn parse(input: &[u8], at: &mut usize, bulk: &mut dyn FnMut(&[u8])) -> Option<Reply> {
     let (mut open, mut nils, mut array) = (1u64, 0, None);
     let mut reply = Reply::Line;
@@ -228,7 +228,7 @@ fn parse(input: &[u8], at: &mut usize, bulk: &mut dyn FnMut(&[u8])) -> Option<Re
     Some(array.map_or(reply, |len| Reply::Array { len, nils }))
 }
 
-/// The line at `at`, without its end.
+/// The line at `at` without its end.
 fn line_at(input: &[u8], at: usize) -> Option<&[u8]> {
     let rest = input.get(at..)?;
     let len = rest.windows(2).position(|pair| pair == b"\r\n")?;

@@ -1,4 +1,4 @@
-//! A `perdura serve` of our own, for the time of a run.
+//! A `perdura serve` that is started for the time of a run.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -8,30 +8,30 @@ use std::time::{Duration, Instant};
 use super::{Figures, FinalFlush, RedisTarget, Session, Target, TargetError};
 use crate::workload::Layout;
 
-/// A server may prove its device's rate first.
+/// Longest time until a server answers. It may measure its device's rate first.
 const START_WITHIN: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A port seen free may be taken by the time the server binds it.
+/// Attempts to start: a free port may be taken before the server binds it.
 const ATTEMPTS: usize = 5;
-/// How long a server may take to flush.
+/// Longest time for a server's flush.
 const STOP_WITHIN: Duration = Duration::from_secs(120);
 
-/// What to start.
+/// The settings of a server.
 #[derive(Debug, Clone)]
 pub struct SpawnOptions {
     /// The program, without `serve`.
     pub program: PathBuf,
     /// Folder for its data, which are removed at the end.
     pub dir: PathBuf,
-    /// Memory, bytes.
+    /// Memory of the server, bytes.
     pub memory_bytes: u64,
-    /// Budget, bytes.
+    /// Budget of the server, bytes.
     pub budget_bytes: u64,
     /// Further options of `serve`.
     pub extra: Vec<String>,
 }
 
-/// A running server; stopped with a flush at the end, killed if the run fails.
+/// A running server. It is stopped with a flush at the end, and by its destructor if the run fails.
 #[derive(Debug)]
 pub struct SpawnedTarget {
     child: Option<Child>,
@@ -40,10 +40,10 @@ pub struct SpawnedTarget {
 }
 
 impl SpawnedTarget {
-    /// Starts it and waits until it answers.
+    /// Starts a server and waits until it answers.
     ///
     /// # Errors
-    /// It does not start; its words are kept then.
+    /// The server does not start; its output is kept then.
     pub fn start(
         options: &SpawnOptions,
         layout: &Layout,
@@ -81,7 +81,7 @@ fn launch(
         .arg(dir.path().join("data"))
         .args(["--memory", &options.memory_bytes.to_string()])
         .args(["--budget", &options.budget_bytes.to_string()])
-        // A budget is what is measured here, not a warning: any fits.
+        // The budget is given, so the warning is long enough for any budget.
         .args(["--grace", "10m"])
         .args(&options.extra)
         .env_remove("PERDURA_PASSWORD")
@@ -92,7 +92,7 @@ fn launch(
         .map_err(at)
 }
 
-/// Whether the server that is our child listens there.
+/// Whether the server that is our child listens at the address.
 fn wait_for(child: &mut Guarded, address: &str) -> bool {
     let began = Instant::now();
     let Some(child) = &mut child.0 else { return false };
@@ -107,13 +107,13 @@ fn wait_for(child: &mut Guarded, address: &str) -> bool {
     false
 }
 
-/// Killed unless taken.
+/// A child process that is killed when this is dropped, unless it was taken out.
 struct Guarded(Option<Child>);
 
 impl Drop for Guarded {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // Gone already, or going now.
+            // The process may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -137,8 +137,8 @@ impl Target for SpawnedTarget {
         self.redis.cpu_ns()
     }
 
-    /// SIGTERM, as a service manager stops it. The bytes are those that were dirty: what it then
-    /// writes is a little more.
+    /// Stops the server with SIGTERM, as a service manager does. The bytes are those that were
+    /// dirty; the server writes a little more.
     fn finish(&mut self) -> Result<Option<FinalFlush>, TargetError> {
         let device_bytes = self.redis.figures()?.get("dirty_bytes").unwrap_or(0);
         let Some(mut child) = self.child.take().map(|child| Guarded(Some(child))) else {
@@ -158,8 +158,8 @@ impl Target for SpawnedTarget {
 
 impl Drop for SpawnedTarget {
     fn drop(&mut self) {
-        // A flush also when the run failed: a server that is killed leaves a holder with its
-        // memory.
+        // Stopped with a flush even if the run failed: a server that is killed leaves a holder with
+        // its memory.
         if let Some(mut child) = self.child.take() {
             terminate(&child);
             let began = Instant::now();
@@ -173,7 +173,8 @@ impl Drop for SpawnedTarget {
 
 fn terminate(child: &Child) {
     if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
-        // It is our child and not waited for, so the number is still its own; gone already is fine.
+        // The child was not waited for, so its number is still its own. It may have ended, which is
+        // no error.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }

@@ -1,4 +1,11 @@
 //! The embedded store, on a device of its own, on the caller's threads.
+//!
+//! This target opens the engine itself and not by the library `perdura`.
+//! `perdura::Store::open_with` has no setting for the way to the device (`io_uring` or `pwrite`,
+//! page cache), for the seed, or for the upkeep of recency, which runs vary; and it measures the
+//! flush rate of each new image, which a run does not need. The library's own calls would also be
+//! in the measured path: each change counts in an atomic word that all threads share, and one in
+//! sixteen looks for expired keys.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -14,35 +21,35 @@ use super::{Figures, FinalFlush, Key, Outcome, Session, Target, TargetError, Wri
 use crate::machine::process_cpu_ns;
 use crate::workload::{Layout, RecordKind};
 
-/// How to set an embedded store up.
+/// Settings of an embedded store.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
     /// Folder for its image, which is removed at the end.
     pub dir: PathBuf,
     /// Region, budget, checkpoints, policy.
     pub config: Config,
-    /// How the image is written.
+    /// The way to write the image.
     pub engine: Engine,
-    /// Whether the page cache is bypassed.
+    /// Whether to bypass the page cache.
     pub direct: Direct,
     /// Threads of the final flush.
     pub flush_threads: usize,
-    /// Each write is on the SSD when it is done, as with `serve --durability fsync`.
+    /// Whether each write is on the SSD when it is done, as with `serve --durability fsync`.
     pub commit_each: bool,
 }
 
-/// An embedded store.
+/// An embedded store under test.
 pub struct StoreTarget {
     store: Store,
     layout: Layout,
     flush_threads: usize,
     commit_each: bool,
-    /// Gone with the target.
+    /// The image's folder, removed with the target.
     _dir: tempfile::TempDir,
 }
 
 impl StoreTarget {
-    /// Makes a new image.
+    /// Makes a store in a new image.
     ///
     /// # Errors
     /// The device, the region or the store refuses.
@@ -56,7 +63,7 @@ impl StoreTarget {
     }
 }
 
-/// A region on a new image; the image goes with the second value.
+/// Makes a region on a new image. Dropping the second value removes the image.
 pub fn new_region(options: &StoreOptions) -> Result<(Region, tempfile::TempDir), TargetError> {
     let at = |source| TargetError::File { path: options.dir.clone(), source };
     std::fs::create_dir_all(&options.dir).map_err(at)?;
@@ -108,9 +115,10 @@ impl Target for StoreTarget {
 
 struct StoreSession<'t> {
     target: &'t StoreTarget,
-    /// All fields, where a record is one string.
+    /// Buffer for all fields of a record that is one string.
     record: Vec<u8>,
-    /// More than one: writes are committed when the session is asked to complete them.
+    /// Operations under way at a time. With more than one, writes are committed when the session is
+    /// asked to complete them.
     pipeline: usize,
 }
 
@@ -122,7 +130,7 @@ impl StoreSession<'_> {
         Ok(Outcome::Done)
     }
 
-    /// All fields are new: nothing of what was there is read.
+    /// Writes a string of new fields only, without a read of the old ones.
     fn write_whole_string(
         &mut self,
         key: Key<'_>,
@@ -225,8 +233,8 @@ impl Session for StoreSession<'_> {
     }
 }
 
-/// Looks at every byte, as a reader would. Kept out of line, so that every target's reader runs the
-/// same code.
+/// Reads every byte, as a program would. It is never inlined, so that every target's reader runs
+/// the same code.
 #[inline(never)]
 pub fn touch(value: &[u8]) -> u64 {
     let (words, rest) = value.as_chunks::<8>();

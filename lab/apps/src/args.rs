@@ -19,7 +19,12 @@ pub struct Args {
     #[arg(long, value_name = "NAME,...|all", default_value = "all")]
     pub app: String,
     /// Amount of work: small (tests), medium, paper (the paper's counts: gigabytes, minutes).
-    #[arg(long, value_name = "SIZE", default_value = "medium", value_parser = ["small", "medium", "paper"])]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "medium",
+        value_parser = ["small", "medium", "paper"]
+    )]
     pub size: String,
     /// Ways: dram, heap, heap-io, heap-ordered, ramdisk, mmap, mmap-sync, block. `dram` alone makes
     /// no files, and allocates by malloc only.

@@ -30,7 +30,8 @@ pub fn app(measured: &Measured) -> String {
     text.push_str(&calls(&measured.ways));
     let _ = writeln!(
         text,
-        "{:<14}{:>10}{:>8}{:>10}{:>10}{:>8}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}  finished data survive",
+        "{:<14}{:>10}{:>8}{:>10}{:>10}{:>8}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}  \
+         finished data survive",
         "",
         "run",
         "/ dram",

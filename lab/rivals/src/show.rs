@@ -20,16 +20,19 @@ pub fn head(settings: &ContestSettings, machine: &Machine, pages: &HugePages) ->
     let survives = if settings.commit_each {
         "each write is committed to the SSD before it is done: survives power loss"
     } else {
-        "survives a crash of the process where a holder keeps its memory (`perdura serve` starts one; none runs \
-         here) and loss of power with a warning; without a warning it is back at the last checkpoint"
+        "survives a crash of the process where a holder keeps its memory (`perdura serve` starts \
+         one; none runs here) and loss of power with a warning; without a warning it is back at \
+         the last checkpoint"
     };
     format!(
-        "workload {} ({}), {} over {} records of 16 B + {} ({} of data), seed {}, threads: {}, {} pairs of slices\n\
+        "workload {} ({}), {} over {} records of 16 B + {} ({} of data), seed {}, threads: {}, {} \
+         pairs of slices\n\
          {}\n\
          Perdura: budget {}, {checkpoints}; {survives}\n\
-         bytes written for each of the user's until all is on the SSD, Perdura's by its own count, the rival's as \
-         what is left of two: the device's, which holds all that other programs write, and this process's \
-         (write_bytes of /proc/self/io), which counts a page of the page cache when it gets dirty\n\
+         bytes written for each of the user's until all is on the SSD, Perdura's by its own count, \
+         the rival's as what is left of two: the device's, which holds all that other programs \
+         write, and this process's (write_bytes of /proc/self/io), which counts a page of the page \
+         cache when it gets dirty\n\
          memory: {}\n\n\
          {:<20}{:>14}{:>12}{:>12}{:>9}{:>20}{:>9}{:>9}{:>11}",
         ycsb.workload.name.to_uppercase(),

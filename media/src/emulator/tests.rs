@@ -11,7 +11,10 @@ fn emulator(name: &str, pace: Pace) -> Emulator {
 proptest! {
     #[test]
     fn what_is_read_is_what_was_written(
-        operations in prop::collection::vec((0u8..3, 0u64..(1 << 20), 0usize..20_000, any::<u8>()), 1..60),
+        operations in prop::collection::vec(
+            (0u8..3, 0u64..(1 << 20), 0usize..20_000, any::<u8>()),
+            1..60,
+        ),
     ) {
         let emulator = emulator("pcie-pcm", Pace::Virtual);
         let mut naive = vec![0u8; 1 << 20];

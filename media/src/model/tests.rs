@@ -94,6 +94,27 @@ fn a_server_of_the_poster_has_its_sequential_bandwidths() {
     }
 }
 
+/// The published peaks of random reads are those of 256 B, a granule.
+#[test]
+fn published_servers_have_their_random_reads() {
+    for (name, peak_gib) in
+        [("apache-128", 31.9), ("apache-256", 35.6), ("apache-512", 28.0), ("barlow-256", 46.2)]
+    {
+        let found = Model::saturated(&system(name), Access::Read, 256, false) as f64;
+        let published = peak_gib * f64::from(1 << 30);
+        assert!(close(found, published, 0.01), "{name}: {found}, published {published}");
+    }
+}
+
+/// The published latencies are means of dependent reads of a line.
+#[test]
+fn published_servers_have_the_latency_of_a_dependent_read() {
+    for (name, read_ns) in [("apache-256", 429.0), ("barlow-256", 438.0), ("b-dram", 121.0)] {
+        let found = Model::unloaded(&system(name), Access::Read, 64).ns();
+        assert!(close(found, read_ns, 0.01), "{name}: {found} ns, published {read_ns} ns");
+    }
+}
+
 /// Requests a second of accesses of 4 KiB by `threads`, each with the next when its last one is
 /// done.
 fn closed_loop(model: &Model, access: Access, threads: u64, pause_ps: u64) -> f64 {
@@ -288,7 +309,10 @@ proptest! {
         units in 1u32..5,
         granule in prop::sample::select(vec![64u64, 100, 256]),
         stripes in 1u64..4,
-        requests in prop::collection::vec((any::<bool>(), 0u64..3_000, 1u64..2_000, 0u64..2_000_000), 1..60),
+        requests in prop::collection::vec(
+            (any::<bool>(), 0u64..3_000, 1u64..2_000, 0u64..2_000_000),
+            1..60,
+        ),
     ) {
         let mut system = system("pcm");
         system.modules = units;
@@ -310,7 +334,10 @@ proptest! {
     #[test]
     fn no_request_ends_before_it_begins_or_upsets_the_arithmetic(
         name in prop::sample::select(crate::profile::names()),
-        requests in prop::collection::vec((any::<bool>(), any::<u64>(), any::<u64>(), any::<u64>()), 1..40),
+        requests in prop::collection::vec(
+            (any::<bool>(), any::<u64>(), any::<u64>(), any::<u64>()),
+            1..40,
+        ),
     ) {
         let system = System::find(name).unwrap();
         let model = Model::new(&system, 1 << 30);

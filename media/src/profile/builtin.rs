@@ -49,4 +49,6 @@ const PROFILES: &[(&str, &str)] = texts!["":
     "nvme-flash", "cxl-dram",
 ];
 
-const LINKS: &[(&str, &str)] = texts!["links/": "ddr3x6", "pcie1x8", "pcie2x4", "sata2", "pcie5x4", "cxl2x8", "ddr4x6", "ddr4x8"];
+const LINKS: &[(&str, &str)] = texts!["links/":
+    "ddr3x6", "pcie1x8", "pcie2x4", "sata2", "pcie5x4", "cxl2x8", "ddr4x6", "ddr4x8",
+];

@@ -6,7 +6,8 @@ fn refusal(text: &str) -> String {
     System::from_toml("mine", text).expect_err("a profile that cannot be").to_string()
 }
 
-const WHOLE: &str = "module_capacity = \"1GiB\"\n[medium]\ngranule = \"64B\"\nread_latency = \"65ns\"\nwrite_latency = \"215ns\"\n";
+const WHOLE: &str = "module_capacity = \"1GiB\"\n[medium]\ngranule = \"64B\"\n\
+                     read_latency = \"65ns\"\nwrite_latency = \"215ns\"\n";
 
 #[test]
 fn every_built_in_profile_is_one_and_each_number_has_its_source() {
@@ -90,7 +91,8 @@ fn what_no_profile_can_be_is_named_with_its_place() {
         ("[medium]", "link = 3\n[medium]", "expected the name of a link, or a table [link]"),
         (
             "[medium]",
-            "[link]\nto_device = \"1GB/s\"\nfrom_device = \"1GB/s\"\nrequest = \"18000000s\"\n[medium]",
+            "[link]\nto_device = \"1GB/s\"\nfrom_device = \"1GB/s\"\n\
+             request = \"18000000s\"\n[medium]",
             "link.request = 18000000 s: at most 1000 s",
         ),
         (
@@ -149,7 +151,8 @@ fn what_a_profile_leaves_out_is_its_bases() {
 
 #[test]
 fn a_number_said_anew_does_not_keep_the_bases_source() {
-    let text = "base = \"pcm\"\n[medium]\nread_latency = \"1us\"\n[cost]\neur_per_gb = { 2026 = 1.0 }\n\
+    let text = "base = \"pcm\"\n[medium]\nread_latency = \"1us\"\n\
+                [cost]\neur_per_gb = { 2026 = 1.0 }\n\
                 [sources]\n\"cost.eur_per_gb\" = \"an offer\"\n";
     let sources = System::from_toml("mine", text).unwrap().sources;
     let of =

@@ -302,7 +302,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     // Queued writes keep to blocks of their own, for the order of overlapping ones is not promised.
     let submit = (8..12u64, 1..=255u8).prop_map(|(block, byte)| Step::Submit { block, byte });
     let grow = (12..16u64).prop_map(|blocks| Step::Grow { blocks });
-    let step = prop_oneof![4 => write, 3 => submit, 2 => Just(Step::Wait), 2 => Just(Step::Flush), 1 => grow];
+    let (wait, flush) = (Just(Step::Wait), Just(Step::Flush));
+    let step = prop_oneof![4 => write, 3 => submit, 2 => wait, 2 => flush, 1 => grow];
     prop::collection::vec(step, 0..40)
 }
 
@@ -355,7 +356,9 @@ proptest! {
                     (block..block + blocks as u64).for_each(|block| oracle.write(block, byte));
                     result
                 }
-                Step::Submit { block, .. } if flight.iter().any(|(busy, _)| *busy == block) => Ok(()),
+                Step::Submit { block, .. } if flight.iter().any(|(busy, _)| *busy == block) => {
+                    Ok(())
+                }
                 Step::Submit { block, byte } => {
                     flight.push((block, byte));
                     submit(&mut queue, block, block, &buffers[usize::from(byte)]);

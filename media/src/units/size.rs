@@ -48,7 +48,8 @@ impl FromStr for Bytes {
         let error = || ParseError {
             quantity: "size",
             value: text.to_owned(),
-            expected: "bytes below 16 EiB such as 4096, 64MB, 1GiB (KB, MB, GB, TB; KiB, MiB, GiB, TiB)",
+            expected: "bytes below 16 EiB such as 4096, 64MB, 1GiB \
+                       (KB, MB, GB, TB; KiB, MiB, GiB, TiB)",
         };
         parse_bytes(text).map(Bytes).ok_or_else(error)
     }

@@ -56,8 +56,8 @@ impl App for Table {
 
     fn about(&self) -> String {
         format!(
-            "hash table in a pool: {} operations (50 % gets, 35 % puts, 15 % removals) on {} keys, values of 64 to \
-             {VALUE_BYTES_MAX} B, a sync every {SYNC_EVERY}",
+            "hash table in a pool: {} operations (50 % gets, 35 % puts, 15 % removals) on {} keys, \
+             values of 64 to {VALUE_BYTES_MAX} B, a sync every {SYNC_EVERY}",
             self.operations, self.keys
         )
     }

@@ -30,12 +30,16 @@ pub const WORKERS: usize = 8;
 pub enum MountError {
     /// The mount of a server that died is still there.
     #[error(
-        "{path}: the mount of a server that died is still there; end what uses it (umount of the file system on it, \
-         losetup -d), then: fusermount3 -u {path} (or umount -l {path})", path = .0.display()
+        "{path}: the mount of a server that died is still there; end what uses it (umount of the \
+         file system on it, losetup -d), then: fusermount3 -u {path} (or umount -l {path})",
+        path = .0.display()
     )]
     Stale(PathBuf),
     /// Another file system is mounted on the directory.
-    #[error("{path}: something is mounted there; unmount it, or choose another directory", path = .0.display())]
+    #[error(
+        "{path}: something is mounted there; unmount it, or choose another directory",
+        path = .0.display()
+    )]
     Taken(PathBuf),
     /// The path is not a directory.
     #[error("{path}: no directory; make it first", path = .0.display())]
@@ -44,7 +48,10 @@ pub enum MountError {
     #[error("{path}: not empty; a mount would hide what is there", path = .0.display())]
     NotEmpty(PathBuf),
     /// The system refused the mount.
-    #[error("{path}: mount failed: {source} (root, or fusermount3 and /dev/fuse, are needed)", path = path.display())]
+    #[error(
+        "{path}: mount failed: {source} (root, or fusermount3 and /dev/fuse, are needed)",
+        path = path.display()
+    )]
     Mount {
         /// Path of the directory.
         path: PathBuf,

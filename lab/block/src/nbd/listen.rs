@@ -32,12 +32,15 @@ pub enum ListenError {
     NotAnAddress(String),
     /// The address can be reached from other machines, which was not allowed.
     #[error(
-        "tcp:{0} is not loopback, and NBD has no passwords: whoever reaches it may read and write; allow it explicitly, \
-         or listen on a Unix socket"
+        "tcp:{0} is not loopback, and NBD has no passwords: whoever reaches it may read and write; \
+         allow it explicitly, or listen on a Unix socket"
     )]
     Open(SocketAddr),
     /// The path is longer than a socket's address can hold.
-    #[error("unix:{path}: a socket's path may have {PATH_BYTES_MAX} bytes, this one has {len_bytes}", path = path.display())]
+    #[error(
+        "unix:{path}: a socket's path may have {PATH_BYTES_MAX} bytes, this one has {len_bytes}",
+        path = path.display()
+    )]
     PathTooLong {
         /// The path.
         path: PathBuf,
@@ -45,10 +48,16 @@ pub enum ListenError {
         len_bytes: usize,
     },
     /// Another server listens on the path.
-    #[error("unix:{path}: a server is listening there already; stop it, or choose another path", path = .0.display())]
+    #[error(
+        "unix:{path}: a server is listening there already; stop it, or choose another path",
+        path = .0.display()
+    )]
     Live(PathBuf),
     /// The path has a file that is no socket.
-    #[error("unix:{path}: there is a file that is no socket; remove it, or choose another path", path = .0.display())]
+    #[error(
+        "unix:{path}: there is a file that is no socket; remove it, or choose another path",
+        path = .0.display()
+    )]
     NotASocket(PathBuf),
     /// The system refused to listen.
     #[error("{address}: {source}")]

@@ -287,6 +287,8 @@ also! {
     fallocate64 is fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int;
     posix_fallocate64 is posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int;
     truncate64 is truncate(path: *const c_char, len: off_t) -> c_int;
-    mmap64 is mmap(at: *mut c_void, len: usize, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    mmap64 is mmap(
+        at: *mut c_void, len: usize, protection: c_int, flags: c_int, fd: c_int, offset: off_t
+    ) -> *mut c_void;
     sendfile64 is sendfile(to: c_int, from: c_int, at: *mut off_t, len: usize) -> isize;
 }

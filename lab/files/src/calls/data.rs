@@ -324,8 +324,14 @@ also! {
     pwrite64 is pwrite(fd: c_int, buf: *const c_void, len: usize, at: off_t) -> isize;
     preadv64 is preadv(fd: c_int, list: *const iovec, count: c_int, at: off_t) -> isize;
     pwritev64 is pwritev(fd: c_int, list: *const iovec, count: c_int, at: off_t) -> isize;
-    preadv64v2 is preadv2(fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> isize;
-    pwritev64v2 is pwritev2(fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> isize;
-    __pread64_chk is __pread_chk(fd: c_int, buf: *mut c_void, len: usize, at: off_t, room: usize) -> isize;
+    preadv64v2 is preadv2(
+        fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int
+    ) -> isize;
+    pwritev64v2 is pwritev2(
+        fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int
+    ) -> isize;
+    __pread64_chk is __pread_chk(
+        fd: c_int, buf: *mut c_void, len: usize, at: off_t, room: usize
+    ) -> isize;
     lseek64 is lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;
 }

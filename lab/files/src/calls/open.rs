@@ -149,7 +149,9 @@ macro_rules! streaming {
         /// # Safety
         /// The contract is that of the C function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C-unwind" fn $name($path: Path, $mode: Path $(, $stream: *mut FILE)?) -> *mut FILE {
+        pub unsafe extern "C-unwind" fn $name(
+            $path: Path, $mode: Path $(, $stream: *mut FILE)?
+        ) -> *mut FILE {
             // SAFETY: the caller's promise; passed on.
             unsafe { stream_by($path, $mode, || next::$name($path, $mode $(, $stream)?)) }
         }

@@ -49,8 +49,14 @@ macro_rules! starting {
 }
 
 starting! {
-    posix_spawn(pid: *mut pid_t, path: Text, actions: *const c_void, attributes: *const c_void, words: *const *mut c_char, environment: *const *mut c_char) -> c_int;
-    posix_spawnp(pid: *mut pid_t, file: Text, actions: *const c_void, attributes: *const c_void, words: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    posix_spawn(
+        pid: *mut pid_t, path: Text, actions: *const c_void, attributes: *const c_void,
+        words: *const *mut c_char, environment: *const *mut c_char
+    ) -> c_int;
+    posix_spawnp(
+        pid: *mut pid_t, file: Text, actions: *const c_void, attributes: *const c_void,
+        words: *const *mut c_char, environment: *const *mut c_char
+    ) -> c_int;
     system(command: Text) -> c_int;
     popen(command: Text, mode: Text) -> *mut FILE;
 }

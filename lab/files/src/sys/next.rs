@@ -24,7 +24,9 @@ fn find(at: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 }
 
 macro_rules! next {
-    ($($name:ident: fn($($arg:ident: $kind:ty),* $(; $more:ident: $last:ty)?) $(-> $result:ty)?;)*) => {$(
+    ($(
+        $name:ident: fn($($arg:ident: $kind:ty),* $(; $more:ident: $last:ty)?) $(-> $result:ty)?;
+    )*) => {$(
         /// The C library's function of this name.
         ///
         /// # Safety
@@ -38,7 +40,8 @@ macro_rules! next {
             }
             // SAFETY: the function of this name has this type; the arguments are the caller's.
             unsafe {
-                let function: next!(@type ($($kind),*) ($($last)?) ($($result)?)) = mem::transmute(at);
+                let function: next!(@type ($($kind),*) ($($last)?) ($($result)?)) =
+                    mem::transmute(at);
                 function($($arg,)* $($more)?)
             }
         }
@@ -100,10 +103,16 @@ next! {
     writev: fn(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
     preadv: fn(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t;
     pwritev: fn(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    preadv2: fn(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
-    pwritev2: fn(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    preadv2: fn(
+        fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int
+    ) -> ssize_t;
+    pwritev2: fn(
+        fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int
+    ) -> ssize_t;
     __read_chk: fn(fd: c_int, buf: *mut c_void, len: size_t, room: size_t) -> ssize_t;
-    __pread_chk: fn(fd: c_int, buf: *mut c_void, len: size_t, offset: off_t, room: size_t) -> ssize_t;
+    __pread_chk: fn(
+        fd: c_int, buf: *mut c_void, len: size_t, offset: off_t, room: size_t
+    ) -> ssize_t;
     lseek: fn(fd: c_int, offset: off_t, whence: c_int) -> off_t;
     fsync: fn(fd: c_int) -> c_int;
     fdatasync: fn(fd: c_int) -> c_int;
@@ -112,10 +121,18 @@ next! {
     truncate: fn(path: Path, len: off_t) -> c_int;
     fallocate: fn(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int;
     posix_fallocate: fn(fd: c_int, offset: off_t, len: off_t) -> c_int;
-    mmap: fn(at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
-    copy_file_range: fn(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: u32) -> ssize_t;
+    mmap: fn(
+        at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t
+    ) -> *mut c_void;
+    copy_file_range: fn(
+        from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t,
+        flags: u32
+    ) -> ssize_t;
     sendfile: fn(to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t;
-    splice: fn(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: u32) -> ssize_t;
+    splice: fn(
+        from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t,
+        flags: u32
+    ) -> ssize_t;
     sendmsg: fn(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
     sendmmsg: fn(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
     fork: fn() -> pid_t;
@@ -124,8 +141,14 @@ next! {
     execvp: fn(file: Path, words: *const Path) -> c_int;
     execvpe: fn(file: Path, words: *const Path, environment: *const Path) -> c_int;
     fexecve: fn(fd: c_int, words: *const Path, environment: *const Path) -> c_int;
-    posix_spawn: fn(pid: *mut pid_t, path: Path, actions: *const c_void, attributes: *const c_void, words: *const *mut c_char, environment: *const *mut c_char) -> c_int;
-    posix_spawnp: fn(pid: *mut pid_t, file: Path, actions: *const c_void, attributes: *const c_void, words: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    posix_spawn: fn(
+        pid: *mut pid_t, path: Path, actions: *const c_void, attributes: *const c_void,
+        words: *const *mut c_char, environment: *const *mut c_char
+    ) -> c_int;
+    posix_spawnp: fn(
+        pid: *mut pid_t, file: Path, actions: *const c_void, attributes: *const c_void,
+        words: *const *mut c_char, environment: *const *mut c_char
+    ) -> c_int;
     system: fn(command: Path) -> c_int;
     popen: fn(command: Path, mode: Path) -> *mut FILE;
     _exit: fn(status: c_int) -> !;

@@ -97,7 +97,8 @@ pub const RIVALS: [Rival; 9] = [
         engine: "redb",
         mode: "None",
         survives: Survives::CleanClose,
-        about: "cache for all data; a transaction an operation; no durable commit while it is measured",
+        about: "cache for all data; a transaction an operation; \
+                no durable commit while it is measured",
         scans: true,
         open: redb::open_none,
     },

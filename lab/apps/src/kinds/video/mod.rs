@@ -96,7 +96,8 @@ impl App for Video {
 
     fn about(&self) -> String {
         format!(
-            "encodes {} frames of {WIDTH} x {HEIGHT}, {PLANES} planes: motion search, DCT, Exp-Golomb codes",
+            "encodes {} frames of {WIDTH} x {HEIGHT}, {PLANES} planes: motion search, DCT, \
+             Exp-Golomb codes",
             self.frames
         )
     }

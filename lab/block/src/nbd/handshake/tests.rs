@@ -129,7 +129,10 @@ proptest! {
     /// The same bytes are taken and answered in the same way, however they are cut into pieces.
     #[test]
     fn pieces_make_no_difference(
-        options in proptest::collection::vec((0u32..13, proptest::collection::vec(any::<u8>(), 0..40)), 0..8),
+        options in proptest::collection::vec(
+            (0u32..13, proptest::collection::vec(any::<u8>(), 0..40)),
+            0..8,
+        ),
         cuts in proptest::collection::vec(1usize..20, 1..200),
         noise in proptest::collection::vec(any::<u8>(), 0..30),
     ) {

@@ -103,7 +103,8 @@ proptest! {
     #[test]
     fn what_is_accepted_lies_within_the_export(
         number in 0u16..9, flags in 0u16..32, offset in any::<u64>(), shift in 0u32..64,
-        len in any::<u32>(), len_shift in 0u32..32, read_only in any::<bool>(), structured in any::<bool>(),
+        len in any::<u32>(), len_shift in 0u32..32,
+        read_only in any::<bool>(), structured in any::<bool>(),
     ) {
         let terms = Terms { read_only, structured, ..TERMS };
         let (offset, len) = (offset >> shift, len >> len_shift);
@@ -112,7 +113,8 @@ proptest! {
         match request.asked {
             Ok(Operation::Flush | Operation::Disconnect) | Err(_) => {}
             Ok(operation) => {
-                prop_assert!(u128::from(offset) + u128::from(len) <= u128::from(terms.capacity_bytes));
+                let end = u128::from(offset) + u128::from(len);
+                prop_assert!(end <= u128::from(terms.capacity_bytes));
                 prop_assert!(len > 0 && (operation == Operation::Read || !read_only));
             }
         }
