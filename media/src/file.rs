@@ -101,8 +101,8 @@ impl FileDevice {
         sys_file::try_lock(self.as_fd(), exclusive).map_err(|errno| refusal("lock", errno))
     }
 
-    /// As [`FileDevice::try_lock`], to share with others who only read: `false` when somebody has
-    /// it exclusively.
+    /// Takes the lock of the file shared with other readers, without waiting; `false` when another
+    /// open file description holds it exclusively.
     ///
     /// # Errors
     /// [`DeviceError::Io`] when the file system cannot lock.

@@ -34,7 +34,7 @@ impl Recorder {
         let words = match words {
             Ok(words) => words,
             Err(error) => {
-                // The file is empty, and nobody who looks for it must find it.
+                // The empty file is removed, so that no reader finds it.
                 std::fs::remove_file(path).map_err(failed("remove"))?;
                 return Err(error);
             }

@@ -229,7 +229,7 @@ fn turned_away() -> Option<Away> {
 
 impl Away {
     fn source(&self) -> &dyn Source {
-        // SAFETY: who directed the thread here keeps the source until it is directed back.
+        // SAFETY: the caller of `direct` keeps the source until the thread is directed back.
         unsafe { self.0.as_ref() }
     }
 }

@@ -473,7 +473,7 @@ impl<'a> Connection<'a> {
         let stoppable = self.ending.is_none();
         let woken = self.sleep(events, until_ns, stoppable)?;
         if woken && !receives && !blocked && until_ns.is_some() {
-            // No event but the client's leaving was waited for, so nobody is left to answer.
+            // No event but the client's leaving was waited for, so no client is left to answer.
             return if self.shared.stop.is_set() { Ok(()) } else { Err(Ended::Vanished) };
         }
         Ok(())

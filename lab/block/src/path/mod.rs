@@ -12,7 +12,8 @@
 //!   what follows, for the tests.)
 //! - A tag belongs to one command from its issue until it is due.
 //! - A command has one direction, and merges only requests that follow each other without a gap.
-//! - Requests, commands and tags are bounded ([`PathSettings`]); who finds none left waits for one.
+//! - Requests, commands and tags are bounded ([`PathSettings`]); a thread that finds none left
+//!   waits for one.
 //! - In the base, a request whose expiry has passed goes before all that have not expired.
 //!
 //! *Interrupts.* Modelled hardware raises none. A sleeping submitter sets a timer for the instant
@@ -22,11 +23,11 @@
 //! yet.
 //!
 //! *DMA.* The submitter copies its bytes itself once its command is issued, while it would
-//! otherwise wait. What lies within the modelled time is the hardware's, as DMA would be; what goes
-//! on beyond it counts as copying.
+//! otherwise wait. Copying within the modelled time counts as the hardware's, as DMA would; copying
+//! beyond it counts as copying.
 //!
-//! The bytes of requests that overlap and are under way at once may mix, as on any device: who
-//! needs an order waits.
+//! The bytes of requests that overlap and are under way at once may mix, as on any device. A caller
+//! that needs an order waits for the first request.
 
 mod atomic;
 mod elevator;
