@@ -1,4 +1,4 @@
-//! Capacity memory that a region left behind.
+//! Emptying the capacity memory of a region whose process is gone.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::*;
@@ -11,8 +11,8 @@ use perdura_image::OpenError;
 
 use crate::memory_files::{adopt, map_region};
 
-/// The memory that a region left, for a new one: what was capacity is emptied before anybody can
-/// read it.
+/// Adopts the memory of a region whose process is gone. Capacity blocks are emptied before anybody
+/// can read them.
 pub(crate) fn take_over(
     ledger: &Ledger,
     memory: OwnedFd,
@@ -23,8 +23,8 @@ pub(crate) fn take_over(
     Ok(memory)
 }
 
-/// Empties what a region that is gone had as capacity memory, and makes it persistent: first the
-/// one, then the other, so that who is killed in between leaves it to the next.
+/// Empties each capacity block, then makes it persistent. In this order, a process that is killed
+/// in between leaves the block to the next one.
 fn empty_capacity(
     ledger: &Ledger,
     memory: &SharedMemory,

@@ -1,4 +1,4 @@
-//! The end of a region: writers are refused, everything is flushed.
+//! Closing a region: writers are refused, and everything is flushed.
 
 use std::time::Duration;
 
@@ -7,22 +7,23 @@ use perdura_dirty::{LaneId, RegionError};
 use crate::flush::{FlushOptions, FlushReport, flush_all};
 use crate::region::Region;
 
-/// How long a final flush waits for prepared writes.
+/// Time that a final flush waits for prepared writes.
 const PREPARED_WAIT: Duration = Duration::from_millis(20);
 
 impl Region {
-    /// Refuses writers from now on and ends their waits, as [`Region::close`] does first: for a
-    /// thread that sees the warning while another one, which would close the region, writes.
+    /// Refuses writers from now on and ends their waits, as [`Region::close`] does first. A thread
+    /// that sees a warning can call this while another thread, which will close the region, still
+    /// writes.
     pub fn refuse_writers(&self) {
         self.running().backed.memory.budget.close();
     }
 
-    /// Stops intake for good, flushes everything, commits it as final.
+    /// Refuses writers for good, flushes everything, and commits that as final.
     ///
-    /// A writer that holds a lane ends its operation first; one that waits for budget gets
-    /// [`RegionError::Closed`], and so does whoever tries to change anything later. Lanes may still
-    /// be locked to read, once the flush is over. In trap mode every page is closed for good: a
-    /// thread that stores waits until the process ends or the region is dropped.
+    /// A writer that holds a lane ends its operation first. A writer that waits for budget gets
+    /// [`RegionError::Closed`], as does every later change. Lanes can be locked for reading when
+    /// the flush is over. In trap mode every page is closed for good: a thread that stores waits
+    /// until the process ends or the region is dropped.
     pub fn close(&self, threads: usize) -> Result<FlushReport, RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
         backed.memory.budget.close();
@@ -34,8 +35,8 @@ impl Region {
                 lanes.extend((0..all.count()).map(|lane| all.lock(LaneId(lane)).lock()));
             }
             Some(tracker) => {
-                // An emergency does not wait for a peer's bytes: what is still being transferred
-                // then is flushed as it is, and a system call that goes on gets EFAULT.
+                // An emergency does not wait for a peer's bytes. A transfer that is still under way
+                // is flushed as far as it came, and its system call gets EFAULT.
                 tracker.prepared.begin_shut();
                 tracker.prepared.is_empty_within(&*backed.memory.clock, PREPARED_WAIT);
                 tracker.shut()?;
@@ -51,12 +52,12 @@ impl Region {
             &*backed.log.device,
             options,
         );
-        // Whoever gets a lane from here on finds the region closed and can only read.
+        // Lanes that are locked from here on find the region closed, and are good for reading only.
         for mut lane in lanes {
             lane.credit_bytes = 0;
         }
-        // No zeros are on their way any more, and none will be: who goes on from here has the
-        // device to himself.
+        // Waits until no zeros are on their way to free segments, and none will be: nothing else
+        // writes to the device from here on.
         drop(running.prezeroing.lock());
         if let Err(RegionError::Latched { cause }) = &report {
             backed.memory.fail(cause);

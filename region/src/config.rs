@@ -1,4 +1,4 @@
-//! Settings of a region, and which of them are refused.
+//! Settings of a region, and the checks that refuse some of them.
 
 use std::time::Duration;
 
@@ -11,55 +11,58 @@ use perdura_image::{Compression, OpenError};
 /// Settings of a region.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Size of the region, bytes; rounded up to 64 KiB. An existing image may only grow.
+    /// Size of the region, bytes, which is rounded up to a multiple of 64 KiB. An existing image
+    /// can only grow.
     pub region_bytes: u64,
-    /// Size it may grow to; fixed at creation. `None`: four times `region_bytes`.
+    /// Largest size that the region may grow to, bytes, which is fixed when the image is made.
+    /// `None` is four times `region_bytes`.
     pub reserved_bytes: Option<u64>,
-    /// Dirty bytes allowed.
+    /// Most bytes that may be dirty.
     pub budget_bytes: u64,
-    /// Bytes of a log segment, at creation. `None`: chosen.
+    /// Bytes of a log segment, which are fixed when the image is made. `None` chooses by the size.
     pub segment_bytes: Option<u64>,
-    /// Log capacity as a multiple of the region, in percent: at least 125.
+    /// Capacity of the log in percent of the region, at least 125.
     pub log_percent: u64,
-    /// Lanes (locks) of barrier mode, on which writers wait for each other: about 128 for each
-    /// thread that writes all the time are enough, each takes about 100 KiB. A heap must be opened
-    /// with as many as it was made with. `None`: by the size the image reserves
-    /// ([`Geometry::lanes`]), and so always the same for one image.
+    /// Lanes of barrier mode: locks on which writers wait for each other. About 128 for each thread
+    /// that writes all the time are enough, and each takes about 100 KiB. A heap must be opened
+    /// with as many lanes as it was made with. `None` chooses by the size that the image reserves
+    /// ([`Geometry::lanes`]), and so always the same number for one image.
     pub lanes: Option<u16>,
-    /// How writes are noticed. The grain size follows from it and is part of the image.
+    /// How writes are noticed. The size of grains follows from this mode, and is part of the image.
     pub tracking: TrackingKind,
-    /// Trap mode: forbid `munmap` and `mremap` of the region for the life of the process (`mseal`,
-    /// Linux 6.10), for they would take the protection away. The memory of a dropped region then
-    /// stays mapped, so it is for processes that open a region once.
+    /// Trap mode: whether to forbid `munmap` and `mremap` of the region until the process ends
+    /// (`mseal`, Linux 6.10), because they would remove the protection of pages. A dropped region's
+    /// memory stays mapped then, so this is for processes that open a region once.
     pub seal_mapping: bool,
-    /// Victim policy.
+    /// The policy that chooses what is cleaned first.
     pub policy: PolicyKind,
-    /// Whether it is noted that dirty data were written again: the heat of barrier mode, the
-    /// re-protection of dirty pages in trap mode. Without it policies see the first write only. For
-    /// measuring what that upkeep costs and brings (Viyojit, section 6.3).
+    /// Whether repeated writes to dirty data are noted: as heat in barrier mode, by protecting
+    /// dirty pages again in trap mode. Without that, policies see only the first write. It can be
+    /// switched off to measure its cost and its use (Viyojit, section 6.3).
     pub recency: bool,
-    /// Time between checkpoints; `None`: only when space or a caller asks.
+    /// Time between checkpoints. `None` makes them only when the log needs space or a caller asks.
     pub checkpoint_every: Option<Duration>,
-    /// The cleaner's epoch (Viyojit: 1 ms).
+    /// Time between two rounds of the cleaner while the region is in use (Viyojit: 1 ms).
     pub epoch: Duration,
-    /// Whether a thread cleans ahead and makes checkpoints. Without it writers do all work
-    /// themselves, deterministically.
+    /// Whether a thread cleans in advance and makes checkpoints. Without a thread, writers do all
+    /// the work themselves, deterministically.
     pub thread: bool,
-    /// Barrier mode: be open before memory is loaded. Whoever opens calls
-    /// [`Region::load_next`](crate::Region::load_next) until it is done; what is touched before is
-    /// loaded first. Damage is then met late: see [`Unreadable`](crate::Unreadable).
+    /// Barrier mode: whether the region opens before its memory is loaded. The caller then calls
+    /// [`Region::load_next`](crate::Region::load_next) until everything is loaded; data that are
+    /// touched before that are loaded first. Damage is found late in this case: see
+    /// [`Unreadable`](crate::Unreadable).
     pub defer_load: bool,
-    /// Whether cleaning, checkpoints and compaction compress what they write. The emergency flush
-    /// does not, and the budget assumes that nothing shrinks.
+    /// Whether cleaning, checkpoints and compaction compress data. The emergency flush does not,
+    /// and the budget assumes that nothing shrinks.
     pub compression: Compression,
-    /// Seeds the `random` policy and the image's identity.
+    /// Seed of the policy `random` and of the image's identity.
     pub seed: u64,
-    /// A planted bug, for tests that must catch it.
+    /// A planted bug, which a test must catch.
     pub planted: Planted,
 }
 
 impl Config {
-    /// Settings for a region of `region_bytes` with `budget_bytes`.
+    /// Default settings for a region of `region_bytes` with a budget of `budget_bytes`.
     pub fn new(region_bytes: u64, budget_bytes: u64) -> Self {
         Self {
             region_bytes,
@@ -82,10 +85,10 @@ impl Config {
         }
     }
 
-    /// The geometry that an image made with these settings has.
+    /// The geometry of an image that is made with these settings.
     ///
     /// # Errors
-    /// A size that no image can have.
+    /// No image can have this size.
     pub fn geometry(&self) -> Result<Geometry, OpenError> {
         let reserved_bytes = self.reserved_bytes.unwrap_or(self.region_bytes.saturating_mul(4));
         Ok(Geometry::new(
@@ -97,7 +100,7 @@ impl Config {
     }
 }
 
-/// Grains are part of the image: the mode that made it must be the mode that opens it.
+/// Refuses a mode whose grain size is not the image's.
 pub(crate) fn check_grain(geometry: &Geometry, config: &Config) -> Result<(), OpenError> {
     let shift = config.tracking.grain_shift();
     if geometry.grain_shift == shift {

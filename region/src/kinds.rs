@@ -1,17 +1,16 @@
-//! Kinds of memory, by block: persistent, or capacity, which is memory and nothing else.
+//! Kinds of memory, by block: persistent, or capacity, which is neither tracked nor written.
 //!
 //! Invariants:
-//! - no grain of a capacity block has a dirty bit, so nothing that goes by those bits (cleaning,
-//!   drain, flush, whoever makes it) copies or charges any of it; in trap mode its pages are not
-//!   protected;
-//! - the image holds zeros for a capacity block, or nothing: its newest copies are zeros that were
-//!   written when it was emptied, and where compaction moves those it writes zeros;
-//! - the kinds lie in the ledger, so that who takes memory over knows what to empty. The image
-//!   knows no kinds.
+//! - no grain of a capacity block has a dirty bit, so that cleaning, drains and flushes neither
+//!   copy nor charge any of it; in trap mode its pages are not protected;
+//! - the image holds zeros for a capacity block, or nothing: the newest copies are zeros that were
+//!   written when the block was emptied, and compaction writes zeros where it moves them;
+//! - the kinds lie in the ledger, so that a process which takes the memory over knows what to
+//!   empty. The image has no kinds.
 //!
-//! A kind changes in `change`, with the block's writers excluded, and by who holds the cleaner if
-//! the image has copies of the block or it is dirty. After a restart of any sort every block is
-//! persistent, and what was capacity reads as zeros.
+//! A kind changes in `change`, with the block's writers excluded, and with the cleaner held if the
+//! block is dirty or the image has copies of it. After a restart of any sort every block is
+//! persistent, and former capacity blocks read as zeros.
 
 mod change;
 
@@ -26,7 +25,7 @@ use perdura_dirty::geometry::BLOCK_BYTES;
 use perdura_dirty::sys::NODES_MAX;
 
 impl Region {
-    /// What a block is.
+    /// The kind of a block.
     ///
     /// # Panics
     /// The region has no such block.
@@ -36,21 +35,21 @@ impl Region {
         self.running().backed.memory.ledger.kind(block)
     }
 
-    /// Makes blocks persistent or capacity memory. A block that is of the kind already stays as it
-    /// is; any other is emptied: it reads as zeros, now and after a restart, and what was charged
-    /// for it is given back. As persistent memory it begins clean, and its first store is charged.
+    /// Makes blocks persistent or capacity memory. A block that has the kind already stays as it
+    /// is. Any other block is emptied: it reads as zeros, now and after a restart, and its bytes
+    /// leave the budget's account. A block that becomes persistent is clean at first.
     ///
-    /// Where the image has copies of the block, zeros are written for them, and are durable on
-    /// return as cleaned bytes are: with the next checkpoint. A loss without warning before that
-    /// brings back what the last checkpoint had. Killed at any instruction, each block is as it
-    /// was, or empty and of either kind.
+    /// Where the image has copies of a block, zeros are written for them. Like all cleaned bytes,
+    /// these count after an unwarned loss from the next checkpoint on; before that, the loss brings
+    /// back the contents of the last checkpoint. If the process is killed at any instruction, each
+    /// block is as it was, or empty and of either kind.
     ///
-    /// Nobody may use the blocks meanwhile: what is stored to them may be lost, and with it, in
-    /// trap mode, the tracking of that page. Waits for prepared writes of the blocks; must be
-    /// called with no lane held.
+    /// Nobody may use the blocks meanwhile: stores to them may be lost, and in trap mode the
+    /// tracking of those pages with them. Waits for prepared writes of the blocks. Must be called
+    /// with no lane held.
     ///
     /// # Errors
-    /// The blocks before the one that failed have changed; [`Region::kind`] tells.
+    /// The blocks before the one that failed have changed; [`Region::kind`] tells which.
     pub fn set_kind(&self, blocks: Range<u64>, kind: Kind) -> Result<(), RegionError> {
         let running = self.running();
         running.check_blocks(&blocks)?;
@@ -66,17 +65,17 @@ impl Region {
                 Kind::Persistent => running.make_persistent(block)?,
             }
         }
-        // Zeros leave the account when they are on the device.
+        // The zeros leave the account when they are on the device.
         if written_bytes > 0 { running.make_zeros_durable() } else { Ok(()) }
     }
 
-    /// Takes the memory of capacity blocks from one NUMA node only (CXL memory, or NVM, as a node),
-    /// what is there already included, until they become persistent again or the region is opened
-    /// anew.
+    /// Takes the memory of capacity blocks from one NUMA node only, which may be CXL memory or NVM.
+    /// Pages that exist already are moved. The binding lasts until the blocks become persistent or
+    /// the region is opened again.
     ///
     /// # Errors
-    /// A block is persistent, there is no such node, or the system refuses: then parts may be
-    /// bound.
+    /// A block is persistent, there is no such node, or the system refuses. In the last case some
+    /// blocks may be bound.
     pub fn bind_capacity(&self, blocks: Range<u64>, numa_node: u32) -> Result<(), RegionError> {
         let running = self.running();
         running.check_blocks(&blocks)?;
@@ -93,7 +92,8 @@ impl Region {
         if blocks.is_empty() {
             return Ok(());
         }
-        // First: the binding outlives this process, and who takes over must know of it.
+        // Stored before the call: the binding outlives this process, and the next one must know of
+        // it.
         for kind in
             &running.backed.memory.ledger.kinds()[blocks.start as usize..blocks.end as usize]
         {

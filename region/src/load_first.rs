@@ -1,4 +1,4 @@
-//! Loading an image before its region is in use, or leaving that for later.
+//! Loading an image before its region is used, or deferring that.
 
 use std::sync::atomic::Ordering::*;
 
@@ -10,7 +10,7 @@ use perdura_media::Device;
 use crate::config::Config;
 use crate::memory_files::map_region;
 
-/// Fills memory, or leaves that for later.
+/// Loads all that `loading` has left, or returns it to be loaded while the region is in use.
 pub(crate) fn load_or_defer(
     device: &dyn Device,
     config: &Config,
@@ -25,7 +25,7 @@ pub(crate) fn load_or_defer(
     }
     let map = map_region(memory)?;
     let huge_pages = HugePages::new(&map, ledger);
-    // Where pages are trapped one by one they must be small.
+    // Trap mode needs small pages: it traps them one by one.
     let huge_pages = matches!(config.tracking, TrackingKind::Barrier).then_some(&huge_pages);
     let to = Target { device, ledger, map: &map, loaded: &|_| {}, huge_pages };
     loading.load_all(&to, load_threads())?;
@@ -33,7 +33,7 @@ pub(crate) fn load_or_defer(
     Ok(None)
 }
 
-/// Threads that keep a device busy reading: while one reads, another verifies and copies.
+/// Threads that load an image: while one reads from the device, another verifies and copies.
 fn load_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).clamp(2, 4)
 }

@@ -1,4 +1,4 @@
-//! Opening a region: a new image, one that is loaded, or memory that a holder kept.
+//! Opening a region: creating an image, loading one, or attaching to memory that a holder kept.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::running::Running;
 use crate::thread::spawn_cleaner;
 
 impl Region {
-    /// Opens the image on `device`, or creates one if the device is empty.
+    /// Opens the image on `device`, or creates one if the device has none.
     pub fn open(
         device: Arc<dyn Device>,
         clock: Arc<dyn Clock>,
@@ -59,7 +59,8 @@ impl Region {
         slots::prepare(&*device, &geometry)?;
         let (to, made) = (Arc::clone(&device), Origin::Created);
         let region = Self::start(to, clock, config, memory, ledger, made, None)?;
-        // Last: an image without a commit could not be told from one that lost it.
+        // Published last, after the first commit: an image without a commit could not be told from
+        // one that lost its commit.
         slots::publish(&*device, &geometry, image_id)?;
         Ok(region)
     }
@@ -107,7 +108,7 @@ impl Region {
         Self::start(device, clock, config, memory, ledger, origin, loading)
     }
 
-    /// Goes on with memory and ledger that another process left behind.
+    /// Attaches to the memory and the ledger that another process left.
     pub fn attach(
         memory: OwnedFd,
         ledger: OwnedFd,
@@ -124,9 +125,10 @@ impl Region {
         let is_whole = ledger.loading().load(Acquire) == 0;
         let mut loading = None;
         if !is_whole && ledger.flushed().load(Acquire) == 0 {
-            // Who loaded it is gone, and with it the knowledge of what was loaded. What is dirty
-            // was: with that in the image, too, loading begins anew. Where frames lie follows from
-            // the threads' race; without a thread of its own a region repeats itself.
+            // The process that loaded the image is gone, and with it the knowledge of which grains
+            // are in memory. Dirty grains are: they are flushed to the image, then loading begins
+            // again. A region without a thread flushes with one thread, because the places of
+            // frames must not depend on a race there.
             let threads = if config.thread { 4 } else { 1 };
             let options = FlushOptions { threads, unix_ms: clock.unix_ms() };
             let map = map_region(&memory)?;
@@ -134,7 +136,8 @@ impl Region {
         }
         let is_read_anew = ledger.flushed().load(Acquire) != 0;
         if is_read_anew {
-            // Somebody flushed everything and was killed before the ledger knew where it went.
+            // A process flushed everything and was killed before it noted the locations in the
+            // ledger.
             ledger.forget_places();
             let (image_id, tail) = (ledger.image_id().load(Acquire), Tail::Committed);
             let planted = config.planted;
@@ -145,7 +148,7 @@ impl Region {
             ledger.flushed().store(0, Release);
         }
         let redone = redo(&ledger, &layout, &*device)?;
-        // The credit of those who wrote is gone with them.
+        // Credit of earlier writers ended with them.
         ledger.budget_used().store(redone.dirty_bytes, Release);
         if ledger.uncounted().load(Acquire) != 0 {
             count_live(&ledger)?;
@@ -163,7 +166,7 @@ impl Region {
         ledger.region_bytes().store(config.region_bytes, Release);
         let region = Self::start(device, clock, config, memory, ledger, Origin::Attached, loading)?;
         if is_read_anew {
-            // The image's last commit is a final one, and no longer true.
+            // The image's last commit is marked as final, which is no longer true.
             region.checkpoint()?;
         }
         Ok(region)
@@ -180,7 +183,7 @@ impl Region {
     ) -> Result<Self, OpenError> {
         let map = map_region(&memory)?;
         let used = ledger.budget_used().load(Acquire);
-        // The budget proper is put in force at the end, when the log has room for its flush.
+        // The wanted budget comes in force at the end, when the log has room for its flush.
         let limit = BUDGET_MIN_BYTES.max(used);
         ledger.budget_limit().store(limit, Release);
         ledger.budget_high().store(used, Release);
@@ -207,13 +210,13 @@ impl Region {
         let log = Log::new(device, &memory.ledger, limit, config.compression, config.log_percent);
         let tracked = Tracked::new(memory, lanes, tracker);
         let backed = Backed::new(tracked, log, Loads::new(loading));
-        // A kill may have left a gap in the frames' numbers, and the region may have grown: group
-        // commits count only behind a commit that knows both.
+        // A kill may have left a gap in the numbers of frames, and the region may have grown. Group
+        // commits count only after a checkpoint that records both.
         let groups_need_commit = origin == Origin::Attached;
         let cleaner = Cleaner::new(queue, config.seed, groups_need_commit);
         let running = Arc::new(Running::new(backed, cleaner));
-        // From here on the image is in use: the commit says so, and lets go of what recovery did
-        // not need.
+        // From here on the image is in use. This commit records that, and frees segments that
+        // recovery did not need.
         if origin != Origin::Attached {
             running.any_cleaner().commit_checkpoint(&running.backed, false)?;
         }
@@ -221,7 +224,7 @@ impl Region {
             running.prepare_buffers();
         }
         let thread = config.thread.then(|| spawn_cleaner(&running, &config)).transpose()?;
-        // Stopped by its drop, whatever fails from here on.
+        // If a later step fails, dropping the region stops the thread.
         let mut region = Self::new(Arc::clone(&running), thread, None, origin);
         if let Some(tracker) = running.backed.tracked.pages() {
             region.serve(Service::start(tracker)?);

@@ -1,11 +1,14 @@
-//! The proven flush rate: measured by doing what the emergency flush does, not assumed.
+//! The proven flush rate: measured by writing as the emergency flush does, not assumed.
 //!
-//! At least the budget's bytes go to the free segments in the emergency flush's layout: scattered 1
-//! KiB records gathered into frames, checksummed, written by the same number of threads from the
-//! same buffers, ended by a device flush so that a cache in the device cannot flatter the figure.
-//! The frames carry no magic, so recovery never sees them. A first pass over fresh space is not
-//! counted: it also turns reserved space into written space, which is faster from then on. What
-//! counts is the slower of the whole pass and the 10th percentile of its eighths.
+//! At least as many bytes as the budget has go to the free segments in the emergency flush's
+//! layout: scattered records of 1 KiB are gathered into frames, checksummed, and written by the
+//! same number of threads from the same buffers. A device flush ends the pass, so that a cache in
+//! the device cannot improve the figure. The frames carry no magic number, so recovery never takes
+//! them for data.
+//!
+//! A first pass is not counted: it turns reserved space into written space, which is faster from
+//! then on. The conservative rate is the slower of the whole second pass and the 10th percentile of
+//! its eighths.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
@@ -19,17 +22,17 @@ use perdura_dirty::sys::AlignedBytes;
 use perdura_image::format::{CHECK_BYTES, FRAME_HEADER_BYTES, checksum};
 use perdura_image::{Backed, Pump};
 
-/// Scattered source memory, larger than processor caches.
+/// Bytes of the scattered source memory, more than processor caches hold.
 const WINDOW_BYTES: usize = 64 << 20;
 const RECORD_BYTES: usize = 1024;
 const PARTS: u64 = 8;
 
-/// What was measured.
+/// A measured flush rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proof {
-    /// The conservative rate, bytes per second.
+    /// The conservative rate, on which promises rest, bytes per second.
     pub rate_bytes_per_s: u64,
-    /// Rate of the whole pass including the last device flush, bytes per second.
+    /// Rate of the whole counted pass, its device flush included, bytes per second.
     pub mean_bytes_per_s: u64,
     /// Bytes written in the counted pass.
     pub bytes: u64,
@@ -38,9 +41,9 @@ pub struct Proof {
 }
 
 impl Region {
-    /// Measures the flush rate with at least `bytes` (twice: the first pass is not counted).
-    /// `progress` is told the bytes written so far, of `2 * bytes`. Cleaning stands still
-    /// meanwhile.
+    /// Measures the flush rate with at least `bytes`, which are written twice: the first pass is
+    /// not counted. `progress` is called with the bytes written so far, of `2 * bytes`. Cleaning
+    /// stands still meanwhile.
     pub fn prove(
         &self,
         bytes: u64,
@@ -55,7 +58,7 @@ impl Region {
         cleaner.outlet.pump(backed, Pump::Durable)?;
         let buffers = std::mem::take(&mut backed.log.appender.lock().free_buffers);
         let proof = self.prove_with(&buffers, bytes, threads, progress);
-        // Writers that met none meanwhile wait for the cleaner, which is held.
+        // Writers that found no free buffer meanwhile wait until the cleaner is released.
         let mut appender = backed.log.appender.lock();
         appender.free_buffers.extend(buffers);
         appender.sort_free(&backed.memory.ledger);
@@ -104,7 +107,7 @@ impl Region {
 struct Pass<'a> {
     backed: &'a Backed,
     segments: &'a [u32],
-    /// A share for each thread.
+    /// The frame buffers of each thread.
     buffers: Vec<&'a [u32]>,
     bytes: u64,
     progress: &'a (dyn Fn(u64) + Sync),
@@ -147,8 +150,8 @@ impl Pass<'_> {
             .map(|(from_ns, to_ns)| per_second(bytes / PARTS, to_ns - from_ns))
             .collect();
         eighths.sort_unstable();
-        // With eight parts the 10th percentile is the slowest; short passes have no parts worth
-        // counting.
+        // Of eight parts the slowest is the 10th percentile. The parts of a short pass are too
+        // small to count.
         let slowest = eighths.first().copied().filter(|_| bytes >= 64 << 20).unwrap_or(mean);
         Ok(Proof { rate_bytes_per_s: mean.min(slowest), mean_bytes_per_s: mean, bytes, elapsed_ns })
     }
@@ -223,7 +226,7 @@ fn aligned(len: usize) -> Result<AlignedBytes, DeviceError> {
 
 fn filled_window() -> Result<AlignedBytes, DeviceError> {
     let mut window = aligned(WINDOW_BYTES)?;
-    // Not zeros: a device that compresses must not profit.
+    // Random words: a device that compresses must not be faster here than with real data.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     for word in window.as_mut().chunks_exact_mut(8) {
         state ^= state << 13;
@@ -234,7 +237,7 @@ fn filled_window() -> Result<AlignedBytes, DeviceError> {
     Ok(window)
 }
 
-/// As much work as sealing a frame of scattered records: gather, checksum, table.
+/// Does as much work as filling and sealing a frame of scattered records: gathering and checksums.
 fn fill_frame(frame: &mut [u8], window: &[u8], position: &mut usize) {
     let payload_max = frame.len() * 63 / 64 - FRAME_HEADER_BYTES;
     let records = payload_max / RECORD_BYTES;

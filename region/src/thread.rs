@@ -1,4 +1,4 @@
-//! The region's own thread, which cleans ahead and makes checkpoints.
+//! The thread of a region, which cleans in advance and makes checkpoints.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -11,7 +11,7 @@ use perdura_dirty::{RegionError, SetupError};
 use crate::config::Config;
 use crate::running::Running;
 
-/// Starts the thread of a region.
+/// Starts a region's thread.
 pub(crate) fn spawn_cleaner(
     running: &Arc<Running>,
     config: &Config,
@@ -29,8 +29,8 @@ pub(crate) fn spawn_cleaner(
 }
 
 impl Running {
-    /// Body of the region's thread: an epoch's work, then sleep until the next or until somebody
-    /// waits.
+    /// Runs the region's thread: a round of work, then sleep until the next round is due or a
+    /// writer calls.
     fn run_cleaner(&self, epoch: Duration, checkpoint_every: Option<Duration>) {
         let backed = &self.backed;
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
@@ -59,13 +59,13 @@ impl Running {
             let mut prezeroing = self.choose_prezeroing(&mut cleaner);
             drop(cleaner);
             if backed.memory.budget.is_closed() {
-                // What is left is the final flush's, and so are its errors.
+                // The final flush does the rest, and reports its errors.
                 return;
             }
             match outcome {
                 Ok(true) => continue,
                 Ok(false) => {}
-                // Not for good: a checkpoint that waited for a prepared write makes space. Said
+                // Not final: a checkpoint that waits for a prepared write makes space later. Logged
                 // once.
                 Err(error @ RegionError::LogFull { .. }) => {
                     if !std::mem::replace(&mut log_was_full, true) {
@@ -77,12 +77,13 @@ impl Running {
                     return;
                 }
             }
-            // After those who wait. The first to fail has said so.
+            // Zeros are written after the work that threads wait for. A failure was logged by
+            // whoever met it first.
             if prezeroing.write_piece(backed).is_err() {
                 return;
             }
             drop(prezeroing);
-            // Idle regions are looked at less often; a waiting writer wakes the thread at once.
+            // An idle region is looked at less often. A writer that waits wakes the thread at once.
             let quiet = backed.tracked.dirtied_bytes() == dirtied;
             let longest = Duration::from_nanos(rhythm.sleep_ns(quiet));
             let used = backed.memory.ledger.budget_used().load(Relaxed);

@@ -1,12 +1,13 @@
-//! Trapped memory: for code that just stores.
+//! Memory of trap mode, for code that just stores.
 //!
 //! Any store through [`TrappedMemory::as_ptr`], by any thread of this process, is tracked: the
-//! first store to a clean page waits until the page fits the budget. What is not tracked, in any
-//! mode: a store through another mapping of the memory file, `pwrite` on it, and DMA into pages
+//! first store to a clean page waits until the page fits the budget. Some writes are not tracked: a
+//! store through another mapping of the memory file, `pwrite` on it, and DMA into pages that were
 //! pinned before they were closed (registered `io_uring` buffers, `O_DIRECT` reads in flight).
-//! [`TrappedMemory::prepare_write`] is for those and for system calls. Capacity blocks
-//! ([`crate::Kind`]) are plain memory: none of this concerns them. A forked child has no mapping:
-//! it dies when it touches one.
+//! [`TrappedMemory::prepare_write`] is for those, and for system calls.
+//!
+//! Capacity blocks ([`crate::Kind`]) are plain memory, which none of this concerns. A forked child
+//! does not have the mapping, and dies when it touches it.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
@@ -21,8 +22,8 @@ const PAGE_BYTES: u64 = 4096;
 
 /// The bytes of a region in trap mode.
 ///
-/// Threads that store must not block SIGBUS (SIGSEGV with `mprotect`), and nobody may install a
-/// handler for it after the region was opened, except one that passes on what it does not know.
+/// Threads that store must not block SIGBUS (SIGSEGV with `mprotect`). A handler for this signal
+/// that is installed after the region was opened must pass on signals that it does not know.
 #[derive(Clone, Copy)]
 pub struct TrappedMemory<'r> {
     running: &'r Running,
@@ -36,18 +37,19 @@ impl<'r> TrappedMemory<'r> {
         Some(Self { running, memory: &tracked.memory, tracker: tracked.pages()? })
     }
 
-    /// First byte. Valid while the region lives; a store may wait for the cleaner, and waits for
-    /// good once the region is closed or its device has failed and the budget is used up.
+    /// Pointer to the first byte, valid while the region lives. A store may wait for the cleaner.
+    /// It waits for ever if the region is closed, or if the device has failed and the budget is
+    /// used up.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory.map.base()
     }
 
-    /// Bytes that may be used; more after the region has grown.
+    /// Bytes that may be used now; more after the region has grown.
     pub fn len_bytes(&self) -> u64 {
         self.memory.region_bytes()
     }
 
-    /// Copies bytes out. Bytes that other threads are changing come out old or new, one by one.
+    /// Copies bytes out. Each byte that another thread is changing comes out old or new.
     ///
     /// # Panics
     /// When the range leaves the region.
@@ -56,7 +58,7 @@ impl<'r> TrappedMemory<'r> {
         self.memory.map.copy_out(offset, out);
     }
 
-    /// Stores bytes, whole aligned words in one store each.
+    /// Stores bytes, each whole aligned word in one store.
     ///
     /// # Panics
     /// When the range leaves the region.
@@ -65,15 +67,15 @@ impl<'r> TrappedMemory<'r> {
         self.memory.map.copy_in(offset, bytes);
     }
 
-    /// Enters every page of a range in the ledger, opens it, and keeps it open and dirty until the
-    /// result is dropped. While it is held, a system call or a device may write the range by any
-    /// way, pinned or registered buffers included; drop it after that write has ended, and a device
-    /// may write no more.
+    /// Marks every page of a range in the ledger, opens it, and keeps it open and dirty until the
+    /// result is dropped. Meanwhile a system call or a device may write to the range in any way,
+    /// pinned and registered buffers included. Drop the result when that write has ended and the
+    /// device writes no more.
     ///
-    /// Checkpoints wait for it, and with them the log for space: hold it for one transfer, not
-    /// while waiting for a peer or for other writers, and hold no two in one thread. The final
-    /// flush waits 20 ms. Registering a buffer needs it only for the transfers, not for as long as
-    /// the buffer is registered: pages keep their place in memory.
+    /// Checkpoints wait for the result to be dropped, and the log waits with them for space. Hold
+    /// it for one transfer, not while waiting for a peer or for other writers, and hold no two in
+    /// one thread. The final flush waits 20 ms. A registered buffer needs it only during transfers,
+    /// because pages keep their place in memory.
     ///
     /// # Errors
     /// The range is larger than the budget, the device has failed, or the region is closed.
@@ -99,7 +101,7 @@ impl<'r> TrappedMemory<'r> {
             };
             match self.prepare_pages(pages.clone(), inside, &mut credit_bytes) {
                 Ok(Went::Through(prepared)) => break Ok(prepared),
-                // Too many pages are open: with none held here, the cleaner closes some.
+                // Too many pages are open. The cleaner closes some, now that none is held here.
                 Ok(Went::Crowded) => self.tracker.unblocked.wait(&*self.memory.clock, seen),
                 Ok(Went::Short) => {
                     self.memory
@@ -117,8 +119,9 @@ impl<'r> TrappedMemory<'r> {
         outcome
     }
 
-    /// Budget for every page that may have to be charged, before the first is locked: nobody waits
-    /// for budget with pages locked. Capacity pages cost none.
+    /// Takes budget for every page that may have to be charged. This is done before the first page
+    /// is locked, because nobody may wait for budget with pages locked. Capacity pages cost
+    /// nothing.
     fn credit_for(&self, pages: &Range<u64>) -> Result<u64, RegionError> {
         let is_charged = |page: &u64| !self.memory.ledger.is_capacity_page(*page);
         let bytes = pages.clone().filter(is_charged).count() as u64 * PAGE_BYTES;
@@ -132,7 +135,8 @@ impl<'r> TrappedMemory<'r> {
         }
     }
 
-    /// Unless it went through, all was let go again, to be tried once more.
+    /// Locks and opens the pages. Unless the outcome is `Through`, all pages are released again,
+    /// and the caller tries once more.
     fn prepare_pages(
         &self,
         pages: Range<u64>,
@@ -155,7 +159,7 @@ impl<'r> TrappedMemory<'r> {
                         tracker.ask(page, blocked);
                         match blocked {
                             Blocked::Crowded => return Ok(Went::Crowded),
-                            // Its block has become persistent since the credit was taken.
+                            // The page's block has become persistent since the credit was taken.
                             Blocked::Room => return Ok(Went::Short),
                             _ => tracker.unblocked.wait(&*memory.clock, seen),
                         }
@@ -181,12 +185,12 @@ impl<'r> TrappedMemory<'r> {
     }
 }
 
-/// How preparing a write went.
+/// The outcome of preparing a write.
 enum Went<'r> {
     Through(Prepared<'r>),
     /// Too many pages are open.
     Crowded,
-    /// The credit did not do.
+    /// The credit was not enough.
     Short,
 }
 
@@ -196,7 +200,7 @@ pub struct Prepared<'r> {
     memory: &'r Memory,
     tracker: &'r PageTracker,
     pages: Range<u64>,
-    /// Left after the pages are let go: fields drop after `drop`.
+    /// Dropped after the pages are released: fields drop after `drop` has run.
     _inside: Inside<'r>,
 }
 
@@ -209,7 +213,7 @@ impl Drop for Prepared<'_> {
             self.tracker.release((page / WORD_GRAINS) as usize, bits, 0);
             page = end;
         }
-        // Its pages can be cleaned from now on.
+        // Threads that wait for budget can clean these pages from now on.
         self.memory.budget.notify();
     }
 }

@@ -1,5 +1,5 @@
-//! A real process killed with SIGKILL while it changes kinds in memory that this one holds: each
-//! block is as it was, or empty, and memory and image agree.
+//! A real process is killed with SIGKILL while it changes kinds in memory that this process holds.
+//! Each block is as it was, or empty, and memory and image agree.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 mod support;
@@ -19,8 +19,8 @@ use support::*;
 
 const LIVES: u64 = 12;
 const BLOCKS: u64 = 16;
-/// Of the last block: steps made so far. Its first word, so that a kill leaves the old number or
-/// the new.
+/// Offset of the word that counts the steps made so far. A kill leaves the old number or the new
+/// one.
 const STEPS_AT: u64 = (BLOCKS - 1) * BLOCK_BYTES;
 const PERSISTENT_TAG: u64 = 1 << 56;
 const CAPACITY_TAG: u64 = 2 << 56;
@@ -53,8 +53,8 @@ fn inheritable(fd: BorrowedFd<'_>) -> OwnedFd {
     fd
 }
 
-/// Fills blocks and changes their kinds until it is killed. All words of a block are alike, but for
-/// a fill half done.
+/// Fills blocks and changes their kinds until the process is killed. All words of a block are
+/// equal, unless a fill was interrupted.
 fn work(region: &Region, life: u64) -> ! {
     let base = region.trapped().unwrap().as_ptr() as usize;
     let mut random = Random::seed_from_u64(seed() + life);
@@ -74,8 +74,8 @@ fn work(region: &Region, life: u64) -> ! {
     unreachable!()
 }
 
-/// The words of one block: nothing of capacity, and of one step or of two after each other, the
-/// second half done.
+/// Checks the words of one block: none is from capacity memory, and they are from one step, or from
+/// two successive steps of which the second was interrupted.
 fn check(region: &Region, at: &str) {
     let base = region.trapped().unwrap().as_ptr() as usize;
     let mut halves = 0;
@@ -92,7 +92,7 @@ fn check(region: &Region, at: &str) {
     assert!(halves <= 1, "{at}: {halves} blocks are half of something");
 }
 
-/// Not a test by itself: what the child runs.
+/// Runs in the child process; without the parent it tests nothing.
 #[test]
 fn killed_child() {
     let Some(dir) = std::env::var_os("PERDURA_CHILD_DIR") else { return };
@@ -153,7 +153,7 @@ fn killed_at_any_instruction_a_block_is_as_it_was_or_empty() {
                 (0..BLOCKS * BLOCK_BYTES / PAGE).map(|page| load(base, page * PAGE)).collect()
             };
             let before = words(base);
-            // What the image would make of it, with a flush of what is dirty.
+            // The memory as it is read from the image after a flush.
             region.checkpoint().unwrap();
             drop(region);
             let copy = dir.join(format!("copy-{life}"));

@@ -1,5 +1,5 @@
-//! A kernel that refuses userfaultfd altogether: the fallback is taken, works, and says why. One
-//! that starts no more threads: what is flushed by several is flushed by one.
+//! A kernel refuses userfaultfd: the fallback is taken, works, and says why. A kernel starts no
+//! more threads: one thread flushes what several would have.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 #[path = "support/seccomp.rs"]
@@ -37,7 +37,8 @@ fn without_more_threads_the_flush_is_made_by_one() {
     run_without(libc::SYS_clone3, libc::EAGAIN, test);
 }
 
-/// Runs a test again, on the main thread of a child that is refused the system call `number`.
+/// Runs a test again, on the main thread of a child process that is refused the system call
+/// `number`.
 fn run_without(number: libc::c_long, errno: i32, test: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture", "--test-threads=1"]);
@@ -70,10 +71,10 @@ fn without_threads() {
     assert_eq!(region.lock(LaneId(0)).bytes(4096, 4096), [7; 4096]);
 }
 
-/// In a process of its own: a filter cannot be taken off again.
+/// This runs in another process, because a filter cannot be removed again.
 fn without_userfaultfd() {
-    // SAFETY: a call that the filter answers; a descriptor it should return after all is left to
-    // the end.
+    // SAFETY: the filter answers the call; a descriptor that it returned all the same would stay
+    // open until the process ends.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
     assert_eq!((fd, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
     println!("refusal seen");
@@ -83,7 +84,8 @@ fn without_userfaultfd() {
     let told = region.describe_tracking();
     assert!(told.starts_with("trap by mprotect") && told.contains("was refused"), "{told}");
     let memory = region.trapped().unwrap();
-    // More pages than the budget holds: each store traps, and the cleaner makes room.
+    // There are more pages than the budget has room for: each store traps, and the cleaner makes
+    // room.
     for page in 0..1024 {
         memory.write(page * 4096 + 8, &(page + 1).to_le_bytes());
     }
@@ -97,7 +99,7 @@ fn without_userfaultfd() {
         memory.read(page * 4096 + 8, &mut found);
         assert_eq!(u64::from_le_bytes(found), page + 1, "page {page}");
     }
-    // Asked for by name, a refusal is an error, not another mode.
+    // If the mode was asked for by name, a refusal is an error, and no other mode is taken.
     for kind in [TrapKind::UffdSigbus, TrapKind::UffdThread] {
         let refused = open(kind, SimDevice::new(0, 2)).map(drop).unwrap_err();
         assert!(

@@ -1,4 +1,4 @@
-//! Geometries beside the usual one: segments of several frames, and so many of them that a location
+//! Unusual geometries: segments of several frames, and so many segments that a grain's location
 //! takes four bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
@@ -32,8 +32,8 @@ fn write(region: &Region, offset: u64, bytes: &[u8]) {
     }
 }
 
-/// Writes, cuts, flushes and takeovers; after each of them memory is what was written, and so is
-/// what the image holds.
+/// Writes, cuts the power, flushes and takes memory over. After each step, memory and image have
+/// what was written.
 fn keeps_what_is_written(segment_bytes: u64, reserved_bytes: u64) {
     let (device, clock) = (Arc::new(SimDevice::new(0, 1)), Arc::new(SimClock::new(1_000)));
     let config = || config(segment_bytes, reserved_bytes);
@@ -54,7 +54,8 @@ fn keeps_what_is_written(segment_bytes: u64, reserved_bytes: u64) {
             assert!(region.stats().frames >= 4, "round {round}: {:?}", region.stats());
         }
         if round % 3 == 1 {
-            // Killed with frames in its buffers; another takes the memory over.
+            // The process is killed with frames in the buffers, and another one takes the memory
+            // over.
             let (memory, ledger) = region.fds();
             let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
             drop(region);

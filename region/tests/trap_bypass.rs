@@ -1,4 +1,5 @@
-//! Ways around the trap: each closed, or shown, with what `prepare_write` promises for it.
+//! Ways around the trap: each is closed, or it is shown together with the promise of
+//! `prepare_write` about it.
 
 mod support;
 
@@ -12,10 +13,9 @@ use perdura_region::{Config, RegionError, TrapKind};
 use rustix::io::Errno;
 use support::*;
 
-/// Runs `child` in a forked child and returns the signal that ended it.
+/// Runs `child` in a forked process, and returns the signal that ended that process.
 fn signal_of_child(child: impl FnOnce()) -> Option<i32> {
-    // SAFETY: the child calls only what a test needs of plain stores and system calls, and leaves
-    // by `_exit`.
+    // SAFETY: the child makes only plain stores and system calls, and ends by `_exit`.
     unsafe {
         let pid = libc::fork();
         assert!(pid >= 0);
@@ -50,7 +50,7 @@ fn a_fault_outside_every_region_ends_the_process_as_ever() {
         store(region.trapped().unwrap().as_ptr() as usize, 0, 1);
         let file = tempfile::tempfile().unwrap();
         file.set_len(PAGE).unwrap();
-        // SAFETY: fresh mappings of this test's own.
+        // SAFETY: the mappings are new, and only this test uses them.
         let (beyond_end, read_only) = unsafe {
             let map = |len, prot| {
                 let fd = file.as_raw_fd();
@@ -91,8 +91,7 @@ fn a_sealed_mapping_cannot_be_moved_or_unmapped() {
             continue;
         }
         let base = region.trapped().unwrap().as_ptr();
-        // SAFETY: both calls are refused; if they were not, nothing of the range is used
-        // afterwards.
+        // SAFETY: both calls are refused; even if they were not, the range is not used afterwards.
         unsafe {
             assert_eq!(libc::munmap(base.cast(), PAGE as usize), -1);
             let moved =
@@ -112,7 +111,7 @@ fn a_system_call_into_a_closed_page_fails_and_loses_nothing_or_works() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         writer.write_all(b"a message of 24 bytes...").unwrap();
         let receive = |offset: usize| {
-            // SAFETY: 24 bytes inside the region, nobody else uses them.
+            // SAFETY: the 24 bytes are inside the region, and nobody else uses them.
             let read =
                 unsafe { libc::read(reader.as_raw_fd(), memory.as_ptr().add(offset).cast(), 24) };
             if read < 0 { Err(std::io::Error::last_os_error()) } else { Ok(read) }
@@ -134,8 +133,8 @@ fn a_system_call_into_a_closed_page_fails_and_loses_nothing_or_works() {
     }
 }
 
-/// A buffer that was pinned while its pages were open is written by the kernel without a trap. Here
-/// the kernel writes for a registered buffer as DMA would.
+/// The kernel writes without a trap to a buffer that was pinned while its pages were open. Here it
+/// writes to a registered buffer, as DMA would.
 #[test]
 fn a_registered_buffer_is_tracked_while_it_is_prepared() {
     for kind in modes() {
@@ -150,9 +149,10 @@ fn a_registered_buffer_is_tracked_while_it_is_prepared() {
         let place = memory.as_ptr().wrapping_add(offset as usize);
         let buffer = libc::iovec { iov_base: place.cast(), iov_len: len as usize };
         {
-            // Registering pins the pages for writing, which opens them: it must be prepared too.
+            // Registering pins the pages for writing, which opens them, so it must be prepared,
+            // too.
             let _prepared = memory.prepare_write(offset..offset + len).unwrap();
-            // SAFETY: the buffer lies in the region, which outlives the ring.
+            // SAFETY: the buffer is in the region, which outlives the ring.
             unsafe { ring.submitter().register_buffers(&[buffer]).unwrap() };
         }
         region.checkpoint().unwrap();
@@ -163,15 +163,16 @@ fn a_registered_buffer_is_tracked_while_it_is_prepared() {
             rustix::io::pwrite(&file, &vec![byte; len as usize], 0).unwrap();
             let fd = io_uring::types::Fd(file.as_raw_fd());
             let read = io_uring::opcode::ReadFixed::new(fd, place, len as u32, 0).build();
-            // SAFETY: the registered buffer stays where it is until the completion below.
+            // SAFETY: the registered buffer stays in its place until the completion below.
             unsafe { ring.submission().push(&read).unwrap() };
             ring.submit_and_wait(1).unwrap();
             ring.completion().next().unwrap().result()
         };
-        // The bypass, shown: the bytes change and the ledger knows nothing.
+        // This shows the bypass: the bytes change, and the ledger does not say so.
         assert_eq!(receive(1), len as i32);
         assert_eq!(region.used_bytes(), 0, "{kind:?}: the kernel traps pinned pages now?");
-        // Prepared, they are dirty before the transfer, while it lasts, and until cleaned after it.
+        // Prepared pages are dirty before and during the transfer, and after it until they are
+        // cleaned.
         let prepared = memory.prepare_write(offset..offset + len).unwrap();
         assert_eq!(region.used_bytes(), len);
         assert_eq!(receive(2), len as i32);
@@ -200,7 +201,8 @@ fn prepared_pages_stay_dirty_under_pressure_and_a_checkpoint_waits_for_them() {
                 region.checkpoint().unwrap();
                 committed.store(true, Ordering::SeqCst);
             });
-            // The rest of the budget turns over, while the checkpoint waits.
+            // The rest of the budget is written and cleaned again and again while the checkpoint
+            // waits.
             storm(&region, 7, 2, 100);
             assert!(!committed.load(Ordering::SeqCst), "{kind:?}");
             let lane = region.lock(perdura_region::LaneId(0));
@@ -240,7 +242,7 @@ fn a_failed_device_refuses_prepared_writes_and_keeps_the_budget() {
         let refused = memory.prepare_write(0..8).err().unwrap();
         assert!(matches!(refused, RegionError::Latched { .. }), "{refused}");
         let base = memory.as_ptr() as usize;
-        // What fits the budget is still taken; the store after that would wait for good.
+        // Stores that fit the budget still succeed. The next one would wait for ever.
         (0..BUDGET_BYTES / PAGE).for_each(|page| store(base, page * PAGE, 1));
         assert_eq!(region.used_bytes(), BUDGET_BYTES);
         let (memory_fd, _) = region.fds();

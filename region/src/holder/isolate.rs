@@ -1,5 +1,5 @@
-//! Keeping the holder alive when the server's surroundings are torn down: as far as the system lets
-//! us.
+//! Keeping the holder alive, as far as the system allows it, when a service manager ends the
+//! server.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::attachment::Attachment;
 
 /// Leaves the server's session and cgroup, asks to be spared by the out-of-memory killer, and locks
-/// the memory. Returns what was granted, for the log: none of it is needed for correctness, all of
-/// it for surviving more.
+/// the memory. Returns which of these the system granted, for the log: a holder works without any
+/// of them, and survives more with each.
 pub(super) fn isolate(attachment: &Attachment) -> String {
     let mut said = String::new();
     let mut note = |what: &str, outcome: Result<(), String>| {

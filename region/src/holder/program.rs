@@ -1,23 +1,23 @@
-//! The program that is started as a holder.
+//! How a program is started as a holder.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The program that is started as a holder, which must call [`super::serve`]. It gets the words of
-/// `arguments`, then `--dir DIR --threads N`, and its link as standard input.
+/// The program that is started as a holder, which must call [`super::serve`]. The program gets the
+/// words of `arguments`, then `--dir DIR --threads N`, and the link as its standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HolderProgram {
-    /// The file that is executed.
+    /// Path of the executable file.
     pub path: PathBuf,
     /// The words before `--dir`; `perdura` wants `holder`.
     pub arguments: Vec<OsString>,
-    /// Environment variables that it must not inherit, because they hold secrets.
+    /// Environment variables that the holder must not inherit, because they hold secrets.
     pub hidden_variables: Vec<OsString>,
 }
 
 impl HolderProgram {
-    /// The program `perdura` at `path`.
+    /// The program `perdura`, of which `path` is the executable file.
     pub fn perdura(path: impl Into<PathBuf>) -> Self {
         let arguments = vec!["holder".into()];
         Self { path: path.into(), arguments, hidden_variables: Vec::new() }
@@ -25,7 +25,7 @@ impl HolderProgram {
 
     pub(super) fn command(&self, dir: &Path, threads: usize) -> Command {
         let mut command = Command::new(&self.path);
-        // What it prints is not the server's answer to anybody.
+        // A reader of the server's output must not find the holder's in it.
         command.args(&self.arguments).stdout(Stdio::null());
         command.arg("--dir").arg(dir).arg("--threads").arg(threads.to_string());
         for name in &self.hidden_variables {

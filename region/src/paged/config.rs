@@ -1,4 +1,4 @@
-//! Settings of paged memory, and what follows from them.
+//! Settings of paged memory, and the sizes that follow from them.
 
 use super::error::PagedError;
 use super::planted::PlantedPaging;
@@ -6,29 +6,29 @@ use super::residents::Unit;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
-/// Pages that come and go together, at most: a huge page.
+/// Most pages that come and go together: a huge page.
 const FAULT_PAGES_MAX: u32 = 512;
 
-/// Settings. [`PagedConfig::new`] is what to start from.
+/// Settings of paged memory. Begin with [`PagedConfig::new`].
 #[derive(Debug, Clone)]
 pub struct PagedConfig {
-    /// All of the memory: a multiple of the pages that come together.
+    /// Bytes of the whole memory: a multiple of the bytes that come and go together.
     pub len_bytes: u64,
-    /// What may be in DRAM, rounded down to such a multiple.
+    /// Most bytes that may be in DRAM; rounded down to such a multiple.
     pub resident_bytes: u64,
-    /// Pages that come and go together, a power of two up to 512. More of them read ahead: a
-    /// sequential program traps less, a random one moves bytes that it does not want.
+    /// Pages that come and go together, a power of two up to 512. With more pages a sequential
+    /// program traps less, and a random one moves bytes that it does not need.
     pub fault_pages: u32,
-    /// Percent of the resident bytes that are inactive: in DRAM but not in the page table, so that
-    /// a touch is seen and saves the unit from going. 0: first in, first out.
+    /// Percent of the resident bytes that are inactive: a touch of an inactive unit is seen, and
+    /// keeps the unit in DRAM. With 0, units leave in the order in which they came.
     pub inactive_percent: u32,
-    /// Accesses of the medium that are kept for a replay; 24 bytes each. 0: none.
+    /// Most accesses of the medium that are kept for a replay. Each takes 24 bytes; 0 keeps none.
     pub steps_max: usize,
-    /// A planted bug, for tests that must catch it.
+    /// A planted bug, which a test must catch.
     pub planted: PlantedPaging,
 }
 
-/// Sizes in units.
+/// Sizes of a paged memory in units.
 pub(super) struct Units {
     pub all: Unit,
     pub resident: Unit,
@@ -36,7 +36,8 @@ pub(super) struct Units {
 }
 
 impl PagedConfig {
-    /// `resident_bytes` of `len_bytes` in DRAM, page by page, a quarter of them inactive.
+    /// Settings for `len_bytes`, of which `resident_bytes` may be in DRAM. Pages come and go one by
+    /// one, and a quarter of the resident ones are inactive.
     pub fn new(len_bytes: u64, resident_bytes: u64) -> Self {
         Self {
             len_bytes,

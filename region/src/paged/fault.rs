@@ -1,13 +1,13 @@
-//! The path of a touch that the kernel stopped. It runs in a signal handler, with every other
-//! signal blocked: one lock that is held for a few system calls and never while the medium is
-//! waited for, no allocation, no logging, no touch of the paged memory.
+//! Serving a touch that trapped. This runs in a signal handler with every other signal blocked. It
+//! takes one lock, which is held for a few system calls and never while the medium is waited for.
+//! It does not allocate, log, or touch paged memory.
 //!
-//! Order of a miss: who goes is out of the page table before anything else (so the cap holds), on
-//! the medium if dirty, then the unit is read, then it is entered. A store by another thread to who
-//! goes traps, and waits until it has gone.
+//! Order of a miss: the victim leaves the page table first, so that the cap holds; a dirty victim
+//! is written to the medium; the missing unit is read; the unit is entered into the page table. A
+//! store by another thread to the victim traps, and waits until the victim has left.
 //!
-//! A touch cannot return an error: where the kernel refuses a step, the process dies of the signal,
-//! as it would of memory that cannot be had.
+//! A touch cannot return an error. If the kernel refuses a step, the process dies of the signal, as
+//! it would if there were no memory.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::*;
@@ -20,10 +20,10 @@ use super::residents::{Parting, Place, Touched, Unit, Victim};
 use perdura_dirty::sys::FaultGuard;
 use perdura_dirty::sys::signals::Touch;
 
-/// Serves a touch of `address` in signal context.
+/// Serves a touch of `address` in a signal handler. Returns whether it was served.
 ///
 /// # Safety
-/// `context` is the `Pager` whose mapping holds `address`.
+/// `context` points to the `Pager` whose mapping contains `address`.
 pub(super) unsafe fn serve(context: *const c_void, address: usize, touch: Touch) -> bool {
     // SAFETY: the caller's promise; the registration keeps the pager alive.
     let pager = unsafe { &*context.cast::<Pager>() };
@@ -44,8 +44,8 @@ impl Pager {
             let seen = self.unblocked.version();
             let mut state = self.state.lock_in_handler();
             state.recording.began(began_ns);
-            // Where the processor does not say, what is entered is protected: a store traps once
-            // more, and is known.
+            // If the processor does not tell loads from stores, a unit is entered protected. A
+            // store then traps once more, and is known to be one.
             let is_mapped = state.residents.place(unit) == Place::Mapped;
             let is_store = match touch {
                 Touch::Load => false,
@@ -61,8 +61,8 @@ impl Pager {
                 Touched::Missed { victim, is_stored } => {
                     return self.miss(state, unit, is_store, victim, is_stored);
                 }
-                // The kernel may have lost the entry of a page that it swapped out; entering it
-                // again costs little.
+                // The kernel may have dropped the entry of a page that it swapped out. Entering the
+                // page again costs little.
                 Touched::Present { is_dirty } => self.enter(unit, is_dirty)?,
                 Touched::Dirtied => {
                     self.counts.write_traps.fetch_add(1, Relaxed);
@@ -120,7 +120,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Waits as long as the medium takes.
+    /// Asks the medium, and waits as long as it takes.
     fn ask_medium(&self, access: Access, unit: Unit) {
         let (offset, len_bytes) = (self.offset(unit), self.unit_bytes);
         self.state.lock_in_handler().recording.push(access, offset, len_bytes);
@@ -130,14 +130,14 @@ impl Pager {
         self.counts.waited_ns.fetch_add(waited_ns, Relaxed);
     }
 
-    /// What it held is of no use: it is out, and the medium has none of it. The file has its bytes
-    /// still.
+    /// Forgets a unit's contents: it is not in DRAM, and the medium has none of it. The memory file
+    /// still has its bytes.
     pub(super) fn forget(&self, unit: Unit) -> Result<(), Errno> {
         loop {
             let seen = self.unblocked.version();
             let mut state = self.state.lock_outside();
             if state.residents.place(unit) == Place::Mapped {
-                // Before it ceases to count.
+                // Taken out of the page table before it ceases to count as resident.
                 self.take_out(unit)?;
             }
             if state.residents.forget(unit) {
@@ -156,7 +156,7 @@ impl Pager {
         self.map.take_out(self.offset(unit), self.unit_bytes)
     }
 
-    /// A dirty unit may be written unseen, a clean one not.
+    /// Enters a unit into the page table. A clean unit is protected, so that its first store traps.
     fn enter(&self, unit: Unit, is_dirty: bool) -> Result<(), Errno> {
         self.uffd.enter(self.address(unit), self.unit_bytes as usize, !is_dirty)
     }

@@ -1,4 +1,4 @@
-//! What the faults of one paged memory share.
+//! The state that faults of one paged memory share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -11,7 +11,7 @@ use perdura_media::emulator::Emulator;
 use super::recording::Recording;
 use super::residents::Residents;
 
-/// What the path of a fault uses.
+/// A paged memory, as the fault handler uses it.
 pub(super) struct Pager {
     pub file: SharedMemory,
     pub map: Mapping,
@@ -22,12 +22,12 @@ pub(super) struct Pager {
     pub len_bytes: u64,
     pub resident_cap_bytes: u64,
     pub state: FaultLock<State>,
-    /// Something arrived or left.
+    /// Notified when a unit has arrived or left.
     pub unblocked: EventCount,
     pub counts: Counts,
 }
 
-/// What is decided under the lock.
+/// The state that the lock protects.
 pub(super) struct State {
     pub residents: Residents,
     pub recording: Recording,

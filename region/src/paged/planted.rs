@@ -1,13 +1,13 @@
-//! Bugs of paging that can be planted, so that tests prove they would be caught.
+//! Bugs that can be planted in paging, so that tests prove that they catch them.
 
-/// One wrong turn.
+/// A planted bug of paging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PlantedPaging {
-    /// The right program.
+    /// No bug.
     #[default]
     None,
-    /// Of some units it is forgotten on their way out that they are dirty.
+    /// Some dirty units leave DRAM without being written to the medium.
     ForgetDirtyVictim,
-    /// A dirty unit that is touched while it is inactive comes back as if it were clean.
+    /// A dirty unit that is reactivated counts as clean.
     ReactivateAsClean,
 }

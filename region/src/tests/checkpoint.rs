@@ -45,7 +45,7 @@ fn a_group_commit_makes_durable_what_was_cleaned_before_it_too() {
             let clock = || Arc::new(SimClock::new(1_000));
             let region = Region::open(Arc::new(device.clone()), clock(), config()).unwrap();
             write(&region, BLOCK_BYTES, &[1; 20_000]);
-            // Its frame is on its way, or written; it is not flushed.
+            // The cleaned frame is on its way or written, but not flushed.
             region.running().any_cleaner().clean(&region.running().backed, BLOCK_BYTES).unwrap();
             assert!(device.unflushed_bytes() > 0);
             write(&region, 2 * BLOCK_BYTES, &[2; 100]);

@@ -22,14 +22,14 @@ fn space_is_made_though_nothing_is_in_use() {
     };
     let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
     let records = blocks * 64;
-    // Every segment stays half alive and none dies, until hardly any are spare.
+    // Every segment keeps live data, until hardly any are spare.
     let all = (0..records).chain((0..8).flat_map(|halving| {
         (0..records >> (halving + 1)).map(move |record| record << (halving + 1))
     }));
     for (step, record) in all.enumerate() {
         write(&region, record * 1024, &[1; 1024]);
         if step % 54 == 53 {
-            // About a segment each.
+            // A group commit fills about a segment.
             region.commit_group().unwrap();
             assert_eq!(region.used_bytes(), 0, "this test shows nothing");
             region.checkpoint().unwrap();
@@ -64,7 +64,8 @@ fn the_final_flush_does_not_wait_for_space_to_be_made() {
 
 #[test]
 fn compaction_has_no_more_on_its_way_than_the_warning_leaves_time_for() {
-    // What a smaller budget finds was written in the long frames of a larger one.
+    // The frames were written for a larger budget, and are longer than those for the budget at the
+    // time of compaction.
     for budget in [16 << 20, 1 << 20, 128 << 10] {
         let config = Config {
             segment_bytes: Some(1 << 20),

@@ -39,7 +39,7 @@ fn zeroed(ledger: &Ledger) -> Option<u32> {
         .find(|number| ledger.segment(*number).state() == SegmentState::Zeroed)
 }
 
-/// Commits until a segment has some of its zeros, and is missing.
+/// Commits until a segment has got some of its zeros and is not free any more.
 fn half_zeroed(region: &Region) -> (u32, u64) {
     let ledger = &region.running().backed.memory.ledger;
     for step in 0.. {
@@ -96,7 +96,7 @@ fn nobody_takes_a_segment_that_gets_zeros() {
     let ledger = &region.running().backed.memory.ledger;
     region.drill(true, 2).unwrap();
     assert_eq!(zeroed(ledger), Some(segment), "taken by a drill");
-    // Whoever wrote ahead goes on where it was.
+    // Prezeroing goes on where it was.
     for step in step + 1..step + 20 {
         commit(&region, step);
     }

@@ -56,7 +56,7 @@ fn segments_that_compressed_frames_leave_room_in_are_gone_on_with() {
         fill_all(&region);
         region.checkpoint().unwrap();
         let used = used_segments(&region);
-        // Whose segments are moved and freed while they are gone on with.
+        // Segments are moved and freed while others are still being filled.
         for round in 0..40u64 {
             for block in (0..BLOCKS).filter(|block| block % 5 == round % 5) {
                 write(&region, block * BLOCK_BYTES, &[block as u8 + 1; 40_000]);
@@ -107,7 +107,7 @@ fn a_kill_before_the_mark_leaves_a_frame_that_is_written_as_it_was() {
         fill_all(&region);
         region.running().any_cleaner().clean(backed, 200_000).unwrap();
         region.running().any_cleaner().outlet.pump(backed, Pump::Durable).unwrap();
-        // One more frame, closed, and compressed but for the last store.
+        // One more frame is closed, and compressed but for the last store.
         let run = Extent { grain: 0, len: 512 };
         backed
             .log

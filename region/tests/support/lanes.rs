@@ -1,4 +1,4 @@
-//! A region whose blocks belong to a few lanes in turn, written with announcements and waits.
+//! A region whose blocks belong to a few lanes in turn, and writers that announce and wait.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub fn open(device: &(impl Device + Clone + 'static), config: Config) -> Region 
     owned(Region::open(Arc::new(device.clone()), clock, config).unwrap())
 }
 
-/// As after `kill -9`, with a holder.
+/// Attaches to a region's memory, as after `kill -9` with a holder.
 pub fn attach(region: Region, device: &(impl Device + Clone + 'static), config: Config) -> Region {
     let (memory, ledger) = region.fds();
     let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());

@@ -1,4 +1,4 @@
-//! The queue against a naive one that searches lists.
+//! Compares the queues with naive ones that search lists.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 use super::*;
 
-/// The oracle: two lists and two sets.
+/// The oracle, made of two lists and two sets.
 struct Naive {
     cap: usize,
     mapped_max: usize,
@@ -18,7 +18,8 @@ struct Naive {
 }
 
 impl Naive {
-    /// What a touch asks for, and who rests afterwards instead; the unit is there then.
+    /// The action that a touch needs, and the unit that is inactive afterwards instead. The touched
+    /// unit has arrived on return.
     fn touched(&mut self, unit: Unit, is_store: bool) -> (Touched, Option<Unit>) {
         let was_dirty = self.dirty.contains(&unit);
         let outcome = if self.mapped.contains(&unit) {
@@ -72,7 +73,7 @@ impl Naive {
     }
 }
 
-/// Whether both say the same of a random course of touches.
+/// Compares the queues and the oracle over a random sequence of touches.
 fn agrees(seed: u64, planted: PlantedPaging) -> Result<(), String> {
     let mut random = Random::seed_from_u64(seed);
     let cap = random.random_range(1..12);
