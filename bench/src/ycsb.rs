@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use perdura_media::file::{Direct, Engine};
-use perdura_region::region::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
-use perdura_region::{Compression, Config, PolicyKind, TrackingKind};
+use perdura_region::{
+    BUDGET_MIN_BYTES, Compression, Config, PolicyKind, REGION_MIN_BYTES, TrackingKind,
+};
 
 use crate::causes::{Causes, trap_ns};
 use crate::dist::{Chooser, Distribution};

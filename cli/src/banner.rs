@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use perdura_media::{Bytes, BytesPerSecond, format_duration};
 use perdura_region::directory::Directory;
-use perdura_region::region::Origin;
-use perdura_region::{Compression, Region};
+use perdura_region::{Compression, Origin, Region};
 use perdura_server::{Durability, ServerConfig};
 
 /// The lines that a server prints first.

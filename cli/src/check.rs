@@ -9,17 +9,17 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use perdura_heap::check::{self, CheckReport, RepairOptions, Repaired};
 use perdura_heap::{HeapError, Memory};
+use perdura_image::inspect::{Believe, image_bytes};
 use perdura_media::FileDevice;
 use perdura_media::file::{Direct, Engine, OpenMode};
 use perdura_region::OpenError;
-use perdura_region::inspect::{Believe, image_bytes};
+use perdura_region::directory::IMAGE_NAME;
 use perdura_slots::check::{SlotsReport, is_slots_heap, region_bytes};
 use serde_json::{Value, json};
 
 use crate::args::CheckArgs;
 use perdura_terminal::say;
 
-const IMAGE_NAME: &str = "image.perdura";
 const DAMAGED: u8 = 1;
 const NOT_CHECKED: u8 = 2;
 

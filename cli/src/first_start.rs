@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use perdura_media::Bytes;
+use perdura_region::BudgetWish;
 use perdura_region::directory::{Settings, has_image};
-use perdura_region::promise::BudgetWish;
 use perdura_region::room::{self, Fit, LOG_PERCENTS};
 
 /// Chooses a log that fits the disk, unless its size was given, and returns a sentence about the

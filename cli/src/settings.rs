@@ -6,12 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use perdura_media::{Bytes, Energy, Joules, Percent, Watts, format_duration};
-use perdura_region::Config;
 use perdura_region::directory::{self, Settings};
 use perdura_region::holder::HolderProgram;
-use perdura_region::promise::{BudgetWish, default_reserve};
-use perdura_region::region::REGION_MIN_BYTES;
-use perdura_region::room;
+use perdura_region::{BudgetWish, Config, REGION_MIN_BYTES, default_reserve, room};
 use perdura_server::{Durability, EventQueue, ServerConfig};
 use perdura_terminal::region::{checkpoint, compression, direct, engine, flush_threads, policy};
 use perdura_terminal::{named, one_of, optional, time};

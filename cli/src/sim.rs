@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use perdura_region::planted::Planted;
+use perdura_region::Planted;
 use perdura_sim::cut::{Plan, run as run_cuts};
 use perdura_sim::order;
 

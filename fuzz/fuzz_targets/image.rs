@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use libfuzzer_sys::fuzz_target;
 use perdura_media::sim::SimDevice;
 use perdura_media::{BlockBuf, Device, SimClock};
-use perdura_region::fuzzing::repair_checksums;
+use perdura_image::fuzzing::repair_checksums;
 use perdura_region::{Compression, Config, LaneId, Region};
 
 /// A small image with frames of several kinds, compressed and not, after a few checkpoints and a

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use perdura_region::{PagedMemory, Region};
+use perdura_region::Region;
+use perdura_region::paged::PagedMemory;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, ftruncate, open};
 use rustix::io::Errno;
 

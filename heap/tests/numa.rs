@@ -14,8 +14,9 @@ use std::sync::Arc;
 use perdura_heap::{Config, Durability, Heap, HeapError, Kind, Memory, MemoryError};
 use perdura_media::RealClock;
 use perdura_media::sim::SimDevice;
-use perdura_region::{BLOCK_BYTES, Config as RegionConfig, OpenError, Region, SetupError};
-use perdura_region::{TrackingKind, TrapKind};
+use perdura_region::{
+    BLOCK_BYTES, Config as RegionConfig, OpenError, Region, SetupError, TrackingKind, TrapKind,
+};
 
 const NODE_VARIABLE: &str = "PERDURA_TEST_NUMA_NODE";
 const LEN_BYTES: u64 = 32 << 20;

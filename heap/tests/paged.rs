@@ -6,7 +6,7 @@ use std::sync::Arc;
 use perdura_heap::{Config, Heap, Memory};
 use perdura_media::emulator::{Emulator, Pace};
 use perdura_media::profile::System;
-use perdura_region::{PagedConfig, PagedMemory};
+use perdura_region::paged::{PagedConfig, PagedMemory};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 

@@ -113,8 +113,9 @@ pub use warned::on_warning;
 pub use heap::{Heap, HeapOptions};
 pub use perdura_heap as heap_types;
 
-pub use perdura_region::promise::{BudgetWish as Budget, Promise};
-pub use perdura_region::{Compression, PolicyKind, Prepared, RegionError};
+pub use perdura_region::{
+    BudgetWish as Budget, Compression, PolicyKind, Prepared, Promise, RegionError,
+};
 pub use perdura_store as engine;
 pub use perdura_store::{StoreError, TxError};
 pub use perdura_warning as warning;

@@ -8,8 +8,7 @@ use std::time::Duration;
 use perdura_media::{Direct, Engine, RealClock};
 use perdura_region::directory::{self, Directory, HOLDER_WAIT, Settings};
 use perdura_region::holder::Holders;
-use perdura_region::promise::BudgetWish;
-use perdura_region::{Compression, Config, PolicyKind, TrackingKind};
+use perdura_region::{BudgetWish, Compression, Config, PolicyKind, TrackingKind};
 
 use crate::closing::Closing;
 use crate::error::OpenError;
@@ -252,7 +251,7 @@ impl Options {
         }
         let memory_bytes = self.memory_bytes.unwrap_or(match directory::has_image(dir) {
             // The smallest request never shrinks an image that is there.
-            true => perdura_region::region::REGION_MIN_BYTES,
+            true => perdura_region::REGION_MIN_BYTES,
             false => MEMORY_BYTES,
         });
         let mut config = Config::new(memory_bytes, 0);
@@ -291,6 +290,6 @@ impl Options {
 /// A directory that is open, before it has a face.
 pub(crate) struct Opened {
     pub region: perdura_region::Region,
-    pub promise: perdura_region::promise::Promise,
+    pub promise: perdura_region::Promise,
     pub closing: Closing,
 }

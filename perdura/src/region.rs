@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use perdura_region::promise::Promise;
-use perdura_region::{BLOCK_BYTES, LaneId, Need, RegionError, TrackingKind};
+use perdura_region::{BLOCK_BYTES, LaneId, Need, Promise, RegionError, TrackingKind};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::closing::{Closing, Flushed};

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use perdura_media::{Clock, RealClock};
-use perdura_region::promise::Promise;
-use perdura_region::{RegionError, TrackingKind};
+use perdura_region::{Promise, RegionError, TrackingKind};
 use perdura_store::{Access, Entry, Expiry, Key, StoreError, WrongType};
 
 use crate::closing::{Closing, Flushed};

@@ -4,8 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use perdura_region::promise::Promise;
-use perdura_region::{Prepared, RegionError, TrackingKind, TrapKind, TrappedMemory};
+use perdura_region::{Prepared, Promise, RegionError, TrackingKind, TrapKind, TrappedMemory};
 
 use crate::closing::{Closing, Flushed};
 use crate::error::{AccessError, CloseError, OpenError};

@@ -1,18 +1,18 @@
-//! What capacity memory costs beside plain memory: nanoseconds a store into capacity blocks of a
-//! trapped region and into a plain allocation of the same size, in turn (medians of pairs); and
-//! what it costs to change the kind of a block.
+//! Measures the cost of capacity memory: nanoseconds for each store to capacity blocks of a trapped
+//! region and to a plain allocation of the same size, in turn (medians of pairs), and the cost of
+//! changing a block's kind.
 //!
 //! `cargo run --release -p perdura-region --example capacity_cost -- [MiB] [stores]`, on the file
 //! system of `PERDURA_BENCH_DIR` (default: the working directory), with checkpoints every second.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+mod measuring;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{device, median, places};
+use measuring::{device, median, places};
 use perdura_media::RealClock;
 use perdura_region::{
     BLOCK_BYTES, Config, Kind, OpenError, Region, SetupError, TrackingKind, TrapKind,
@@ -56,7 +56,7 @@ fn main() {
             for _ in 0..PAIRS {
                 let is_first = places.len() as u64 == bytes / PAGE;
                 if is_first {
-                    // Emptied: its pages are new.
+                    // The block was emptied, so its pages are new.
                     region.set_kind(0..bytes / BLOCK_BYTES, Kind::Persistent).unwrap();
                 }
                 region.set_kind(0..bytes / BLOCK_BYTES, Kind::Capacity).unwrap();
@@ -79,7 +79,8 @@ fn main() {
             );
         }
         let blocks = bytes / BLOCK_BYTES;
-        // A part: each page of what has copies in the image is written as zeros.
+        // Only a part of the blocks: each of their pages that has a copy in the image is written as
+        // zeros.
         let located = blocks..blocks + blocks / 8;
         for place in (located.start * BLOCK_BYTES..located.end * BLOCK_BYTES).step_by(PAGE as usize)
         {
@@ -103,7 +104,8 @@ fn main() {
 fn per_store(base: *mut u8, places: &[u64]) -> f64 {
     let began = Instant::now();
     for (value, place) in places.iter().enumerate() {
-        // SAFETY: the places are aligned and inside what `base` points to, which lives; one thread.
+        // SAFETY: the places are aligned and inside the memory at `base`, which lives; only this
+        // thread uses it.
         let word = unsafe { &*base.add(*place as usize).cast::<AtomicU64>() };
         word.store(value as u64 | 1, Ordering::Relaxed);
     }

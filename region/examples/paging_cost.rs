@@ -1,7 +1,8 @@
-//! What a miss of paged memory costs, by part: run it in release, alone on the machine.
+//! Measures the parts of the cost of a miss in paged memory. Run it in release, alone on the
+//! machine.
 //!
-//! The medium is on the virtual clock, so nothing is waited for: what is left is the trap, the
-//! decision, the page table.
+//! The medium is on a virtual clock, so no time is waited for: the trap, the decision and the page
+//! table are left.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // an example's own failure
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use perdura_media::emulator::{Emulator, Pace};
 use perdura_media::profile::System;
-use perdura_region::{PagedConfig, PagedMemory};
+use perdura_region::paged::{PagedConfig, PagedMemory};
 
 const LEN_BYTES: u64 = 192 << 20;
 const CAP_BYTES: u64 = 64 << 20;
@@ -33,7 +34,8 @@ fn main() {
         }
     }
     let memory = open(1, 50);
-    // All of it is in DRAM; half of it is inactive, always the half that comes next.
+    // All of the memory is in DRAM, and half of it is inactive: always the half that is touched
+    // next.
     let reactivate = || {
         (0..CAP_BYTES / 4096).for_each(|page| one(&memory, page * 4096, false));
         CAP_BYTES / 4096
@@ -57,7 +59,7 @@ fn open(fault_pages: u32, inactive_percent: u32) -> PagedMemory {
 }
 
 fn one(memory: &PagedMemory, offset: u64, store: bool) {
-    // SAFETY: inside the memory and aligned; atomics bear any bytes.
+    // SAFETY: the word is inside the memory and aligned, and any bytes are valid in an atomic.
     let word = unsafe { &*memory.base().wrapping_add(offset as usize).cast::<AtomicU64>() };
     if store {
         word.store(offset, Relaxed);

@@ -1,19 +1,19 @@
-//! What write tracking costs: nanoseconds per first write to a page and per store, untracked,
-//! announced and trapped, in one run; each figure is the median of pairs (the mode and its
-//! untracked baseline in turn).
+//! Measures the cost of tracking writes: nanoseconds for each first write to a page and for each
+//! store, untracked, announced and trapped, in one run. Each figure is the median of pairs, in
+//! which the mode and its untracked baseline take turns.
 //!
 //! `cargo run --release -p perdura-region --example tracking_cost -- [MiB] [stores] [mode]`, on the
 //! file system of `PERDURA_BENCH_DIR` (default: the working directory), with checkpoints every
 //! second.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+mod measuring;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{device, median, places};
+use measuring::{device, median, places};
 use perdura_media::RealClock;
 use perdura_region::{
     BLOCK_BYTES, Config, LaneId, OpenError, Region, SetupError, TrackingKind, TrapKind,
@@ -77,8 +77,8 @@ fn name(mode: TrackingKind) -> String {
     }
 }
 
-/// Nanoseconds per store of the mode and of plain memory, medians of pairs; `None`: the mode is
-/// refused.
+/// Nanoseconds for each store in the mode and in plain memory, medians of pairs. `None` means that
+/// the system refuses the mode.
 fn paired(
     mode: TrackingKind,
     region_bytes: u64,
@@ -109,12 +109,11 @@ fn paired(
     Some((median(tracked), median(base)))
 }
 
-/// Every page is touched by reading first, so that no figure holds the kernel's cost of fresh
-/// memory.
+/// Every page is read first, so that no figure contains the kernel's cost of new memory.
 fn per_store(base: *mut u8, region_bytes: u64, places: &[u64]) -> f64 {
     let word = |at: u64| {
-        // SAFETY: `base` is valid for `region_bytes`, the places are aligned and inside, one
-        // thread.
+        // SAFETY: `base` is valid for `region_bytes`, the places are aligned and inside, and only
+        // this thread uses them.
         unsafe { &*base.add(at as usize).cast::<AtomicU64>() }
     };
     let mut sum = 0;
@@ -129,8 +128,8 @@ fn per_store(base: *mut u8, region_bytes: u64, places: &[u64]) -> f64 {
     began.elapsed().as_nanos() as f64 / places.len() as f64
 }
 
-/// As [`per_store`], by a writer that announces: one lane, locked for every store as a shard's
-/// operation does.
+/// Measures like [`per_store`], by a writer that announces, and locks a lane for every store as an
+/// operation of a shard does.
 fn announced(region: &Region, places: &[u64]) -> f64 {
     for block in 0..region.len_bytes() / BLOCK_BYTES {
         region.assign_block(block, LaneId(0));
@@ -153,8 +152,8 @@ fn announced(region: &Region, places: &[u64]) -> f64 {
     began.elapsed().as_nanos() as f64 / places.len() as f64
 }
 
-/// A quarter of the pages in random order: below the threshold of cleaning, so the fault path
-/// alone.
+/// Stores to a quarter of the pages in random order. That is below the threshold of cleaning, so
+/// only the fault path is measured.
 fn one_per_page(region_bytes: u64) -> Vec<u64> {
     let mut pages: Vec<u64> = (0..region_bytes / PAGE).map(|page| page * PAGE).collect();
     let mut random = Random::seed_from_u64(1);

@@ -1,5 +1,5 @@
-//! What a holder has of a region: memory and ledger, enough to flush with no part of the process
-//! that wrote.
+//! A region's memory and ledger, as a holder has them: enough to flush when the process that wrote
+//! is gone.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Acquire;
@@ -13,14 +13,15 @@ use perdura_dirty::{Ledger, RegionError};
 use perdura_image::OpenError;
 use perdura_image::format::Layout;
 
-/// The three things any holder needs to flush: memory, ledger, image.
+/// A region's memory and ledger in a process that does not write to them. Together with the image
+/// they are all that a flush needs.
 pub struct Attachment {
     map: Mapping,
     pub(crate) ledger: Ledger,
 }
 
 impl Attachment {
-    /// Adopts the memory and ledger descriptors of a region.
+    /// Maps the memory and the ledger of a region.
     pub fn new(memory: OwnedFd, ledger: OwnedFd) -> Result<Self, OpenError> {
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
         let memory = adopt("region", memory)?;
@@ -28,33 +29,28 @@ impl Attachment {
         Ok(Self { map, ledger })
     }
 
-    /// Keeps memory and ledger in DRAM as far as this process touches them.
-    pub fn lock_in_memory(&self) -> Result<(), rustix::io::Errno> {
+    /// Keeps the pages of memory and ledger in DRAM that this process touches.
+    pub(crate) fn lock_in_memory(&self) -> Result<(), rustix::io::Errno> {
         self.map.lock_in_memory().and_then(|()| self.ledger.lock_in_memory())
     }
 
-    /// Dirty bytes now: what a flush has to write.
+    /// Bytes on the account of the budget: at least what a flush has to write.
     pub fn used_bytes(&self) -> u64 {
         self.ledger.budget_used().load(Acquire)
     }
 
-    /// A number that changes while somebody cleans or flushes.
-    pub fn progress(&self) -> u64 {
+    /// A number that changes while a process cleans or flushes.
+    pub(crate) fn progress(&self) -> u64 {
         let ledger = &self.ledger;
         ledger.next_seq().load(Acquire).wrapping_add(ledger.commits().load(Acquire) << 32)
     }
 
-    /// Whether a flush waits for the device, so that [`Attachment::progress`] stands still.
-    pub fn awaits_device(&self) -> bool {
+    /// Whether a flush waits for the device. [`Attachment::progress`] stands still meanwhile.
+    pub(crate) fn awaits_device(&self) -> bool {
         self.ledger.syncing().load(Acquire) != 0
     }
 
-    /// The budget in force, bytes.
-    pub fn budget_bytes(&self) -> u64 {
-        self.ledger.budget_limit().load(Acquire)
-    }
-
-    /// Flushes everything; nobody may write the region any more.
+    /// Flushes everything that is dirty. No process may write to the region any more.
     pub fn flush(
         &self,
         device: &dyn Device,

@@ -1,9 +1,9 @@
-//! Cutting an epoch, writing all it owes, and committing it.
+//! Cutting an epoch, writing the data that belong to it, and committing it.
 //!
-//! The cut is an instant: every lane is held while the bitmaps change roles (barrier), or every
-//! open page is protected again while faults are held (trap). What was dirty then belongs to the
-//! closing epoch and is written as it was then: by the drain, or by writers that capture it before
-//! they change it.
+//! The cut is an instant: in barrier mode every lane is held while the bitmaps change roles; in
+//! trap mode faults are held while every open page is protected again. Data that are dirty at the
+//! cut belong to the closing epoch and are written as they were at the cut: by the drain, or by
+//! writers that capture them before a change.
 
 use std::sync::atomic::Ordering::*;
 
@@ -18,8 +18,8 @@ use perdura_image::{Backed, Pump, Refusal, free_segment};
 use perdura_dirty::planted::Planted;
 
 impl Cleaner {
-    /// The checkpoint itself; the caller has made sure of space for a drain.
-    pub fn commit_checkpoint(
+    /// Makes a checkpoint. The caller has made sure of space in the log for a drain.
+    pub(crate) fn commit_checkpoint(
         &mut self,
         backed: &Backed,
         is_final: bool,
@@ -48,18 +48,20 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Makes the state of this moment durable by a flagged frame only; the caller has made sure of
-    /// space for a drain.
-    pub fn commit_frame(&mut self, backed: &Backed) -> Result<(), RegionError> {
+    /// Makes the current state durable by a flagged frame, without a commit slot. The caller has
+    /// made sure of space in the log for a drain.
+    pub(crate) fn commit_frame(&mut self, backed: &Backed) -> Result<(), RegionError> {
         self.write_closing_epoch(backed, FRAME_COMMIT)?;
         Counters::add(&backed.memory.stats.group_commits, 1);
         Ok(())
     }
 
-    /// Returns the bytes that had become dirty at the cut.
+    /// Cuts an epoch and writes all that belongs to it. Returns the bytes that had become dirty
+    /// before the cut.
     fn write_closing_epoch(&mut self, backed: &Backed, flags: u16) -> Result<u64, RegionError> {
         if backed.memory.ledger.closing().load(Acquire) != 0 {
-            // An earlier checkpoint ran out of log space: what it still owes comes first.
+            // An earlier checkpoint ran out of log space: what is left of its epoch is written
+            // first.
             self.finish_closing_epoch(backed, 0)?;
         }
         self.shut_prepared(backed)?;
@@ -68,8 +70,12 @@ impl Cleaner {
         Ok(dirtied)
     }
 
-    /// Writes all that the closing epoch still owes.
-    pub fn finish_closing_epoch(&mut self, backed: &Backed, flags: u16) -> Result<(), RegionError> {
+    /// Writes all data of the closing epoch that are not written yet, and ends that epoch.
+    pub(crate) fn finish_closing_epoch(
+        &mut self,
+        backed: &Backed,
+        flags: u16,
+    ) -> Result<(), RegionError> {
         self.drain(backed)?;
         loop {
             let mut appender = backed.log.appender.lock();
@@ -97,7 +103,7 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Copies every grain the closing epoch still owes.
+    /// Copies every grain that the closing epoch has not written yet.
     fn drain(&mut self, backed: &Backed) -> Result<(), RegionError> {
         let closing = backed.memory.parity() ^ 1;
         let mut from = 0;
@@ -124,7 +130,7 @@ impl Cleaner {
         }
     }
 
-    /// Writes the commit slot. Returns the segments that no committed state needs any more.
+    /// Writes a commit slot. Returns the segments that no committed state needs any more.
     fn commit_slot(&mut self, backed: &Backed, is_final: bool) -> Result<Vec<u32>, RegionError> {
         let ledger = &backed.memory.ledger;
         let current = backed.log.appender.lock().current_segment();
@@ -158,7 +164,7 @@ impl Cleaner {
     }
 }
 
-/// The instant between two epochs. Returns the bytes dirtied before it; exact in barrier mode.
+/// Ends the current epoch. Returns the bytes that had become dirty before that; 0 in trap mode.
 fn cut(backed: &Backed) -> Result<u64, RegionError> {
     let ledger = &backed.memory.ledger;
     assert_eq!(ledger.closing().load(Acquire), 0, "an epoch is still closing");

@@ -1,9 +1,10 @@
 //! The cleaner: copies victims to frames, writes frames, and gives their bytes back once they are
 //! durable.
 //!
-//! One cleaner per region, behind a lock; it is driven by the region's thread, by writers that need
-//! room, or step by step by a simulation. What is here makes no space in the log: `rounds` does so
-//! first, and the work on a checkpoint or a compaction in progress cannot.
+//! A region has one cleaner, behind a lock. The region's thread drives it, writers that need room
+//! do, or a simulation step by step. No function in this file makes space in the log: the functions
+//! in `rounds` do that first, and it is impossible in the middle of a checkpoint or of a
+//! compaction.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::*;
@@ -16,19 +17,19 @@ use perdura_media::WriteQueue;
 
 use crate::sweep::Sweep;
 
-/// Cleans a region. Whoever holds it may copy, write and commit.
+/// Cleans a region. The thread that holds the cleaner's lock may copy, write and commit.
 pub(crate) struct Cleaner {
-    /// The way of its frames to the device.
+    /// Frames on their way to the device.
     pub outlet: Outlet,
     hands: Hands,
     round: u64,
-    /// Bytes that had become dirty at the cut of the last commit.
+    /// Bytes that had become dirty before the cut of the last commit, since the region was opened.
     pub dirtied_committed: u64,
-    /// The next group commit must be a whole one.
+    /// Whether the next group commit must be a checkpoint.
     pub groups_need_commit: bool,
 }
 
-/// A choice of victims, and how far it was carried out.
+/// A choice of victims, and how much of it has been copied.
 pub(crate) struct Round {
     floor: Floor,
     revolutions: Revolutions,
@@ -37,8 +38,8 @@ pub(crate) struct Round {
 }
 
 impl Cleaner {
-    /// A cleaner over an idle queue. `seed` is that of the `random` policy.
-    pub fn new(queue: Box<dyn WriteQueue>, seed: u64, groups_need_commit: bool) -> Self {
+    /// A cleaner that writes by `queue`, which is idle. `seed` is for the policy `random`.
+    pub(crate) fn new(queue: Box<dyn WriteQueue>, seed: u64, groups_need_commit: bool) -> Self {
         Self {
             outlet: Outlet::new(queue),
             hands: Hands::default(),
@@ -48,9 +49,10 @@ impl Cleaner {
         }
     }
 
-    /// Nothing has changed and no frame was written since the last commit: another would say the
-    /// same. What lanes keep as credit is in use, but nothing to write.
-    pub fn is_committed(&self, backed: &Backed) -> bool {
+    /// Whether nothing has changed and no frame was written since the last commit, so that another
+    /// commit would be the same. Credit that lanes keep counts as used, but there is nothing to
+    /// write for it.
+    pub(crate) fn is_committed(&self, backed: &Backed) -> bool {
         let unchanged = backed.memory.ledger.budget_used().load(Relaxed) == 0
             || backed.tracked.pages().is_none()
                 && backed.tracked.dirtied_bytes() == self.dirtied_committed;
@@ -58,9 +60,13 @@ impl Cleaner {
         unchanged && next_seq == backed.memory.ledger.commit_seq().load(Relaxed) + 1
     }
 
-    /// Frees budget for `bytes` if that can be done without making space in the log first. Returns
-    /// the bytes freed.
-    pub fn make_room_in_place(&mut self, backed: &Backed, bytes: u64) -> Result<u64, RegionError> {
+    /// Frees budget for `bytes`, as far as that needs no new space in the log. Returns the bytes
+    /// freed.
+    pub(crate) fn make_room_in_place(
+        &mut self,
+        backed: &Backed,
+        bytes: u64,
+    ) -> Result<u64, RegionError> {
         let freed = self.outlet.pump(backed, Pump::Poll)?;
         if freed >= bytes.max(1) {
             return Ok(freed);
@@ -75,7 +81,7 @@ impl Cleaner {
     }
 
     /// Chooses victims worth about `want_bytes`.
-    pub fn begin_round(&mut self, backed: &Backed, want_bytes: u64) -> Round {
+    pub(crate) fn begin_round(&mut self, backed: &Backed, want_bytes: u64) -> Round {
         self.outlet.pace.cleaning(backed.tracked.net_dirtied_bytes());
         self.round = next_round(self.round);
         let floor = Floor::plan(&backed.tracked, self.round, want_bytes);
@@ -83,15 +89,19 @@ impl Cleaner {
         Round { floor, revolutions, want_bytes, copied_bytes: 0 }
     }
 
-    /// Copies victims into frames. True: the log has no segment for them, and the round may go on
-    /// once it has.
-    pub fn run_round(&mut self, backed: &Backed, round: &mut Round) -> Result<bool, RegionError> {
+    /// Copies victims into frames. Returns true if the log has no segment for them: the round may
+    /// go on when it has one.
+    pub(crate) fn run_round(
+        &mut self,
+        backed: &Backed,
+        round: &mut Round,
+    ) -> Result<bool, RegionError> {
         while round.copied_bytes < round.want_bytes
             && let Some(stretch) = round.revolutions.next(&self.hands)
         {
             let spare = backed.log.appender.lock().spare_segments();
             if backed.space().is_short(spare) && round.copied_bytes > 0 {
-                // The next round begins by making space.
+                // The log is short of space, which the next round makes first.
                 break;
             }
             round.floor.spares = stretch.spares;
@@ -118,14 +128,15 @@ impl Cleaner {
         Ok(false)
     }
 
-    /// Hands what a round has copied to the device.
-    pub fn end_round(&mut self, backed: &Backed) -> Result<(), RegionError> {
+    /// Hands the frames of a round to the device.
+    pub(crate) fn end_round(&mut self, backed: &Backed) -> Result<(), RegionError> {
         backed.log.appender.lock().close_frame(&backed.memory.ledger, 0);
         self.outlet.pump(backed, Pump::Poll).map(drop)
     }
 }
 
-/// The cooling hand passes these words, round and round.
+/// Lowers the heat of the grains in these words. Numbers beyond the last word begin again at the
+/// first.
 fn cool(backed: &Backed, parity: u64, words: Range<usize>) {
     let hints = &backed.memory.hints;
     if hints.policy.ranked_by() != RankedBy::Heat || !hints.recency {

@@ -1,5 +1,6 @@
-//! What the cleaner does for faults that wait (trap mode): room, captures, open pages; and the
-//! waits in which it must go on doing so.
+//! The cleaner's work for faults that wait (trap mode): it frees budget, captures pages of a
+//! closing epoch, and makes room in the table of mappings. It goes on with that while it waits for
+//! prepared writes.
 
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -9,21 +10,25 @@ use perdura_dirty::geometry::WORD_GRAINS;
 use perdura_dirty::{Counters, PageTracker, RegionError};
 use perdura_image::{Backed, Pump, Refusal};
 
-/// How often a cut that waits for prepared writes looks after faults.
+/// Time between two looks at waiting faults while a cut waits for prepared writes.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Cleaner {
-    /// Makes what faults wait for, if any do, in the middle of a checkpoint or a compaction: no
-    /// other may begin.
-    pub fn serve_faults_in_place(&mut self, backed: &Backed) -> Result<(), RegionError> {
+    /// Frees budget if faults wait for it, in the middle of a checkpoint or a compaction: without
+    /// beginning another.
+    pub(crate) fn serve_faults_in_place(&mut self, backed: &Backed) -> Result<(), RegionError> {
         match asked_bytes(backed) {
             Some(bytes) => self.make_room_in_place(backed, bytes).map(drop),
             None => Ok(()),
         }
     }
 
-    /// Captures the owed pages that faults wait for, before the drain comes to them.
-    pub fn serve_urgent(&mut self, backed: &Backed, closing: u64) -> Result<(), RegionError> {
+    /// Captures the pages of the closing epoch that faults wait for, before the drain reaches them.
+    pub(crate) fn serve_urgent(
+        &mut self,
+        backed: &Backed,
+        closing: u64,
+    ) -> Result<(), RegionError> {
         let Some(tracker) = backed.tracked.pages() else { return Ok(()) };
         let mut wanted = [0u64; 32];
         let mut count = 0;
@@ -44,9 +49,9 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Lets no prepared write begin and waits for those that have; faults are served meanwhile, for
-    /// one of them may be what a prepared write waits for.
-    pub fn shut_prepared(&mut self, backed: &Backed) -> Result<(), RegionError> {
+    /// Lets no prepared write begin, and waits for those under way. Faults are served meanwhile,
+    /// because a prepared write may wait for a thread that faults.
+    pub(crate) fn shut_prepared(&mut self, backed: &Backed) -> Result<(), RegionError> {
         let Some(tracker) = backed.tracked.pages() else { return Ok(()) };
         tracker.prepared.begin_shut();
         while !tracker.prepared.is_empty_within(&*backed.memory.clock, LOOK_AGAIN) {
@@ -60,8 +65,8 @@ impl Cleaner {
     }
 }
 
-/// What a fault asked for and does not find: bytes of budget. Makes room in the table of mappings,
-/// too, if a fault asked for that.
+/// The bytes of budget that a fault asked for, if they are not free. Also makes room in the table
+/// of mappings if a fault asked for that.
 pub(crate) fn asked_bytes(backed: &Backed) -> Option<u64> {
     let tracker = backed.tracked.pages()?;
     tracker.relieve();

@@ -1,15 +1,16 @@
-//! What a region says of itself to people.
+//! Descriptions of a region for people to read.
 
 use crate::region::Region;
 use perdura_image::Compression;
 
 impl Region {
-    /// How cleaning, checkpoints and compaction compress what they write.
+    /// How cleaning, checkpoints and compaction compress data.
     pub fn compression(&self) -> Compression {
         self.running().backed.log.compression
     }
 
-    /// Whether the memory is locked in DRAM and the frame buffers lie in huge pages, or why not.
+    /// Text that says whether the memory is locked in DRAM and the frame buffers lie in huge pages,
+    /// or why not.
     pub fn describe_memory(&self) -> String {
         let Some((gathered, ledger_locked)) = self.running().buffers.get() else {
             return "being locked in DRAM".into();
@@ -17,7 +18,8 @@ impl Region {
         let locked = match self.running().locked.and(*ledger_locked) {
             Ok(()) => "locked in DRAM".into(),
             Err(errno) => format!(
-                "may be swapped: not locked ({errno}; it takes `ulimit -l unlimited` or CAP_IPC_LOCK)"
+                "may be swapped: not locked ({errno}; it takes `ulimit -l unlimited` or \
+                 CAP_IPC_LOCK)"
             ),
         };
         match gathered {
@@ -26,7 +28,7 @@ impl Region {
         }
     }
 
-    /// Which tracking mode is active, and why.
+    /// Text that says which tracking mode is active, and why.
     pub fn describe_tracking(&self) -> String {
         match self.running().backed.tracked.pages() {
             None => "barrier: writers announce what they change".into(),

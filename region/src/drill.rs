@@ -1,8 +1,9 @@
-//! A flush for real, timed, with the budget filled by scattered records first.
+//! The drill: the emergency flush done for real, timed, after the budget was filled with scattered
+//! records.
 //!
-//! Filling needs no scratch memory: entering clean grains in the ledger makes the flush write them
-//! without changing a byte. The flush is the emergency flush itself, not a model of it; afterwards
-//! the region goes on.
+//! Filling needs no scratch memory: clean grains that are marked in the ledger are written by the
+//! flush, and no byte changes. The flush is the emergency flush itself, not a model of it.
+//! Afterwards the region goes on.
 
 use std::sync::atomic::Ordering::*;
 
@@ -12,48 +13,34 @@ use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use perdura_dirty::{Kind, LaneId, NO_LOCATION, RegionError, SetupError, Tracked, count_live};
 
 /// Bytes of a scattered record.
-pub const RECORD_BYTES: u64 = 1024;
+pub(crate) const RECORD_BYTES: u64 = 1024;
 
-/// What a drill did and how long it took.
+/// The outcome of a drill, and how long it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrillReport {
     /// Budget in force, bytes.
     pub budget_bytes: u64,
-    /// Bytes that were charged when the flush began; below the budget if the region is too small to
-    /// fill it.
+    /// Bytes on the budget's account when the flush began; fewer than the budget if the region is
+    /// too small to fill it.
     pub used_bytes: u64,
-    /// What the flush wrote.
+    /// What the flush has written.
     pub flush: FlushReport,
-    /// From the decision to the durable commit, nanoseconds.
+    /// Time from the decision to flush until the commit was durable, nanoseconds.
     pub elapsed_ns: u64,
 }
 
-impl DrillReport {
-    /// Whether the budget was full (98 % or more), so that the time says what the promise needs.
-    pub fn was_full(&self) -> bool {
-        self.used_bytes >= self.budget_bytes / 100 * 98
-    }
-
-    /// Bytes reaching the device per second, metadata and commit included.
-    pub fn bytes_per_second(&self) -> u64 {
-        (u128::from(self.flush.device_bytes) * 1_000_000_000 / u128::from(self.elapsed_ns.max(1)))
-            as u64
-    }
-}
-
 impl Region {
-    /// Fills the budget with scattered 1 KiB records, flushes for real, and goes on. Writers wait
-    /// meanwhile.
+    /// Fills the budget with scattered records of 1 KiB, flushes for real, and goes on. Writers
+    /// wait meanwhile. Without `fill`, only the data that happen to be dirty are flushed.
     ///
-    /// `fill`: without it only what happens to be dirty is flushed.
     pub fn drill(&self, fill: bool, threads: usize) -> Result<DrillReport, RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
         backed.memory.check()?;
         if backed.tracked.is_trapped() {
-            // Lanes do not hold back code that just stores.
+            // In trap mode, lanes do not stop code that just stores.
             return Err(RegionError::Trapped { what: "a drill while the region is in use" });
         }
-        // It writes clean grains, too.
+        // The flush writes clean grains, too, so they must be in memory.
         self.load_all()?;
         let _changing = running.budget_change.lock();
         let mut cleaner = running.open_cleaner()?;
@@ -86,8 +73,7 @@ impl Region {
         let latched = |error: SetupError| RegionError::Latched { cause: error.to_string() };
         count_live(&backed.memory.ledger).map_err(latched)?;
         backed.rebuild_appender();
-        // The image is in use again, and the reserve that the flush used is made free before
-        // writers go on.
+        // The flush used segments of the emergency reserve. They are freed before writers go on.
         let budget_bytes = backed.memory.ledger.budget_limit().load(Acquire);
         backed.memory.budget.begin_shrink(backed.coverable_bytes());
         drop(lanes);
@@ -101,13 +87,14 @@ impl Region {
     }
 }
 
-/// Enters scattered records in the ledger until the budget is full or no clean grain is left: first
-/// such as have been written before, as any dirty data have; then, if those are too few, untouched
-/// memory.
+/// Marks scattered records in the ledger until the budget is full or no clean grain is left.
+/// Records that have been written before come first, because dirty data have been; untouched memory
+/// follows if they are too few.
 fn fill_budget(tracked: &Tracked) {
     for only_written in [true, false] {
         let records = tracked.memory.region_bytes() / RECORD_BYTES;
-        // A stride that shares no factor with the record count visits every record once, far apart.
+        // A stride that has no common factor with the number of records visits every record once,
+        // far apart.
         let mut stride = (records as f64 * 0.618_033_988_75) as u64 | 1;
         while gcd(stride, records) != 1 {
             stride += 2;
@@ -125,7 +112,7 @@ fn fill_budget(tracked: &Tracked) {
     }
 }
 
-/// False: the budget has no room for it.
+/// Marks a record in the ledger. Returns false if the budget has no room for it.
 fn enter_record(tracked: &Tracked, offset: u64, only_written: bool) -> bool {
     let shift = tracked.memory.ledger.geometry().grain_shift;
     let grain = offset >> shift;
@@ -140,7 +127,7 @@ fn enter_record(tracked: &Tracked, offset: u64, only_written: bool) -> bool {
     }
     let parity = tracked.memory.parity();
     let bits = &tracked.memory.ledger.bitmap(parity)[word];
-    // What an epoch that did not close still owes is charged already.
+    // Data of an epoch that did not close are on the account already.
     let owed = tracked.memory.ledger.bitmap(parity ^ 1)[word].load(Acquire);
     let new = mask & !(bits.load(Acquire) | owed);
     if new == 0 {
@@ -153,7 +140,7 @@ fn enter_record(tracked: &Tracked, offset: u64, only_written: bool) -> bool {
     bits.fetch_or(new, AcqRel);
     tracked.memory.summary(parity).mark(word);
     if !only_written {
-        // Memory that was never touched gets its page now: the flush of real data meets none such.
+        // Untouched memory gets its page now, because no real dirty data lie in a missing page.
         let _ = tracked.memory.map.octets(offset, 1)[0].load(Relaxed);
     }
     true
@@ -183,7 +170,7 @@ mod tests {
         let clock = Arc::new(SimClock::new(1_000));
         let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
         region.lock(LaneId(0)).write(0, &[1; 8192]).unwrap();
-        // As a checkpoint leaves it for which the log has no space.
+        // The state that a checkpoint leaves when the log has no space for it.
         let backed = &region.running().backed;
         backed.memory.ledger.closing().store(1, Release);
         backed.memory.ledger.epoch().fetch_add(1, AcqRel);

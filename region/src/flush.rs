@@ -1,13 +1,18 @@
-//! The emergency flush: everything dirty to the SSD, sequentially, by whoever holds memory, ledger
-//! and image.
+//! The emergency flush: everything dirty goes to the SSD, sequentially, by any process that has
+//! memory, ledger and image.
 //!
-//! It needs no process that wrote the data. First it redoes what such a process left half done:
-//! frames in the buffers are completed and written again to the same places with the same bytes, so
-//! that writes which are still on their way can do no harm. Then dirty grains go, in address order
-//! and from several threads ([`Stream`]), into the free segments that cleaning was never allowed to
-//! use; then one device flush; then the commit. Until then the ledger says nothing of the flush but
-//! which segments it took: a flush that fails or is killed is repeated from memory as a whole.
-//! The grains' locations are noted after the commit, when nobody's battery is running any more.
+//! The processes that wrote the data are not needed. The steps are:
+//!
+//! 1. Redo the frames that such a process left half done: they are completed and written again, to
+//!    the same places with the same bytes, so that writes which are still on their way do no harm.
+//! 2. Write the dirty grains, in address order and by several threads ([`Stream`]), to the free
+//!    segments that cleaning may never use.
+//! 3. Flush the device.
+//! 4. Commit.
+//!
+//! Until the commit, the ledger records only which segments the flush took, so a flush that fails
+//! or is killed is repeated as a whole from memory. The grains' new locations are noted after the
+//! commit, when no battery is running any more.
 
 mod stream;
 
@@ -24,39 +29,41 @@ use perdura_image::slots::{SlotContents, write_slot};
 use perdura_image::{frame_bytes, free_buffer, free_segment, kept_bytes, seal};
 use stream::{Placed, Stream};
 
-/// How to flush.
+/// Settings of a flush.
 #[derive(Debug, Clone, Copy)]
 pub struct FlushOptions {
     /// Threads that copy and write.
     pub threads: usize,
-    /// Milliseconds since 1970, recorded in the commit.
+    /// The time that the commit records, milliseconds since 1970.
     pub unix_ms: u64,
 }
 
-/// What a flush did.
+/// The outcome of a flush.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlushReport {
     /// Dirty bytes written.
     pub dirty_bytes: u64,
     /// Bytes written to the device, frames and commit slots.
     pub device_bytes: u64,
-    /// Bytes of half-done frames written again.
+    /// Bytes of half-done frames that were written again.
     pub redone_bytes: u64,
     /// Extents written.
     pub extents: u64,
 }
 
-/// What redoing did, and what the account of dirty bytes held for it.
+/// The outcome of redoing half-done frames, and the bytes of the budget's account that belong to
+/// them.
 pub(crate) struct Redone {
     pub written_bytes: u64,
-    /// Of frames: durable now.
+    /// Bytes of the frames on the account, which are durable now.
     pub charged_bytes: u64,
-    /// Still dirty.
+    /// Bytes on the account that are still dirty.
     pub dirty_bytes: u64,
 }
 
-/// Completes and writes the frames that a stopped process left in its buffers; durable on return.
-/// The account is the caller's: who wrote may be gone with all its credit, or go on with it.
+/// Completes and writes the frames that a stopped process left in its buffers. They are durable on
+/// return. The caller corrects the budget's account: the writers may be gone with their credit, or
+/// go on with it.
 pub(crate) fn redo(
     ledger: &Ledger,
     layout: &Layout,
@@ -93,7 +100,7 @@ pub(crate) fn redo(
             entry.set_state(SegmentState::Free);
         }
     }
-    // An epoch cut short never closes; what it owed is owed by the current one, with newer
+    // An interrupted epoch never closes. Its data become part of the current epoch, with newer
     // contents.
     let parity = ledger.epoch().load(Acquire);
     let mut dirty_grains = 0;
@@ -112,8 +119,8 @@ pub(crate) fn redo(
     Ok(Redone { written_bytes, charged_bytes, dirty_bytes })
 }
 
-/// Flushes everything, commits it as final, and tells the ledger. Nobody may write the region
-/// meanwhile.
+/// Flushes everything, commits that as final, and notes it in the ledger. Nobody may write to the
+/// region meanwhile.
 pub(crate) fn flush_all(
     ledger: &Ledger,
     map: &Mapping,
@@ -122,26 +129,27 @@ pub(crate) fn flush_all(
     options: FlushOptions,
 ) -> Result<FlushReport, RegionError> {
     if ledger.flushed().load(Acquire) != 0 {
-        // Another process did it and was killed before it could note so.
+        // Another process has flushed, and was killed before it could note that in the ledger.
         return Ok(FlushReport::default());
     }
     let report = commit_all(ledger, map, layout, device, options)?.note(ledger);
-    // Credit is worth nothing any more: nobody writes.
+    // Nobody writes any more, so credit is worth nothing.
     ledger.budget_used().store(0, Release);
     Ok(report)
 }
 
-/// All is durable; the ledger does not know yet where. Killed before it does, whoever goes on with
-/// the memory asks the image (see [`crate::Region::attach`]).
+/// A flush that is durable but not yet noted in the ledger. If the process is killed before
+/// [`Committed::note`], the next one that uses the memory reads the locations from the image (see
+/// [`crate::Region::attach`]).
 #[must_use = "the ledger still holds everything dirty"]
 pub(crate) struct Committed {
     report: FlushReport,
     placed: Vec<Placed>,
-    /// What the account holds for all that is durable now.
+    /// Bytes on the budget's account that are durable now.
     counted_bytes: u64,
 }
 
-/// The part of a flush that must fit the warning.
+/// The part of a flush that must end within the warning: up to the durable commit.
 pub(crate) fn commit_all(
     ledger: &Ledger,
     map: &Mapping,
@@ -156,8 +164,7 @@ pub(crate) fn commit_all(
     let mut free: Vec<u32> = (0..segments)
         .filter(|number| ledger.segment(*number).state() == SegmentState::Free)
         .collect();
-    // Space that has been written before is up to twice as fast to write as reserved, unwritten
-    // space.
+    // Space that was written before is up to twice as fast to write as space that is only reserved.
     free.sort_by_key(|number| !ledger.segment(*number).was_written());
     let threads = flush_threads(options.threads);
     let written = Stream::new(ledger, map, layout, device, &free)
@@ -188,9 +195,9 @@ pub(crate) fn commit_all(
 }
 
 impl Committed {
-    /// The flushed grains are clean, located where they were put, and off the account; what others
-    /// hold of it, or are taking at this moment, stays.
-    pub fn note(self, ledger: &Ledger) -> FlushReport {
+    /// Notes in the ledger that the flushed grains are clean, and their locations, and takes them
+    /// off the account. Credit that writers hold, or take at this moment, stays on the account.
+    pub(crate) fn note(self, ledger: &Ledger) -> FlushReport {
         let bitmap = ledger.bitmap(ledger.epoch().load(Acquire));
         let locations = ledger.locations();
         ledger.uncounted().store(1, Relaxed);
@@ -213,7 +220,7 @@ impl Committed {
     }
 }
 
-/// Flushes the device, and says so to a holder that looks on.
+/// Flushes the device. The ledger says so meanwhile, for a holder that watches.
 fn sync(ledger: &Ledger, device: &dyn Device) -> Result<(), DeviceError> {
     ledger.syncing().store(1, Release);
     let outcome = device.flush();
@@ -221,13 +228,14 @@ fn sync(ledger: &Ledger, device: &dyn Device) -> Result<(), DeviceError> {
     outcome
 }
 
-/// Threads a flush really uses: the emergency reserve is reckoned for so many ends of segments.
+/// The number of threads that a flush uses: at most 4, because the emergency reserve has room for
+/// the unfilled segments of so many.
 pub(crate) fn flush_threads(wanted: usize) -> usize {
     wanted.clamp(1, 4)
 }
 
-/// The frames of a failed attempt may be lost though their writes completed: their segments are
-/// free again. Their grains are all still dirty, and their locations are the old ones.
+/// Frees the buffers and segments of a failed attempt, whose frames may be lost though their writes
+/// completed. The ledger still has all their grains as dirty, in their former locations.
 fn undo(ledger: &Ledger, taken_from: &[u32]) {
     for number in 0..ledger.geometry().buffers {
         free_buffer(ledger, number);
@@ -254,7 +262,7 @@ mod tests {
     use perdura_dirty::sys::SharedMemory;
     use perdura_image::{Appender, Tail, Target, recover};
 
-    /// The smallest log: no room for the same flush twice.
+    /// Settings with the smallest log, which has no room for the same flush twice.
     fn tight(blocks: u64, budget_blocks: u64) -> Config {
         Config {
             segment_bytes: Some(64 << 10),
@@ -292,7 +300,7 @@ mod tests {
             options,
         );
         drop(committed.unwrap());
-        // The holder is asked next, then a server takes over.
+        // The holder is asked to flush next, then a server takes over.
         let again = flush_all(
             &backed.memory.ledger,
             &backed.memory.map,
@@ -318,7 +326,7 @@ mod tests {
         }
     }
 
-    /// A flush that is killed when everything is written and nothing is committed.
+    /// Flushes like a process that is killed when everything is written and nothing is committed.
     fn killed_flush(region: &Region) {
         let backed = &region.running().backed;
         redo(&backed.memory.ledger, &backed.log.layout, &*backed.log.device).unwrap();
@@ -339,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_flush_that_was_killed_leaves_room_for_whoever_goes_on() {
-        // The smallest log, full of records that lie apart, and the whole budget dirty.
+        // The log is the smallest one and full of scattered records, and the whole budget is dirty.
         for (budget_blocks, is_attached) in [(64, true), (64, false), (16, true), (16, false)] {
             let blocks = 256;
             let device = Arc::new(SimDevice::new(0, 1));
@@ -385,8 +393,8 @@ mod tests {
         ledger.segments().store(2, Relaxed);
         let mut appender = Appender::new(vec![0], [0, 1].into(), 0, geometry.segment_bytes);
         appender.append(&ledger, &map, Extent { grain: 5, len: 1 }, true).unwrap();
-        // Appending grain 6 merges: the process dies after the table's store, before the fill
-        // word's.
+        // Appending grain 6 extends the table's entry. The process dies after that store, and
+        // before the store to the word that counts filled bytes.
         ledger.buffer(0).table()[0].store(Extent { grain: 5, len: 2 }.pack(), Relaxed);
         let options = FlushOptions { threads: 1, unix_ms: 1 };
         flush_all(&ledger, &map, &layout, &device, options).unwrap();

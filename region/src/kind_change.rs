@@ -1,20 +1,22 @@
-//! What changes of kind share.
+//! The state that changes of kind share.
 
 use parking_lot::Mutex;
 use perdura_dirty::RegionError;
 
-/// One change of a block's kind at a time.
+/// The lock of changes of kind: one block's kind changes at a time.
 #[derive(Default)]
 pub(crate) struct KindChange {
-    /// Held while a block's kind is entered or bound, a leaf: its neighbours are looked at.
+    /// Held while a block's kind is stored or its memory bound to a node, because the kinds of its
+    /// neighbours are read. No lock is taken while this one is held.
     pub one: Mutex<()>,
     #[cfg(test)]
     pub fuse: crate::testing::Fuse,
 }
 
 impl KindChange {
-    /// Where a process may be killed, as far as others can see it: a test ends what it is at here.
-    pub fn step(&self) -> Result<(), RegionError> {
+    /// A point at which other processes can see how far the change is. A test ends the change here,
+    /// as if the process had been killed.
+    pub(crate) fn step(&self) -> Result<(), RegionError> {
         #[cfg(test)]
         if !self.fuse.step() {
             return Err(RegionError::Closed);

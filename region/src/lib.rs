@@ -5,12 +5,19 @@
 //! both mark *grains* in a ledger in shared memory before the bytes change. See
 //! `docs/architecture.md`.
 //!
-//! What is not on the SSD yet is known to the crate `perdura-dirty`; the log on the SSD is the
-//! crate `perdura-image`. Here they are joined: a cleaner, checkpoints, the promise and its proof,
-//! flushes, and the holder that outlives a server.
+//! The crate `perdura-dirty` knows what is not on the SSD yet, and `perdura-image` is the log on
+//! the SSD. This crate joins them: with a cleaner, checkpoints, the promise and its proof, flushes,
+//! and the holder that outlives a server.
 //!
-//! Lock order: cleaner, then lanes in ascending order, then appender. Waiting for budget happens
-//! with none of them held. A fault handler takes no lock at all.
+//! - [`Region`] is opened on a device, or by [`directory::Directory`] with everything that a
+//!   program needs.
+//! - [`holder`] is the process that keeps a region's memory when its server is gone.
+//! - [`PagedMemory`](paged::PagedMemory) is memory of which only a part is in DRAM.
+//!
+//! Lock order: the cleaner, then lanes in ascending order, then the appender. Waiting for budget
+//! happens with none of them held. A fault handler takes no lock at all.
+
+#![warn(unreachable_pub)]
 
 mod attachment;
 mod budgeting;
@@ -22,8 +29,8 @@ mod config;
 mod demand;
 mod describe;
 pub mod directory;
-pub mod drill;
-pub mod flush;
+mod drill;
+mod flush;
 pub mod holder;
 mod kind_change;
 mod kinds;
@@ -31,8 +38,8 @@ mod load_first;
 mod memory_files;
 mod open;
 pub mod paged;
-pub mod prove;
-pub mod region;
+mod prove;
+mod region;
 pub mod room;
 mod rounds;
 mod running;
@@ -46,18 +53,23 @@ mod tests;
 mod thread;
 mod trapped;
 
-pub use perdura_dirty::{geometry, planted, policy, promise, written};
-#[doc(hidden)]
-pub use perdura_image::fuzzing;
-pub use perdura_image::{format, inspect};
+// A region, how it is opened, and how it is flushed.
+pub use attachment::Attachment;
+pub use config::Config;
+pub use drill::DrillReport;
+pub use flush::{FlushOptions, FlushReport};
+pub use prove::Proof;
+pub use region::{Origin, Region};
+pub use trapped::{Prepared, TrappedMemory};
 
-pub use paged::{PagedConfig, PagedError, PagedMemory};
-pub use perdura_dirty::geometry::{BLOCK_BYTES, Geometry};
+// The types of other rooms that settings, methods and errors of a region are made of.
+pub use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES, Geometry, REGION_MIN_BYTES};
+pub use perdura_dirty::planted::Planted;
 pub use perdura_dirty::policy::PolicyKind;
+pub use perdura_dirty::promise::{
+    BudgetWish, Promise, Terms, default_reserve, flush_time, promise,
+};
 pub use perdura_dirty::{
-    CachePadded, Heat, Kind, LaneGuard, LaneId, Need, Planes, RegionError, SetupError, Stats,
-    TrackingKind, TrapKind,
+    Heat, Kind, LaneGuard, LaneId, Need, RegionError, SetupError, Stats, TrackingKind, TrapKind,
 };
 pub use perdura_image::{Compression, ImageError, LoadProgress, OpenError, Unreadable};
-pub use region::{Config, Region};
-pub use trapped::{Prepared, TrappedMemory};

@@ -1,4 +1,4 @@
-//! The public face of a region: its bytes, lanes, budget and counters.
+//! The region as its users see it: bytes, lanes, budget and counters.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,35 +14,31 @@ use perdura_image::{Backed, LoadProgress, Unreadable};
 use crate::running::Running;
 use crate::trapped::TrappedMemory;
 
-pub use crate::attachment::Attachment;
-pub use crate::config::Config;
-pub use perdura_dirty::geometry::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
-
-/// How an opened region came to its contents.
+/// Where the contents of an opened region came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// A new image, all zeros.
+    /// The image is new, and all bytes are zero.
     Created,
-    /// Loaded from the image.
+    /// The contents are those of the image.
     Recovered {
-        /// The last run ended with a completed flush.
+        /// Whether the last run ended with a completed flush.
         was_final: bool,
-        /// When that commit was made, milliseconds since 1970.
+        /// When the newest checkpoint was committed, milliseconds since 1970.
         commit_unix_ms: u64,
-        /// Group commits applied after it.
+        /// Group commits that were applied after that checkpoint.
         tail_frames: u64,
-        /// Where on the device a copy of the newest commit is damaged, or was being written when
-        /// the run ended; the other copy was used.
+        /// Place on the device of a copy of the newest commit that is damaged, or was being written
+        /// when the run ended. The other copy was used.
         flawed_commit_at: Option<u64>,
     },
-    /// Memory kept by a holder; nothing was read.
+    /// A holder kept the memory, and nothing was read.
     Attached,
 }
 
-/// A range of memory, all of it durable, with at most the budget not yet on the SSD.
+/// A range of memory, all of it durable, of which at most the budget is not yet on the SSD.
 ///
-/// Cheap to share by reference; dropping it stops its thread without flushing (memory held
-/// elsewhere stays as it is). Call [`Region::close`] for a final flush.
+/// Dropping a region stops its thread and does not flush; memory that a holder has stays as it is.
+/// Call [`Region::close`] for a final flush.
 pub struct Region {
     running: Arc<Running>,
     thread: Option<JoinHandle<()>>,
@@ -51,7 +47,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// A region whose parts run.
+    /// A region from its running parts.
     pub(crate) fn new(
         running: Arc<Running>,
         thread: Option<JoinHandle<()>>,
@@ -61,7 +57,7 @@ impl Region {
         Self { running, thread, service, origin }
     }
 
-    /// From now on faults are brought to the region.
+    /// Starts to bring faults of trap mode to the region.
     pub(crate) fn serve(&mut self, service: Service) {
         self.service = Some(service);
     }
@@ -74,22 +70,22 @@ impl Region {
         &self.running.backed
     }
 
-    /// How the region came to its contents.
+    /// Where the region's contents came from.
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Bytes in use.
+    /// Bytes of the region that can be used now.
     pub fn len_bytes(&self) -> u64 {
         self.backed().memory.region_bytes()
     }
 
-    /// Lanes there are.
+    /// The number of lanes.
     pub fn lanes(&self) -> u16 {
         self.backed().tracked.lanes.count()
     }
 
-    /// Locks a lane.
+    /// Locks a lane for writing or reading its blocks.
     pub fn lock(&self, lane: LaneId) -> LaneGuard<'_> {
         LaneGuard::new(&self.backed().tracked, self.backed(), lane)
     }
@@ -99,15 +95,14 @@ impl Region {
         self.running.lock_with(lane, credit_bytes)
     }
 
-    /// The 8-byte word at `offset` (aligned), read without its lane: a hint, unless the caller
-    /// knows that the word is only ever changed by [`LaneGuard::store`].
+    /// Reads the 8-byte word at `offset`, which must be aligned, without its lane. The value is a
+    /// hint, unless the caller knows that only [`LaneGuard::store`] changes the word.
     #[inline]
     pub fn peek(&self, offset: u64) -> u64 {
         self.backed().memory.map.words(offset, 1)[0].load(Acquire)
     }
 
-    /// Starts loading the cache lines of a range that is about to be looked at. A hint: any range
-    /// is allowed.
+    /// Prefetches the cache lines of a range that is about to be read. Any range is allowed.
     #[inline]
     pub fn prefetch(&self, offset: u64, len: u64) {
         for line in (offset..offset.saturating_add(len)).step_by(64) {
@@ -115,34 +110,34 @@ impl Region {
         }
     }
 
-    /// Blocks until what a writer needs is there; call it with no lane held. Returns budget bytes
-    /// taken, to be passed to [`Region::lock_with`].
+    /// Waits until what a writer needs is there. Must be called with no lane held. Returns the
+    /// budget bytes that were taken, to be passed to [`Region::lock_with`].
     pub fn satisfy(&self, need: Need) -> Result<u64, RegionError> {
         self.running.satisfy(need)
     }
 
-    /// Refuses once the final flush has begun.
+    /// Returns an error if the final flush has begun.
     pub fn check_open(&self) -> Result<(), RegionError> {
         self.backed().memory.check_open()
     }
 
-    /// Gives a block that is not in use to a lane.
+    /// Assigns a block that is not in use to a lane.
     pub fn assign_block(&self, block: u64, lane: LaneId) {
         self.backed().tracked.lanes.assign(block, lane);
     }
 
-    /// The bytes, for code that just stores; `None` in barrier mode.
+    /// The memory of trap mode, for code that just stores; `None` in barrier mode.
     pub fn trapped(&self) -> Option<TrappedMemory<'_>> {
         TrappedMemory::new(&self.running)
     }
 
-    /// Makes the state of this moment durable: a consistent checkpoint.
+    /// Makes a consistent checkpoint: the state of one moment during the call is durable on return.
     pub fn checkpoint(&self) -> Result<(), RegionError> {
         self.running.open_cleaner()?.checkpoint(self.backed(), false)
     }
 
-    /// Makes everything done so far durable before it returns; cheaper than a checkpoint, does not
-    /// free segments.
+    /// Makes all writes that were completed before the call durable. Cheaper than a checkpoint, but
+    /// frees no segments.
     pub fn commit_group(&self) -> Result<(), RegionError> {
         let (running, backed) = (&*self.running, self.backed());
         let mut cleaner = running.open_cleaner()?;
@@ -157,81 +152,82 @@ impl Region {
         self.backed().memory.ledger.budget_limit().load(Acquire)
     }
 
-    /// Bytes that a loss without flush would take now: dirty, on their way, or promised to writers.
+    /// Bytes on the budget's account: dirty, on their way to the device, or promised to writers.
     pub fn used_bytes(&self) -> u64 {
         self.backed().memory.ledger.budget_used().load(Acquire)
     }
 
-    /// Largest [`Region::used_bytes`] since the budget was set.
+    /// Largest value of [`Region::used_bytes`] since the budget was last set.
     pub fn used_bytes_max(&self) -> u64 {
         self.backed().memory.ledger.budget_high().load(Acquire)
     }
 
-    /// Counters.
+    /// A reading of all counters.
     pub fn stats(&self) -> Stats {
         self.backed().tracked.read_stats()
     }
 
-    /// First failure of the device, if it failed.
+    /// The first failure of the device, if it has failed.
     pub fn failure(&self) -> Option<&str> {
         self.backed().memory.failure()
     }
 
-    /// How the device works.
+    /// Text that says how the device is driven.
     pub fn describe_device(&self) -> String {
         self.backed().log.device.describe()
     }
 
-    /// Bytes the log may take on the device.
+    /// Bytes that the log takes on the device.
     pub fn log_bytes(&self) -> u64 {
         self.backed().memory.ledger.segments().load(Acquire)
             * self.backed().memory.ledger.geometry().segment_bytes
     }
 
-    /// Descriptors of memory and ledger, to be handed to a holder.
+    /// Descriptors of memory and ledger, which a holder needs.
     pub fn fds(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
         (self.backed().memory.file.fd(), self.backed().memory.ledger.memory().fd())
     }
 
-    /// The sizes the image was made with.
+    /// The sizes that the image was made with.
     pub fn geometry(&self) -> &Geometry {
         self.backed().memory.ledger.geometry()
     }
 
-    /// Says what the budget rests on. From now on the cleaner's own writes are held against it.
+    /// Sets the terms that the budget rests on. From now on the rate of the cleaner's own writes is
+    /// compared with them, and a slower device lowers the budget.
     pub fn watch_rate(&self, terms: &Terms) -> Result<(), RegionError> {
         let mut cleaner = self.running.open_cleaner()?;
         cleaner.outlet.rate.watch(&self.backed().memory, terms);
         Ok(())
     }
 
-    /// Most bytes that may be dirty now: the budget in force, or less while it is being lowered or
-    /// the device is slower than was proven.
+    /// Most bytes that may be dirty now: the budget in force, or less while the budget is being
+    /// lowered or the device is slower than proven.
     pub fn budget_now_bytes(&self) -> u64 {
         let memory = &self.backed().memory;
         memory.budget.wanted_limit(&memory.ledger)
     }
 
-    /// Loads a piece of what recovery left to be loaded on first use ([`Config::defer_load`]), a
-    /// segment of the image; several threads may. False: nothing is left to be taken up, though
-    /// others may still be at work.
+    /// Loads the next segment of an image whose loading was deferred
+    /// ([`defer_load`](crate::Config::defer_load)). Several threads may call this. Returns false if
+    /// no segment is left to begin with; other threads may still be loading theirs.
     ///
     /// # Errors
-    /// The piece is damaged or cannot be read. What else there is can still be loaded; who touches
-    /// this unwinds with [`Unreadable`].
+    /// The segment is damaged or cannot be read. Others can still be loaded. A thread that touches
+    /// data of this one unwinds with [`Unreadable`].
     pub fn load_next(&self) -> Result<bool, Unreadable> {
         self.backed().loads.load_next(self.backed().place())
     }
 
-    /// Loads all that is left, whoever has taken it up.
+    /// Loads everything that is left, segments that other threads have begun included.
     ///
     /// # Errors
-    /// As [`Region::load_next`].
+    /// The errors of [`Region::load_next`].
     pub fn load_all(&self) -> Result<(), Unreadable> {
         self.backed().loads.load_all(self.backed().place())
     }
 
-    /// How far loading has come; `None`: everything is in memory.
+    /// How far deferred loading has come; `None` if everything is in memory.
     pub fn load_progress(&self) -> Option<LoadProgress> {
         self.backed().loads.progress()
     }
@@ -242,7 +238,7 @@ impl Drop for Region {
         if let Some(tracker) = self.running.backed.tracked.pages() {
             tracker.retire();
         }
-        // Before the memory goes: handlers look into it.
+        // Dropped before the memory, which fault handlers read.
         drop(self.service.take());
         self.running.backed.memory.budget.close();
         if let Some(thread) = self.thread.take()

@@ -1,9 +1,9 @@
-//! Room for an image on its file system: how much it takes, how much is free, what fits.
+//! Room for an image on its file system: how much an image takes, how much is free, and what fits.
 //!
-//! An image takes a multiple of the memory: the log, twice what the emergency flush of a full
-//! budget may need (all of the memory, where the warning allows that), and a ninth for compaction.
-//! All of it is allocated before it is needed, because a flush must never meet a full disk. So on a
-//! small disk the log is made smaller, and less may be dirty; the promise itself stays.
+//! An image takes a multiple of the memory: the log, twice the space that the emergency flush of a
+//! full budget may need, and a ninth for compaction. The budget may be the whole memory where the
+//! warning allows it. All of the space is allocated before it is needed, because a flush must never
+//! find a full disk. On a small disk the log is smaller and less may be dirty; the promise stays.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,32 +13,32 @@ use perdura_dirty::geometry::{BUDGET_MIN_BYTES, Geometry};
 use perdura_image::OpenError;
 use perdura_image::format::Layout;
 
-use crate::region::Config;
+use crate::config::Config;
 
-/// Sizes of the log, percent of the memory, of which the first that fits is taken.
+/// Sizes of the log in percent of the memory. The first that fits is taken.
 pub const LOG_PERCENTS: [u64; 3] = [200, 150, 125];
-/// A smaller log is taken rather than a budget below this part of the memory: with an eighth, most
-/// loads never make a writer wait.
+/// A smaller log is taken rather than a budget below one part in so many of the memory: with an
+/// eighth, most workloads never make a writer wait.
 const BUDGET_WORTH: u64 = 8;
-/// One part in so many of what is free is left alone: a file system needs some for itself.
+/// One part in so many of the free space stays free, because a file system needs some for itself.
 const LEFT_ALONE: u64 = 32;
 
-/// What fits.
+/// An image that fits on a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fit {
     /// Size of the log, percent of the memory.
     pub log_percent: u64,
-    /// Most that may be dirty, bytes; the whole memory where there is room for that.
+    /// Most bytes that may be dirty: all of the memory if there is room for that.
     pub budget_bytes_max: u64,
-    /// Most that the image takes, bytes.
+    /// Most bytes that the image takes.
     pub image_bytes: u64,
 }
 
-/// The largest of these logs that an image of these settings may have in `free_bytes`; `Err`
-/// inside: the bytes that the smallest image needs.
+/// Chooses one of `log_percents` for an image of these settings in `free_bytes`. The inner `Err`
+/// holds the bytes that the smallest image needs.
 ///
 /// # Errors
-/// A size that no image can have.
+/// No image can have the size that `config` names.
 pub fn fit(
     config: &Config,
     free_bytes: u64,
@@ -63,7 +63,7 @@ pub fn fit(
     Ok(best.ok_or(smallest_bytes))
 }
 
-/// Bytes of an image whose log has room for a memory and a budget.
+/// Bytes of an image whose log has room for `memory_bytes` and `budget_bytes`.
 fn image_bytes(geometry: &Geometry, log_percent: u64, memory_bytes: u64, budget_bytes: u64) -> u64 {
     let segments = geometry.segments_wanted(log_percent, memory_bytes, budget_bytes);
     Layout::of(geometry).segment_at(segments)
@@ -93,10 +93,10 @@ pub(crate) fn largest_budget(
     Some(below)
 }
 
-/// Bytes that are free for us on the file system of a directory that may not be there yet.
+/// Free bytes on the file system of a directory, which need not exist yet.
 ///
 /// # Errors
-/// The system does not say, or the file system is read-only.
+/// The system does not tell, or the file system is read-only.
 pub fn free_bytes(dir: &Path) -> io::Result<u64> {
     for place in dir.ancestors().filter(|place| !place.as_os_str().is_empty()) {
         match rustix::fs::statvfs(place) {
@@ -112,7 +112,7 @@ pub fn free_bytes(dir: &Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Bytes by which an image may grow: none on a block device.
+/// Bytes by which an image may grow: 0 on a block device.
 pub(crate) fn growth_bytes(image: impl AsFd) -> io::Result<u64> {
     let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&image)?.st_mode);
     if kind != rustix::fs::FileType::RegularFile {

@@ -1,5 +1,5 @@
-//! What the cleaner is asked for: room for a writer, a round of the region's thread, a checkpoint.
-//! Each makes space in the log first, if that is short.
+//! The cleaner's services: room for a writer, a round of the region's thread, a checkpoint. Each
+//! first makes space in the log if that is short.
 
 use std::sync::atomic::Ordering::*;
 
@@ -11,9 +11,9 @@ use crate::clean::Cleaner;
 use crate::demand::asked_bytes;
 
 impl Cleaner {
-    /// Frees at least `bytes` of budget or one frame buffer if that can be done. Returns the bytes
-    /// freed.
-    pub fn make_room(&mut self, backed: &Backed, bytes: u64) -> Result<u64, RegionError> {
+    /// Frees at least `bytes` of budget, or one frame buffer if `bytes` is 0, as far as that is
+    /// possible. Returns the bytes freed.
+    pub(crate) fn make_room(&mut self, backed: &Backed, bytes: u64) -> Result<u64, RegionError> {
         let freed = self.outlet.pump(backed, Pump::Poll)?;
         if freed >= bytes.max(1) {
             return Ok(freed);
@@ -25,9 +25,9 @@ impl Cleaner {
         Ok(freed + self.outlet.pump(backed, Pump::Durable)?)
     }
 
-    /// Copies victims worth about `want_bytes` into frames and submits them. Returns the bytes
+    /// Copies victims of about `want_bytes` into frames and submits the frames. Returns the bytes
     /// copied.
-    pub fn clean(&mut self, backed: &Backed, want_bytes: u64) -> Result<u64, RegionError> {
+    pub(crate) fn clean(&mut self, backed: &Backed, want_bytes: u64) -> Result<u64, RegionError> {
         self.ensure_space(backed)?;
         let mut round = self.begin_round(backed, want_bytes);
         while self.run_round(backed, &mut round)? {
@@ -40,14 +40,19 @@ impl Cleaner {
         Ok(round.copied_bytes)
     }
 
-    /// Makes the state of this moment durable and lets go of segments only older states needed.
-    pub fn checkpoint(&mut self, backed: &Backed, is_final: bool) -> Result<(), RegionError> {
+    /// Makes the current state durable, and frees segments that only older states needed.
+    pub(crate) fn checkpoint(
+        &mut self,
+        backed: &Backed,
+        is_final: bool,
+    ) -> Result<(), RegionError> {
         self.ensure_space(backed)?;
         self.commit_checkpoint(backed, is_final)
     }
 
-    /// Makes the state of this moment durable by a flagged frame only: `durability = "fsync"`.
-    pub fn group_commit(&mut self, backed: &Backed) -> Result<(), RegionError> {
+    /// Makes the current state durable by a flagged frame: the group commit of `durability =
+    /// "fsync"`.
+    pub(crate) fn group_commit(&mut self, backed: &Backed) -> Result<(), RegionError> {
         backed.memory.check()?;
         self.ensure_space(backed)?;
         match self.groups_need_commit {
@@ -56,7 +61,7 @@ impl Cleaner {
         }
     }
 
-    /// Makes what faults wait for, if any do.
+    /// Frees budget if faults wait for it.
     fn serve_faults(&mut self, backed: &Backed) -> Result<(), RegionError> {
         match asked_bytes(backed) {
             Some(bytes) => self.make_room(backed, bytes).map(drop),
@@ -64,10 +69,10 @@ impl Cleaner {
         }
     }
 
-    /// One round of the region's thread: the paper's proactive rule. `is_epoch`: an epoch has
-    /// passed since the last one that was; rounds in between are those that writers have called
-    /// for. Returns whether another round should follow at once.
-    pub fn tick(&mut self, backed: &Backed, is_epoch: bool) -> Result<bool, RegionError> {
+    /// One round of the region's thread: the proactive rule of Viyojit. `is_epoch` says that the
+    /// time of [`Config::epoch`](crate::Config::epoch) has passed; other rounds are those that
+    /// writers call for. Returns whether another round should follow at once.
+    pub(crate) fn tick(&mut self, backed: &Backed, is_epoch: bool) -> Result<bool, RegionError> {
         let pages = backed.tracked.pages();
         if pages.is_some() {
             self.serve_faults(backed)?;
@@ -79,7 +84,7 @@ impl Cleaner {
             }
             self.outlet.pace.epoch(backed.tracked.net_dirtied_bytes());
         }
-        // The device works on the last round's frames while the next are copied.
+        // Submitted first, so that the device writes these frames while the next ones are copied.
         self.outlet.pump(backed, Pump::Poll)?;
         let threshold = self.threshold(backed);
         let least = pace::round_bytes_min(threshold);
@@ -97,15 +102,16 @@ impl Cleaner {
         Ok(false)
     }
 
-    /// More than this in use is cleaned (Viyojit, section 5.3), in time for what comes meanwhile.
-    pub fn threshold(&self, backed: &Backed) -> u64 {
+    /// Bytes in use above which the thread cleans (Viyojit, section 5.3), so that writers find room
+    /// for what they write meanwhile.
+    pub(crate) fn threshold(&self, backed: &Backed) -> u64 {
         self.outlet.pace.threshold(backed.memory.budget.effective_limit(&backed.memory.ledger))
     }
 
-    /// Cleans a part of what a checkpoint is about to write anyway. After its cut every write costs
-    /// budget anew, and nothing is given back until the first of its frames are durable: without a
-    /// margin all writers would wait then.
-    pub fn make_margin(&mut self, backed: &Backed) -> Result<(), RegionError> {
+    /// Cleans a part of the data that the next checkpoint would write anyway. After its cut every
+    /// write takes budget again, and none is given back until the first frames are durable. Without
+    /// a margin all writers would wait then.
+    pub(crate) fn make_margin(&mut self, backed: &Backed) -> Result<(), RegionError> {
         let limit = backed.memory.budget.effective_limit(&backed.memory.ledger);
         let used = backed.memory.ledger.budget_used().load(Relaxed);
         let excess = pace::checkpoint_excess(used, limit);

@@ -1,5 +1,5 @@
-//! A region in use: its memory with the image behind it, its cleaner, and the locks of those who
-//! change something about the whole.
+//! A region in use: its memory with the image behind it, its cleaner, and the locks of operations
+//! that change the region as a whole.
 
 use std::sync::OnceLock;
 
@@ -11,33 +11,33 @@ use rustix::io::Errno;
 use crate::clean::Cleaner;
 use crate::kind_change::KindChange;
 
-/// What a region and its cleaner's thread share.
+/// The state that a region and its cleaner's thread share.
 pub(crate) struct Running {
-    /// Locked before lanes and before the appender. Before the memory, which its queue writes from:
-    /// fields are dropped in this order.
+    /// Locked before lanes and before the appender. Fields are dropped in order, so this one, whose
+    /// queue writes from the memory, stands before the memory.
     cleaner: CachePadded<Mutex<Cleaner>>,
     pub backed: Backed,
-    /// What is being prezeroed; locked after the cleaner and before the appender.
+    /// Free segments that are being prezeroed. Locked after the cleaner and before the appender.
     pub prezeroing: Mutex<Prezeroing>,
-    /// Held while the budget is changed or drilled.
+    /// Held during a change of the budget and during a drill.
     pub budget_change: Mutex<()>,
     pub kind_change: KindChange,
     /// Whether the memory is locked in DRAM, or why not.
     pub locked: Result<(), Errno>,
-    /// Whether the frame buffers lie in huge pages and the ledger is locked, or why not.
+    /// Whether the frame buffers lie in huge pages, and whether the ledger is locked, or why not.
     pub buffers: OnceLock<(Result<(), Errno>, Result<(), Errno>)>,
 }
 
-/// The cleaner, held. Who waits for budget is told when it is free again.
+/// The locked cleaner. Threads that wait for budget are notified when it is released.
 pub(crate) struct CleanerGuard<'r> {
     held: MutexGuard<'r, Cleaner>,
-    /// Dropped after `held`: a waiter that is woken finds the cleaner free.
+    /// Dropped after `held`, so that a woken waiter finds the cleaner free.
     tell: Tell<'r>,
 }
 
 impl CleanerGuard<'_> {
-    /// Lets go without a word: nothing was done that could help who waits.
-    pub fn release_in_vain(mut self) {
+    /// Releases the cleaner and notifies nobody, because nothing was done that could help a waiter.
+    pub(crate) fn release_in_vain(mut self) {
         self.tell.nobody();
     }
 }
@@ -56,8 +56,8 @@ impl std::ops::DerefMut for CleanerGuard<'_> {
 }
 
 impl Running {
-    /// A region whose cleaner has not begun.
-    pub fn new(backed: Backed, cleaner: Cleaner) -> Self {
+    /// A region whose cleaner has done nothing yet.
+    pub(crate) fn new(backed: Backed, cleaner: Cleaner) -> Self {
         Self {
             locked: backed.memory.map.lock_in_memory(),
             backed,
@@ -69,19 +69,19 @@ impl Running {
         }
     }
 
-    /// The cleaner, also after the final flush has begun.
-    pub fn any_cleaner(&self) -> CleanerGuard<'_> {
+    /// Locks the cleaner, even after the final flush has begun.
+    pub(crate) fn any_cleaner(&self) -> CleanerGuard<'_> {
         CleanerGuard { held: self.cleaner.lock(), tell: self.tell() }
     }
 
-    /// The cleaner, if nobody holds it.
-    pub fn try_cleaner(&self) -> Option<CleanerGuard<'_>> {
+    /// Locks the cleaner if it is free.
+    pub(crate) fn try_cleaner(&self) -> Option<CleanerGuard<'_>> {
         let held = self.cleaner.try_lock()?;
         Some(CleanerGuard { held, tell: self.tell() })
     }
 
-    /// Whom the release of the cleaner wakes. Nobody in trap mode: a fault that finds no room would
-    /// only ask the cleaner again, for a round that nothing has called for.
+    /// The notification that the release of the cleaner sends: none in trap mode. A fault that
+    /// finds no room would only ask the cleaner again, for a round that nothing has called for.
     fn tell(&self) -> Tell<'_> {
         match self.backed.tracked.is_trapped() {
             true => Tell::default(),
@@ -89,31 +89,32 @@ impl Running {
         }
     }
 
-    /// The cleaner, unless the final flush has begun: nothing may be cut or written after it.
-    pub fn open_cleaner(&self) -> Result<CleanerGuard<'_>, RegionError> {
+    /// Locks the cleaner unless the final flush has begun, because nothing may be cut or written
+    /// after that.
+    pub(crate) fn open_cleaner(&self) -> Result<CleanerGuard<'_>, RegionError> {
         let cleaner = self.any_cleaner();
         self.backed.memory.check_open()?;
         Ok(cleaner)
     }
 
-    /// Locks a lane with `credit_bytes` that [`Running::satisfy`] obtained.
-    pub fn lock_with(&self, lane: LaneId, credit_bytes: u64) -> LaneGuard<'_> {
+    /// Locks a lane and gives it `credit_bytes`, which [`Running::satisfy`] has taken.
+    pub(crate) fn lock_with(&self, lane: LaneId, credit_bytes: u64) -> LaneGuard<'_> {
         let mut guard = LaneGuard::new(&self.backed.tracked, &self.backed, lane);
         guard.deposit(credit_bytes);
         guard
     }
 
-    /// Chooses what is to be prezeroed next; then the cleaner may go.
-    pub fn choose_prezeroing(&self, cleaner: &mut Cleaner) -> MutexGuard<'_, Prezeroing> {
+    /// Chooses the next segment to be prezeroed. The cleaner can be released then.
+    pub(crate) fn choose_prezeroing(&self, cleaner: &mut Cleaner) -> MutexGuard<'_, Prezeroing> {
         let mut prezeroing = self.prezeroing.lock();
         prezeroing.choose(&self.backed, &mut cleaner.outlet.single_bytes);
         prezeroing
     }
 
-    /// Gathers the frame buffers and locks the ledger, unless that was done. It takes longer than
-    /// to recover an image without loading it, and so is left to the cleaner's thread then.
-    pub fn prepare_buffers(&self) {
-        // Before they are locked: locked pages are gathered less readily.
+    /// Gathers the frame buffers in huge pages and locks the ledger in DRAM, once. This takes
+    /// longer than recovery with deferred loading, so the cleaner's thread does it in that case.
+    pub(crate) fn prepare_buffers(&self) {
+        // Gathered before they are locked: the system gathers locked pages less readily.
         let is_compressing = self.backed.log.compression != Compression::Off;
         let ledger = &self.backed.memory.ledger;
         self.buffers

@@ -1,5 +1,5 @@
-//! Space in the log: segments come free when a checkpoint commits without them; compaction empties
-//! the sparse ones.
+//! Space in the log: a checkpoint frees the segments that it does not name, and compaction empties
+//! sparse ones before it.
 
 use std::sync::atomic::Ordering::*;
 
@@ -14,19 +14,19 @@ use perdura_image::{
 use crate::clean::Cleaner;
 
 impl Cleaner {
-    /// Keeps enough spare segments for a whole drain, committing and compacting if need be; a step
-    /// ahead of need each time it is called, so that writers need not wait for all of it at once.
+    /// Keeps enough spare segments for a whole drain, by commits and compaction. Each call does a
+    /// step before it is needed, so that writers need not wait for all steps at once.
     ///
-    /// At every moment a drain of all that is dirty fits the spare segments (the budget is held to
-    /// that, see [`Backed::note_space`]), so a commit can always be made, and a commit is what
-    /// frees segments.
-    pub fn ensure_space(&mut self, backed: &Backed) -> Result<(), RegionError> {
+    /// A drain of all dirty data always fits the spare segments, because [`Backed::note_space`]
+    /// limits the budget to that. So a commit is always possible, and commits free segments.
+    pub(crate) fn ensure_space(&mut self, backed: &Backed) -> Result<(), RegionError> {
         let spare = backed.log.appender.lock().spare_segments();
         let look = backed.space().first_look(spare);
         if look == FirstLook::Ample {
             return Ok(());
         }
-        // The final flush waits for the cleaner, on the warning's time, and needs none of this.
+        // The final flush waits for the cleaner while the warning runs, and needs no space that is
+        // made here.
         backed.memory.check_open()?;
         if backed.memory.planted.is(Planted::FreeBeforeCommit) {
             free_dead_now(backed);
@@ -35,7 +35,7 @@ impl Cleaner {
         if look == FirstLook::Needed {
             return self.make_space(backed);
         }
-        // What is moved is loaded first; that can wait.
+        // Compaction would have to load the data that it moves, so it waits until all is loaded.
         let may_move = backed.loads.left().is_none();
         match backed.space().ahead(spare, &survey(backed), may_move) {
             Ahead::Nothing => Ok(()),
@@ -48,8 +48,8 @@ impl Cleaner {
 
     fn make_space(&mut self, backed: &Backed) -> Result<(), RegionError> {
         let ledger = &backed.memory.ledger;
-        // Each compaction should free about a segment; a log too small for its budget would never
-        // see the end.
+        // Each compaction should free about a segment. Without this bound, a log too small for its
+        // budget would be compacted for ever.
         let mut compactions_left = ledger.segments().load(Relaxed);
         let mut fruitless = 0;
         while fruitless < FRUITLESS_MAX {
@@ -73,10 +73,10 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Empties a segment.
+    /// Moves the live grains of a segment to other segments.
     fn compact(&mut self, backed: &Backed, victim: u32) -> Result<(), RegionError> {
         if !backed.log.appender.lock().begin_emptying(victim) {
-            // A writer who captured has begun a frame there.
+            // A writer has begun a frame there for a capture.
             return Ok(());
         }
         if is_being_written(backed, victim) {
@@ -96,15 +96,15 @@ impl Cleaner {
         }
     }
 
-    /// Nobody has paid for the time to write moved grains again, should this process be killed:
-    /// only so many frames may be on their way. An extent may come from a frame of another budget,
-    /// and be as long as many of today's.
-    pub fn limit_frames(&mut self, backed: &Backed) -> Result<(), RegionError> {
+    /// Limits the frames of moved grains that are on their way: the time to write them again after
+    /// a kill is not in the budget, which allows for so many frames only. An extent may come from a
+    /// frame for another budget, and be as long as many of today's.
+    pub(crate) fn limit_frames(&mut self, backed: &Backed) -> Result<(), RegionError> {
         while buffers_in_use(backed) > COMPACTION_FRAMES {
             let before = buffers_in_use(backed);
             self.outlet.pump(backed, Pump::One)?;
             if buffers_in_use(backed) == before {
-                // A later frame was written first; or the rest is what writers have captured and
+                // A later frame was written first, or the other frames belong to captures and are
                 // not closed.
                 self.outlet.pump(backed, Pump::Durable)?;
                 break;

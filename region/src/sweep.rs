@@ -1,4 +1,4 @@
-//! One pass over a dirty bitmap: what is selected of it is copied to frames while its writers are
+//! One pass over a dirty bitmap, which copies selected grains to frames while their writers are
 //! excluded.
 
 use std::collections::VecDeque;
@@ -11,30 +11,32 @@ use parking_lot::MutexGuard;
 use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use perdura_dirty::{LaneId, LaneState};
 
-/// Words copied under one hold of a lane: bounds how long a writer may wait for the cleaner.
+/// Words that are copied under one hold of a lane. This bounds how long a writer waits for the
+/// cleaner.
 const WORDS_PER_HOLD: usize = 16;
-/// Dirty words whose memory is asked for before they are copied.
+/// Dirty words whose memory is prefetched before they are copied.
 const WORDS_AHEAD: usize = 8;
-/// Words whose heat is asked for before they are looked at.
+/// Words whose heat is prefetched before they are looked at.
 const HEAT_AHEAD: usize = 16;
 
-/// One pass over a bitmap, copying what `select` picks while its writers are excluded.
+/// One pass over a bitmap, which copies the grains that `select` picks while their writers are
+/// excluded.
 pub(crate) struct Sweep<'c> {
     backed: &'c Backed,
     parity: u64,
     want_bytes: u64,
     pub copied_bytes: u64,
     pub next: usize,
-    /// What is in somebody's hands is left for another time.
+    /// Whether grains of a lane that is held are skipped.
     pub may_skip: bool,
     held: Option<(LaneId, MutexGuard<'c, LaneState>, usize)>,
-    /// Held as long as a lane is (trap mode: no longer than for a word).
+    /// Locked for as long as a lane is held; in trap mode, for one word at a time.
     appender: Option<MutexGuard<'c, Appender>>,
 }
 
 impl<'c> Sweep<'c> {
-    /// Of at most `want_bytes`, about.
-    pub fn new(backed: &'c Backed, parity: u64, want_bytes: u64) -> Self {
+    /// A pass that ends after about `want_bytes`.
+    pub(crate) fn new(backed: &'c Backed, parity: u64, want_bytes: u64) -> Self {
         let (held, appender) = (None, None);
         Self {
             backed,
@@ -48,8 +50,8 @@ impl<'c> Sweep<'c> {
         }
     }
 
-    /// Sweeps words `from..to`; afterwards `next` is where to go on.
-    pub fn run(
+    /// Sweeps words `from..to`. Afterwards `next` is the word to go on from.
+    pub(crate) fn run(
         &mut self,
         from: usize,
         to: usize,
@@ -58,9 +60,9 @@ impl<'c> Sweep<'c> {
         let backed = self.backed;
         let (mut refusal, mut go_on) = (None, true);
         self.next = to;
-        // A few words behind what was asked for: dirty records lie scattered, and their bytes and
-        // locations are in no cache. Waiting for them one by one was most of what a cleaned record
-        // cost.
+        // Words are copied a few words after their memory was prefetched. Dirty records lie
+        // scattered, and neither their bytes nor their locations are in a cache: waiting for them
+        // one by one was most of the cost of a cleaned record.
         let mut coming = VecDeque::with_capacity(WORDS_AHEAD);
         backed.tracked.for_dirty_words(self.parity, from, to, |word, dirty| {
             backed.memory.hints.heat.prefetch(word + HEAT_AHEAD);
@@ -84,7 +86,7 @@ impl<'c> Sweep<'c> {
         refusal
     }
 
-    /// Copies what is selected of a word. Returns whether to go on, and why not.
+    /// Copies the selected grains of a word. Returns whether to go on, and why not.
     fn take(&mut self, word: usize, select: impl Fn(usize, u64) -> u64) -> (bool, Option<Refusal>) {
         let (backed, parity) = (self.backed, self.parity);
         if !self.exclude(word) {
@@ -94,7 +96,7 @@ impl<'c> Sweep<'c> {
         let mut victims = select(word, dirty);
         if let Some(tracker) = backed.tracked.pages() {
             let closed = tracker.close(word, victims);
-            // What is owed is closed already, and no fault locks it.
+            // Grains of the closing epoch are closed already, and no fault locks them.
             assert!(
                 parity == backed.memory.parity() || closed == victims,
                 "an owed page is locked"
@@ -125,15 +127,15 @@ impl<'c> Sweep<'c> {
             u64::from(done.count_ones()) << backed.memory.ledger.geometry().grain_shift;
         let go_on = refusal.is_none() && self.copied_bytes < self.want_bytes;
         if !go_on {
-            // After a refusal the same word is taken up again.
+            // After a refusal, the pass goes on with the same word.
             self.next = if refusal.is_some() { word } else { word + 1 };
         }
         (go_on, refusal)
     }
 
-    /// Holds the lane of the word's block; several words under one hold, but not too many. False:
-    /// it is held, and not waited for. Its holder may have been preempted, by this very thread
-    /// where processors are few.
+    /// Locks the lane of the word's block, and keeps it locked for a bounded number of words.
+    /// Returns false if the lane is held and the pass may skip: the lane's owner may have been
+    /// preempted, by this very thread where processors are few.
     fn exclude(&mut self, word: usize) -> bool {
         if self.backed.tracked.is_trapped() {
             return true;
@@ -149,7 +151,7 @@ impl<'c> Sweep<'c> {
                 *words += 1;
             }
             held => {
-                // Released first: never two lanes at once.
+                // Released before the next lane is locked: a pass never holds two.
                 self.appender = None;
                 if let Some((lane, guard, _)) = held.take() {
                     drop(guard);

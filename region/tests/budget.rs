@@ -1,5 +1,5 @@
-//! The budget, proven from outside: with writers held, memory may differ from what the image holds
-//! by no more than the budget, and only where the ledger says so.
+//! The budget, proven from outside: while writers are held, memory differs from the image by no
+//! more than the budget, and only where the ledger says so.
 
 #![allow(clippy::unwrap_used)] // a test's own failure
 
@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use perdura_image::inspect::{Believe, image_bytes};
 use perdura_media::sim::SimDevice;
 use perdura_media::{BlockBuf, Device, RealClock};
-use perdura_region::inspect::{Believe, image_bytes};
-use perdura_region::planted::Planted;
-use perdura_region::{BLOCK_BYTES, Config, LaneId, PolicyKind, Region};
+use perdura_region::{BLOCK_BYTES, Config, LaneId, Planted, PolicyKind, Region};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -19,7 +18,7 @@ const REGION_BYTES: u64 = 256 * BLOCK_BYTES;
 const LANES: u16 = 8;
 const WRITERS: u64 = 3;
 
-/// Ends the writers also when an assertion fails.
+/// Ends the writers, even when an assertion fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -48,7 +47,7 @@ fn open(device: &SimDevice, budget_bytes: u64, policy: PolicyKind, planted: Plan
 }
 
 fn write(region: &Region, random: &mut Random) {
-    // Skewed: most writes go to a tenth of the blocks.
+    // The writes are skewed: most of them go to a tenth of the blocks.
     let blocks = REGION_BYTES / BLOCK_BYTES;
     let hot = random.random_range(0..10) < 8;
     let block = random.random_range(0..if hot { blocks / 10 } else { blocks });
@@ -68,7 +67,7 @@ fn write(region: &Region, random: &mut Random) {
     }
 }
 
-/// Bytes of grains in which memory and image differ, with every writer held.
+/// Bytes of grains in which memory and image differ, while every writer is held.
 fn differing_bytes(region: &Region, device: &SimDevice) -> (u64, u64) {
     let guards: Vec<_> = (0..LANES).map(|lane| region.lock(LaneId(lane))).collect();
     let used_bytes = region.used_bytes();
@@ -90,8 +89,8 @@ fn differing_bytes(region: &Region, device: &SimDevice) -> (u64, u64) {
     (differing, used_bytes)
 }
 
-/// Writers run; now and then they are held and memory is compared. True if the promise held
-/// throughout.
+/// Runs writers, holds them now and then, and compares memory with the image. Returns whether the
+/// promise held every time.
 fn holds(seed: u64, budget_bytes: u64, policy: PolicyKind, planted: Planted, halve: bool) -> bool {
     let device = SimDevice::new(0, seed);
     let region = open(&device, budget_bytes, policy, planted);

@@ -1,5 +1,5 @@
-//! A region that compresses what it writes: the same promises, fewer bytes, and nothing believed
-//! that a device says about lengths.
+//! A region that compresses: it keeps the same promises with fewer bytes written, and checks every
+//! length that it reads from a device.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,15 +7,14 @@ mod support;
 
 use std::sync::Arc;
 
+use perdura_image::format::{FRAME_LZ4, FRAME_MAGIC, Layout};
+use perdura_image::fuzzing::repair_checksums;
 use perdura_media::sim::SimDevice;
 use perdura_media::{BLOCK_BYTES as DEVICE_BLOCK, BlockBuf, Clock, Device};
 use perdura_media::{FaultPlan, FaultyDevice, SimClock};
-use perdura_region::flush::FlushOptions;
-use perdura_region::format::{FRAME_LZ4, FRAME_MAGIC, Layout};
-use perdura_region::fuzzing::repair_checksums;
-use perdura_region::region::Attachment;
 use perdura_region::{
-    BLOCK_BYTES, Compression, Config, ImageError, OpenError, Region, Stats, Unreadable,
+    Attachment, BLOCK_BYTES, Compression, Config, FlushOptions, ImageError, OpenError, Region,
+    Stats, Unreadable,
 };
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -41,7 +40,7 @@ fn attach(region: Region, device: &SimDevice) -> Region {
     lanes::attach(region, device, config(Compression::Lz4))
 }
 
-/// Half of its pieces repeat others.
+/// Bytes of which half repeat others, so that they can be compressed.
 fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     for piece in bytes.chunks_mut(64) {
@@ -53,7 +52,7 @@ fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes, and commits now and then; `false`: the power is off, or the device failed.
+/// Writes, and commits now and then. Returns false if the power is off or the device has failed.
 fn write_some(region: &Region, model: &mut [u8], random: &mut Random, writes: usize) -> bool {
     (0..writes).all(|_| {
         write_one(region, model, random)
@@ -99,7 +98,7 @@ fn what_is_compressed_comes_back_and_is_less() {
         assert!(stats.device_bytes * 5 < plain.device_bytes * 4, "{stats:?}, {plain:?}");
         assert_eq!((plain.compressed_frames, plain.compression_in_bytes), (0, 0));
         assert!(memory(&open(&device)) == model, "seed {seed}");
-        // A program that is not asked to compress reads it all the same, and writes on.
+        // A region that does not compress reads a compressed image, and writes on.
         let region = lanes::open(&device, config(Compression::Off));
         write(&region, 5, &[9; 100]).unwrap();
         region.checkpoint().unwrap();
@@ -180,7 +179,7 @@ fn who_is_killed_with_compressed_frames_on_their_way_loses_nothing() {
             0 => faults.fail_write(nth / 2),
             _ => faults.fail_flush(nth / 4 + 1),
         }
-        // What failed is in memory: the write before the cleaning that failed was done.
+        // The write before the failed cleaning is in memory.
         let mut last = model.clone();
         while write_some(&region, &mut last, &mut random, 1) {
             model.copy_from_slice(&last);
@@ -260,7 +259,7 @@ fn an_image_stays_of_one_format_when_it_is_opened_with_compression() {
     assert!(memory(&region) == model);
     region.close(1).unwrap();
     assert_eq!(version(&device), [1, 1]);
-    // Cut off on the way, either copy will do.
+    // If the power fails on the way, either copy may be found.
     for cut in 1..8 {
         let (device, model, _) = image(1, Compression::Off);
         device.cut_after(device.ops() + cut);
@@ -274,7 +273,7 @@ fn an_image_stays_of_one_format_when_it_is_opened_with_compression() {
     }
 }
 
-/// Where frames begin that are compressed.
+/// The offsets of compressed frames.
 fn compressed_frames(image: &[u8], device: &SimDevice) -> Vec<usize> {
     let region = open(&device.power_cycle(0));
     let first = Layout::of(region.geometry()).segment_at(0) as usize;
@@ -292,7 +291,8 @@ fn device_of(image: &[u8]) -> SimDevice {
     device
 }
 
-/// How an image is met: refused, or opened and read, late or at once.
+/// Opens an image and reads all of it, loading at once or late. Returns why that was refused, if it
+/// was.
 fn meet(image: &[u8], defer_load: bool) -> Result<Vec<u8>, Arc<OpenError>> {
     let (device, clock) = (device_of(image), Arc::new(SimClock::new(1_000)));
     let config = Config { defer_load, ..config(Compression::Lz4) };
@@ -334,19 +334,19 @@ fn chunks_that_lie_about_their_lengths_are_refused_though_their_checksums_are_ri
         let lengths = frame + 64 + (payload + extents * 8 + payload.div_ceil(4096) * 8) as usize;
         let mut image = good.clone();
         match round / frames.len() {
-            // A token of the first chunk: what follows moves.
+            // Changes a token of the first chunk, so that everything after it moves.
             0..2 => image[frame + 64] = random.random(),
             2 => image[lengths] ^= 1,
             3 => image[lengths..lengths + 4].fill(0xff),
-            // Before compression: a grain more, far too much.
+            // Changes the length before compression: by a grain, and by far too much.
             4 => image[frame + 28..frame + 32].copy_from_slice(&(raw + 64).to_le_bytes()),
             _ => image[frame + 28..frame + 32].fill(0x7f),
         }
         repair_checksums(&mut image);
         for defer_load in [false, true] {
             let error = match meet(&image, defer_load) {
-                // Nothing of it is needed any more, or other bytes of the same length: LZ4 has no
-                // checksum of its own.
+                // No data of this frame are needed any more, or the change made other bytes of the
+                // same length: LZ4 has no checksum.
                 Ok(found) => {
                     assert!(found == model || round / frames.len() < 2, "round {round}");
                     continue;

@@ -1,5 +1,5 @@
-//! A region in a directory: what a failed opening leaves behind, and a holder that is found
-//! flushing.
+//! A region in a directory: a failed open leaves nothing behind, and a holder that flushes is
+//! waited for.
 
 #![allow(clippy::unwrap_used)] // a test's own failure
 
@@ -10,15 +10,12 @@ use std::time::Duration;
 
 use perdura_media::file::{Direct, Engine, FileDevice, OpenMode};
 use perdura_media::{Clock, RealClock};
-use perdura_region::Config;
-use perdura_region::directory::{Directory, DirectoryError, Settings};
+use perdura_region::directory::{Directory, DirectoryError, IMAGE_NAME, Settings};
 use perdura_region::holder::SOCKET_NAME;
-use perdura_region::promise::BudgetWish;
+use perdura_region::{BudgetWish, Config};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
-
-const IMAGE_NAME: &str = "image.perdura";
 
 fn settings(dir: &Path) -> Settings {
     Settings {
@@ -51,18 +48,18 @@ fn names(dir: &Path) -> Vec<PathBuf> {
 fn a_refused_creation_leaves_nothing_and_a_refused_opening_leaves_everything() {
     let above = tempfile::tempdir().unwrap();
     let dir = above.path().join("a/b");
-    // Measured, then found too large for the warning: after the reserve of 50 ms a microsecond is
-    // left.
+    // The rate is measured, then the budget is too large: after the reserve of 50 ms, a microsecond
+    // of the warning is left.
     let impossible = || Settings { warning: Duration::from_micros(50_001), ..settings(&dir) };
     let error = open(impossible()).err().unwrap();
     assert!(matches!(error, DirectoryError::Promise(_)), "{error}");
     assert!(names(above.path()).is_empty());
-    // A folder that was there stays, and so does what is in it.
+    // A folder that existed before stays, with its contents.
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("note"), "mine").unwrap();
     open(impossible()).err().unwrap();
     assert_eq!(names(&dir), [dir.join("note")]);
-    // An image that was there stays.
+    // An image that existed before stays.
     drop(open(settings(&dir)).unwrap());
     let before = names(&dir);
     assert_eq!(before.len(), 3);
@@ -92,7 +89,7 @@ fn a_disk_too_small_is_told_and_left_empty() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_named() {
-    // Permissions do not stop root; a kernel's own file system does.
+    // Permissions do not stop root, but a file system of the kernel does.
     let dir = Path::new("/sys/kernel");
     if !dir.is_dir() {
         println!("skipped: no /sys here");
@@ -105,7 +102,7 @@ fn a_folder_that_cannot_be_written_is_named() {
     assert!(matches!(&error, DirectoryError::File { path, .. } if *path == dir.join("new")));
 }
 
-/// A holder of an earlier run: it has the image's lock, and says what a flushing holder says.
+/// A holder of an earlier run, which has the image's lock and answers like a holder that flushes.
 #[test]
 fn a_holder_in_the_middle_of_its_flush_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -131,7 +128,7 @@ fn a_holder_in_the_middle_of_its_flush_is_waited_for() {
         opened
     };
     let opened = holds(5);
-    // One comes as it leaves: hung up on, unheard.
+    // The last visitor comes as the holder leaves, and gets no answer.
     drop(visitor());
     std::fs::remove_file(dir.path().join(SOCKET_NAME)).unwrap();
     drop(image);
@@ -140,7 +137,7 @@ fn a_holder_in_the_middle_of_its_flush_is_waited_for() {
 
 #[test]
 fn a_flush_beyond_its_grace_is_not_waited_for_for_ever() {
-    /// Ages by a second with each look.
+    /// A clock that goes on by a second at each look.
     struct Hasty(std::sync::atomic::AtomicU64);
     impl Clock for Hasty {
         fn now_ns(&self) -> u64 {

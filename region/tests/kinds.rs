@@ -1,5 +1,5 @@
-//! Kinds of memory: against an oracle in every mode, the account, the image, what a holder keeps,
-//! and the ways a change of kind can be refused.
+//! Kinds of memory in every mode: compared with an oracle, on the budget's account, in the image,
+//! in a holder, and refused changes of kind.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 mod support;
@@ -11,11 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use perdura_media::file::{Direct, Engine, FileDevice, OpenMode};
 use perdura_media::sim::SimDevice;
 use perdura_media::{Device, RealClock};
-use perdura_region::flush::FlushOptions;
-use perdura_region::planted::Planted;
-use perdura_region::region::Attachment;
 use perdura_region::{
-    BLOCK_BYTES, Config, Kind, LaneId, Region, RegionError, TrackingKind, TrapKind,
+    Attachment, BLOCK_BYTES, Config, FlushOptions, Kind, LaneId, Planted, Region, RegionError,
+    TrackingKind, TrapKind,
 };
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -23,18 +21,18 @@ use support::*;
 
 const BLOCKS: u64 = REGION_BYTES / BLOCK_BYTES;
 
-/// Every mode of this machine: those that trap, and announced writes.
+/// Every mode of this machine: barrier mode, and the trap modes that the kernel allows.
 fn trackings() -> Vec<TrackingKind> {
     let traps = modes().into_iter().map(TrackingKind::Trap);
     traps.chain([TrackingKind::Barrier]).collect()
 }
 
 fn config_of(tracking: TrackingKind) -> Config {
-    // So much log that nothing but the test makes checkpoints.
+    // The log is so large that only the test makes checkpoints.
     Config { tracking, log_percent: 400, lanes: Some(1), ..config(TrapKind::Auto) }
 }
 
-/// A store as the mode wants it: just so, or announced.
+/// Stores bytes as the mode needs it: directly, or announced.
 fn put(region: &Region, offset: u64, bytes: &[u8]) {
     if let Some(memory) = region.trapped() {
         return memory.write(offset, bytes);
@@ -56,7 +54,7 @@ fn get(region: &Region, offset: u64, out: &mut [u8]) {
     }
 }
 
-/// All of memory, block by block: lanes hand out no more at a time.
+/// All of memory, read block by block, because a lane gives out no longer ranges.
 fn all(region: &Region) -> Vec<u8> {
     let mut bytes = vec![0; REGION_BYTES as usize];
     for (block, bytes) in bytes.chunks_mut(BLOCK_BYTES as usize).enumerate() {
@@ -78,7 +76,7 @@ fn options() -> FlushOptions {
     FlushOptions { threads: 1, unix_ms: 7 }
 }
 
-/// What a region must hold: now, and after a loss that nobody saw coming.
+/// The bytes that a region must hold now and after an unwarned loss, and the kinds of its blocks.
 struct Model {
     now: Vec<u8>,
     kinds: Vec<Kind>,
@@ -99,7 +97,7 @@ impl Model {
         }
     }
 
-    /// What is left when the process is gone.
+    /// A restart: capacity blocks become persistent, and empty.
     fn restart(&mut self) {
         self.set_kind(0..BLOCKS, Kind::Persistent);
     }
@@ -132,7 +130,7 @@ impl Model {
     }
 }
 
-/// Stores, changes of kind, checkpoints and restarts of every sort in random order.
+/// Makes stores, changes of kind, checkpoints and restarts of every sort in random order.
 fn run(tracking: TrackingKind, seed: u64, steps: u32, planted: Planted) -> Result<(), String> {
     let config = || Config { planted, ..config_of(tracking) };
     let mut random = Random::seed_from_u64(seed);
@@ -163,7 +161,7 @@ fn run(tracking: TrackingKind, seed: u64, steps: u32, planted: Planted) -> Resul
             }
             94 => model.compare(&region, &at)?,
             95 => {
-                // No warning.
+                // A loss without a warning.
                 assert!(region.stats().checkpoints < 100, "{at}: more checkpoints than asked for");
                 drop(region);
                 device = device.power_cycle(seed + u64::from(step));
@@ -234,7 +232,7 @@ fn capacity_memory_costs_no_budget_and_no_bytes_on_the_device() {
         let charged = region.used_bytes();
         assert!(charged >= 60_000, "{tracking:?}: {charged}");
         region.set_kind(1..3, Kind::Capacity).unwrap();
-        // Lanes keep a little credit.
+        // Lanes keep a little credit, which counts as used.
         let left = region.used_bytes();
         assert!(left <= 20_480 + 8_192, "{tracking:?}: {left} B of {charged} B are still charged");
         let before = region.stats();
@@ -249,8 +247,7 @@ fn capacity_memory_costs_no_budget_and_no_bytes_on_the_device() {
         let drained = after.drained_bytes - before.drained_bytes;
         assert!((20_000..=20_480).contains(&drained), "{tracking:?}: {drained}");
         assert!(region.used_bytes() <= 8_192, "{tracking:?}");
-        // Nothing new is in the image, and nothing was ever of these: no zeros need be written
-        // either.
+        // The image has no copies of these blocks, so no zeros need be written.
         let before = region.stats();
         let used = region.used_bytes();
         region.set_kind(1..3, Kind::Persistent).unwrap();
@@ -266,7 +263,7 @@ fn what_the_image_had_of_a_block_does_not_come_back() {
     for tracking in trackings() {
         let device = SimDevice::new(0, 1);
         let region = open(&device, config_of(tracking));
-        // Two copies of each, an older one and a newer.
+        // The image gets two copies of each block, an older one and a newer one.
         for byte in [1, 2] {
             (0..4).for_each(|block| put(&region, block * BLOCK_BYTES, &[byte; 65_536]));
             region.checkpoint().unwrap();
@@ -299,8 +296,8 @@ fn what_the_image_had_of_a_block_does_not_come_back() {
     }
 }
 
-/// Under load of every sort (cleaning, checkpoints, compaction in a small log, growth, a drill, a
-/// flush) no byte of capacity memory reaches the device.
+/// No byte of capacity memory reaches the device under load of every sort: cleaning, checkpoints,
+/// compaction in a small log, growth, a drill and a flush.
 #[test]
 fn no_byte_of_capacity_memory_is_ever_on_the_device() {
     const PATTERN: [u8; 16] = *b"capacity bytes!!";
@@ -316,11 +313,12 @@ fn no_byte_of_capacity_memory_is_ever_on_the_device() {
         };
         let region = open(&device, tight);
         let mut random = Random::seed_from_u64(index as u64);
-        // What becomes capacity has copies in the image.
+        // Blocks that become capacity memory have copies in the image.
         (0..BLOCKS).for_each(|block| put(&region, block * BLOCK_BYTES, &[1; 65_536]));
         for block in 0..BLOCKS / 4 {
             region.set_kind(block..block + 1, Kind::Capacity).unwrap();
-            // Beside their zeros lies what dies: they will have to be moved.
+            // Data that are soon overwritten lie beside the zeros in the log, so compaction has to
+            // move the zeros.
             put(&region, (BLOCKS / 4 + block) * BLOCK_BYTES, &[1; 65_536]);
             region.checkpoint().unwrap();
         }
@@ -366,8 +364,8 @@ fn a_full_budget_is_kept_while_kinds_change() {
         let region = open(&device, config);
         (0..BLOCKS).for_each(|block| put(&region, block * BLOCK_BYTES, &[1; 65_536]));
         for block in (0..BLOCKS).step_by(2) {
-            // All that may be is dirty, elsewhere and here, and each clean page of the block must
-            // be paid for.
+            // The whole budget is dirty, in this block and in others, and each clean page of the
+            // block must be paid for.
             (0..32).for_each(|page| put(&region, BLOCK_BYTES * 33 + page % 16 * PAGE, &[2; 4096]));
             put(&region, block * BLOCK_BYTES + 8192, &[3; 8192]);
             region.set_kind(block..block + 1, Kind::Capacity).unwrap();
@@ -386,7 +384,8 @@ fn kinds_change_beside_writers_and_checkpoints() {
         let done = AtomicBool::new(false);
         let base = region.trapped().unwrap().as_ptr() as usize;
         std::thread::scope(|scope| {
-            // A writer of the first half, one of capacity blocks between those that change.
+            // One writer uses the first half, another one the capacity blocks between those that
+            // change.
             let writers = [0, 1].map(|thread| {
                 let region = &region;
                 scope.spawn(move || {
@@ -414,7 +413,7 @@ fn kinds_change_beside_writers_and_checkpoints() {
                 if round.is_multiple_of(2) {
                     region.set_kind(block..block + 1, Kind::Persistent).unwrap();
                     assert_eq!(load(base, offset), 0, "{kind:?}");
-                    // Its image is dirtied, so that there are zeros to be written.
+                    // The image gets copies of the block, so that zeros must be written.
                     store(base, offset, 2);
                     region.set_kind(block..block + 1, Kind::Capacity).unwrap();
                 }
@@ -437,7 +436,7 @@ fn a_prepared_write_of_capacity_memory_costs_nothing_and_is_waited_for() {
         let region = open(&SimDevice::new(0, 1), config(kind));
         region.set_kind(0..16, Kind::Capacity).unwrap();
         let memory = region.trapped().unwrap();
-        // More than the budget.
+        // The blocks have more bytes than the budget.
         let prepared = memory.prepare_write(0..16 * BLOCK_BYTES).unwrap();
         assert_eq!(region.used_bytes(), 0, "{kind:?}");
         let changed = AtomicBool::new(false);
@@ -446,10 +445,10 @@ fn a_prepared_write_of_capacity_memory_costs_nothing_and_is_waited_for() {
                 region.set_kind(3..4, Kind::Persistent).unwrap();
                 changed.store(true, Ordering::SeqCst);
             });
-            // A transfer in flight: the kernel stores to it.
+            // A transfer is under way, in which the kernel stores to the page.
             let mut pipe = std::io::pipe().unwrap();
             std::io::Write::write_all(&mut pipe.1, &[5; 4096]).unwrap();
-            // SAFETY: inside the region, which lives; nobody reads it meanwhile.
+            // SAFETY: the range is inside the region, which lives; nobody reads it meanwhile.
             let place =
                 unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().add(3 * 65_536), 4096) };
             std::io::Read::read_exact(&mut pipe.0, place).unwrap();
@@ -494,7 +493,7 @@ fn what_is_refused_says_why() {
     }
 }
 
-/// What the kernel says of the memory of this process's regions.
+/// The kernel's figures about the memory of this process's regions.
 fn is_bound() -> bool {
     let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
     maps.lines().any(|line| line.contains("perdura-region") && line.contains(" bind:0 "))
@@ -551,7 +550,7 @@ fn with_mprotect_so_many_stretches_that_the_mapping_cannot_be_split_are_refused(
     let next = 2 * stretches;
     let refused = region.set_kind(next..next + 1, Kind::Capacity);
     assert!(matches!(refused, Err(RegionError::KindRefused { .. })), "{refused:?}");
-    // One that joins two others makes fewer.
+    // A change that joins two stretches makes their number smaller.
     region.set_kind(1..2, Kind::Capacity).unwrap();
     region.set_kind(next..next + 1, Kind::Capacity).unwrap();
     let base = region.trapped().unwrap().as_ptr() as usize;
@@ -559,7 +558,7 @@ fn with_mprotect_so_many_stretches_that_the_mapping_cannot_be_split_are_refused(
     assert_eq!(region.used_bytes(), 0);
 }
 
-/// As the heap owns it.
+/// The region is shared by an `Arc`, as the heap owns it.
 #[test]
 fn a_shared_region_keeps_its_bytes_at_one_address() {
     fn is_shared<T: Send + Sync + 'static>(shared: T) -> T {
@@ -577,7 +576,7 @@ fn a_shared_region_keeps_its_bytes_at_one_address() {
             std::thread::spawn(move || {
                 assert_eq!(region.trapped().unwrap().as_ptr() as usize, base);
                 store(base, thread * BLOCK_BYTES, thread);
-                // The owner may go first.
+                // Each thread owns the region, and may drop it before the others.
                 drop(region);
             })
         });

@@ -1,5 +1,5 @@
-//! A region that is used while it is loaded: never wrong data, nothing lost by a kill, a flush or a
-//! power cut on the way, and damage that is met late is an error where it is met.
+//! A region that is used while it is loaded: data are never wrong, a kill, a flush or a power cut
+//! on the way loses nothing, and damage that is found late is an error where it is found.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
-use perdura_region::planted::Planted;
-use perdura_region::{BLOCK_BYTES, Config, Region, Unreadable};
+use perdura_region::{BLOCK_BYTES, Config, Planted, Region, Unreadable};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use support::lanes::{self, BLOCKS, LANES, REGION_BYTES, memory, owned, read, write};
@@ -42,7 +41,7 @@ fn place(random: &mut Random) -> (u64, usize) {
     (block * BLOCK_BYTES + random.random_range(0..BLOCK_BYTES - len as u64), len)
 }
 
-/// Writes and commits; `false`: the power is off.
+/// Writes and commits. Returns false if the power is off.
 fn write_some(region: &Region, model: &mut [u8], random: &mut Random, writes: usize) -> bool {
     for _ in 0..writes {
         let (offset, len) = place(random);
@@ -58,7 +57,7 @@ fn write_some(region: &Region, model: &mut [u8], random: &mut Random, writes: us
     true
 }
 
-/// An image that takes many segments, with copies of most grains in several of them.
+/// Makes an image of many segments, several of which have copies of most grains.
 fn image(seed: u64) -> (SimDevice, Vec<u8>, Random) {
     let (device, mut random) = (SimDevice::new(0, seed), Random::seed_from_u64(seed));
     let mut model = vec![0; REGION_BYTES as usize];
@@ -68,7 +67,7 @@ fn image(seed: u64) -> (SimDevice, Vec<u8>, Random) {
     (device, model, random)
 }
 
-/// Reads, writes, commits and loads; compares all it reads.
+/// Reads, writes, commits and loads, and compares everything that it reads with the oracle.
 fn use_while_loading(
     region: &Region,
     model: &mut [u8],
@@ -118,7 +117,7 @@ fn what_is_used_while_it_is_loaded_agrees_with_the_oracle() {
             };
         }
         assert!(memory(&region) == model, "seed {seed}");
-        // More than the log has room for: what lives in old segments is moved.
+        // Writes more than the log has room for, so that live data in old segments are moved.
         assert!(write_some(&region, &mut model, &mut random, 2_000));
         assert!(memory(&region) == model, "seed {seed}");
         region.close(1).unwrap();
@@ -131,7 +130,8 @@ fn what_is_used_while_it_is_loaded_agrees_with_the_oracle() {
 fn compaction_while_nothing_is_loaded_moves_the_right_bytes() {
     let (device, mut model, mut random) = image(77);
     let region = open(&device, Planted::None);
-    // One lane's blocks, again and again, until old segments, which others share, must be emptied.
+    // Writes one lane's blocks again and again, until old segments must be emptied that have data
+    // of other lanes, too.
     for _ in 0..4_000 {
         let block = random.random_range(0..BLOCKS / LANES) * LANES;
         let offset = block * BLOCK_BYTES + random.random_range(0..BLOCK_BYTES - 2048);
@@ -151,7 +151,7 @@ fn every_power_cut_while_loading_leaves_a_committed_state() {
     let (stopped, model, _) = image(5);
     let mut cut = 1;
     loop {
-        // Nothing is unflushed: this is a plain copy.
+        // Everything is flushed, so the power cycle makes a plain copy.
         let (device, mut random) = (stopped.power_cycle(0), Random::seed_from_u64(5));
         let region = open(&device, Planted::None);
         device.cut_after(device.ops() + cut);
@@ -238,12 +238,13 @@ fn damage_that_is_met_late_is_an_error_where_it_is_met_and_nowhere_else() {
             continue;
         };
         met += 1;
-        // One block of payload has grains of several blocks of memory.
+        // One block of a frame's payload has grains of several blocks of memory.
         assert!((unreadable.len() as u64) < BLOCKS / 2, "seed {seed}: one flipped bit");
         assert!(error.to_string().contains("page"), "{error}");
         assert!(region.load_all().is_err());
         assert!(region.load_progress().unwrap().failure.is_some());
-        // It stays an error, also for who would write; the others can be written, and flushed.
+        // The damaged block stays an error, for writers too. The other blocks can be written and
+        // flushed.
         let at = block * BLOCK_BYTES;
         assert!(Unreadable::catch(|| write(&region, at, &[1])).is_err());
         let is_whole = |other: &u64| *other != block && unreadable.iter().all(|(b, _)| b != other);

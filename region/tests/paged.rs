@@ -1,4 +1,4 @@
-//! Paged memory holds what was stored in it, and never more in DRAM than it may.
+//! Paged memory keeps what was stored in it, and never has more in DRAM than its cap.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 use std::collections::VecDeque;
@@ -10,8 +10,7 @@ use perdura_media::emulator::{Emulator, Pace};
 use perdura_media::model::Model;
 use perdura_media::profile::System;
 use perdura_media::recording::{Kind, replay};
-use perdura_region::paged::planted::PlantedPaging;
-use perdura_region::{PagedConfig, PagedError, PagedMemory};
+use perdura_region::paged::{PagedConfig, PagedError, PagedMemory, PlantedPaging};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -26,14 +25,15 @@ fn open(config: &PagedConfig) -> PagedMemory {
     PagedMemory::open(config, medium("pcie-pcm", config.len_bytes, Pace::Virtual)).unwrap()
 }
 
-/// A word of the memory; any thread may use it.
+/// A word of the memory, which any thread may use.
 fn word(memory: &PagedMemory, index: u64) -> &AtomicU64 {
     assert!(index * 8 < memory.len_bytes());
-    // SAFETY: inside the memory and aligned; atomics bear any bytes and shared change.
+    // SAFETY: the word is inside the memory and aligned; any bytes are valid in an atomic, and
+    // threads may share it.
     unsafe { &*memory.base().wrapping_add((index * 8) as usize).cast() }
 }
 
-/// Random loads and stores against an array; what is wrong first.
+/// Compares random loads and stores with an array. Returns the first difference.
 fn random_course(seed: u64, planted: PlantedPaging) -> Result<(), String> {
     let mut random = Random::seed_from_u64(seed);
     let fault_pages = 1 << random.random_range(0..4);
@@ -88,7 +88,7 @@ fn random_course(seed: u64, planted: PlantedPaging) -> Result<(), String> {
 }
 
 fn bytes_of(words: &mut [u64]) -> &mut [u8] {
-    // SAFETY: the same bytes, of which any pattern is a word.
+    // SAFETY: the words are the same bytes, and any bytes are a valid word.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 8) }
 }
 
@@ -176,7 +176,7 @@ fn threads_that_touch_one_page_at_once_page_it_in_once() {
     }
 }
 
-/// What the medium is asked by first-in-first-out paging of whole pages, told naively.
+/// The accesses of the medium by first-in-first-out paging of whole pages, computed naively.
 fn naive_course(touches: &[(u64, bool)], cap: usize) -> Vec<(Kind, u64)> {
     let mut asked = vec![];
     let mut stored = std::collections::BTreeSet::new();
@@ -229,7 +229,7 @@ fn the_medium_is_asked_exactly_what_a_naive_pager_would_ask() {
         let count = |kind| asked.iter().filter(|step| step.0 == kind).count() as u64;
         assert_eq!((stats.page_ins, stats.page_outs), (count(Kind::Read), count(Kind::Write)));
 
-        // The virtual clock has gone on by what a replay without thinking takes.
+        // The virtual clock has gone on by the time of a replay without computing time.
         let steps: Vec<_> = recorded
             .steps
             .iter()
@@ -284,12 +284,12 @@ fn a_system_call_on_a_page_that_is_not_in_dram_fails_and_changes_nothing() {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     rustix::io::write(&writer, &7u64.to_le_bytes()).unwrap();
     let read = || {
-        // SAFETY: eight bytes inside the memory, which nobody else uses.
+        // SAFETY: the eight bytes are inside the memory, and nobody else uses them.
         let bytes = unsafe { std::slice::from_raw_parts_mut(memory.base(), 8) };
         rustix::io::read(&reader, bytes)
     };
     assert_eq!(read(), Err(rustix::io::Errno::FAULT));
-    // Touched, it is there.
+    // After a touch the page is in DRAM.
     word(&memory, 0).store(1, Relaxed);
     assert_eq!(read(), Ok(8));
     assert_eq!(word(&memory, 0).load(Relaxed), 7);

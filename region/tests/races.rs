@@ -1,5 +1,5 @@
-//! Faults a review found: what runs beside a close, a flush that failed, budgets that change, lanes
-//! that grow.
+//! Races that a review found: beside a close, after a failed flush, while budgets change, and while
+//! lanes grow.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 mod support;
@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use perdura_media::faulty::{FaultPlan, FaultyDevice};
 use perdura_media::sim::SimDevice;
 use perdura_media::{RealClock, SimClock};
-use perdura_region::flush::FlushOptions;
-use perdura_region::planted::Planted;
-use perdura_region::region::Attachment;
-use perdura_region::{BLOCK_BYTES, Config, LaneId, Need, Region, RegionError};
+use perdura_region::{
+    Attachment, BLOCK_BYTES, Config, FlushOptions, LaneId, Need, Planted, Region, RegionError,
+};
 
 const REGION_BYTES: u64 = 32 * BLOCK_BYTES;
 const LANES: u16 = 4;
@@ -112,12 +111,12 @@ fn a_flush_by_several_threads_finds_its_space() {
                 Ok(r) => r,
                 Err(e) => panic!("{e}"),
             };
-            // fill the log with dead copies
+            // Fill the log with dead copies.
             for n in 0..(200 + rounds * 13) {
                 let block = n % 32;
                 write(&region, block * BLOCK_BYTES, &vec![n as u8; 48 << 10]).unwrap();
             }
-            // isolated grains, until the budget is nearly full, in one place
+            // Dirty isolated grains in one place, until the budget is nearly full.
             let mut at = 0;
             while region.used_bytes() + 8192 < region.budget_bytes() && at < 8 * BLOCK_BYTES {
                 write(&region, at, &[9; 8]).unwrap();
@@ -238,7 +237,7 @@ fn a_failed_flush_can_be_repeated() {
         let holder = Attachment::new(m, l).unwrap();
         let mut tries = Vec::new();
         for attempt in 0..4 {
-            // the redo flushes once, then the data flush fails
+            // Redoing frames flushes the device once; the flush of the data fails.
             let plan = Arc::new(FaultPlan::new());
             plan.fail_flush(2);
             let faulty = FaultyDevice::new(device.clone(), plan, Arc::new(RealClock));
@@ -319,7 +318,7 @@ fn an_image_flushed_at_the_second_attempt_opens() {
         plan.fail_flush(2);
         let faulty = FaultyDevice::new(device.clone(), plan, Arc::new(RealClock));
         holder.flush(&faulty, FlushOptions { threads: 1, unix_ms: 1 }).unwrap_err();
-        // what the failed flush should have made durable is gone, as after EIO from fdatasync
+        // The data of the failed flush are gone, as after EIO from fdatasync.
         let repaired = device.power_cycle(seed);
         holder.flush(&repaired, FlushOptions { threads: 1, unix_ms: 2 }).unwrap();
         if let Err(e) = try_open(&repaired, config()) {
@@ -450,7 +449,8 @@ fn a_drill_beside_writers_that_wait_loses_no_count() {
             stop.store(true, Ordering::Relaxed);
         });
         region.checkpoint().unwrap();
-        // What is left is the credit that idle lanes keep: setting the budget takes it back.
+        // Only credit that idle lanes keep is left on the account. Setting the budget takes it
+        // back.
         assert!(region.used_bytes() <= u64::from(LANES) * 4096, "{} bytes", region.used_bytes());
         assert!(region.used_bytes_max() <= region.budget_bytes());
     }

@@ -1,5 +1,5 @@
-//! A device that becomes slower than was proven: less may be dirty, writers wait, and it ends when
-//! the device recovers. Time is simulated: it passes only while the device works.
+//! A device becomes slower than was proven: less may be dirty and writers wait, until the device
+//! recovers. Time is simulated, and passes only while the device works.
 
 #![allow(clippy::unwrap_used)] // a test's own failure
 
@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use perdura_media::sim::{SimDevice, Timing};
 use perdura_media::{BytesPerSecond, Clock, SimClock};
-use perdura_region::promise::Terms;
-use perdura_region::{BLOCK_BYTES, Config, LaneId, Region, RegionError};
+use perdura_region::{BLOCK_BYTES, Config, LaneId, Region, RegionError, Terms};
 
 const MIB: u64 = 1 << 20;
 const REGION_BYTES: u64 = 64 * MIB;
@@ -50,7 +49,7 @@ impl World {
         self.device.set_timing(Arc::clone(&self.clock), timing);
     }
 
-    /// The whole budget, in `seconds` of flushing, reserve apart.
+    /// Terms under which the whole budget takes `seconds` to flush, without the reserve.
     fn terms(&self, seconds: f64) -> Terms {
         Terms {
             warning: Duration::from_secs_f64(seconds) + Duration::from_secs(1),
@@ -65,7 +64,7 @@ impl World {
         self.terms(flush_bytes as f64 / PROVEN as f64)
     }
 
-    /// Dirties `bytes`, waiting for room where needed.
+    /// Dirties `bytes`, and waits for room where needed.
     fn write(&mut self, bytes: u64) -> Result<(), RegionError> {
         for _ in 0..bytes / 4096 {
             let offset = self.next % REGION_BYTES;
@@ -82,7 +81,7 @@ impl World {
         Ok(())
     }
 
-    /// Writes and checkpoints for so many seconds.
+    /// Writes and makes checkpoints for so many seconds.
     fn run(&mut self, seconds: u64) {
         let until_ns = self.clock.now_ns() + seconds * 1_000_000_000;
         while self.clock.now_ns() < until_ns {
@@ -110,20 +109,20 @@ fn a_slower_device_shrinks_what_may_be_dirty_and_a_recovered_one_gives_it_back()
     assert!(observed.abs_diff(PROVEN / 4) < PROVEN / 40, "{observed} B/s");
     let limit_bytes = world.region.budget_now_bytes();
     assert!((MIB..BUDGET_BYTES / 4).contains(&limit_bytes), "{limit_bytes} B");
-    // What may be dirty is flushed in time at the rate there is.
+    // The bytes that may be dirty are flushed in time at the lower rate.
     let geometry = world.region.geometry();
     let needed_bytes = geometry.flush_bytes(limit_bytes) + geometry.redo_bytes(BUDGET_BYTES);
     let needed_s = needed_bytes as f64 / (PROVEN / 4) as f64;
     let given_s = geometry.warned_bytes(BUDGET_BYTES) as f64 / PROVEN as f64;
     assert!(needed_s <= given_s * 1.05, "{needed_s} s of {given_s} s");
-    // Writers wait now where they did not.
+    // Writers wait now where they did not wait before.
     let stalls = world.region.stats().stalls;
     for _ in 0..BUDGET_BYTES / MIB {
         world.write(MIB).unwrap();
         assert!(world.region.used_bytes() <= limit_bytes);
     }
     assert!(world.region.stats().stalls > stalls);
-    // The budget itself is as it was.
+    // The budget in force is unchanged.
     assert_eq!(world.region.budget_bytes(), BUDGET_BYTES);
 
     world.runs_at(3 * PROVEN);
@@ -172,14 +171,14 @@ fn more_at_once_than_the_device_can_flush_in_time_is_refused_with_the_figure() {
     let need = perdura_region::Need::Room { bytes: 2 * MIB };
     let refused = world.region.satisfy(need).unwrap_err();
     assert!(matches!(refused, RegionError::BeyondBudget { budget_bytes: MIB, .. }), "{refused}");
-    // So little is outstanding now that the device is never busy for long; that it is back shows
+    // So little is outstanding now that the device is never busy for long. Its recovery is noticed
     // all the same.
     world.runs_at(3 * PROVEN);
     for _ in 0..100 {
         let room_bytes = world.region.budget_now_bytes();
         world.write(room_bytes.min(8 * MIB)).unwrap();
         world.region.checkpoint().unwrap();
-        // Nobody writes for a while: that says nothing of the device.
+        // Nobody writes for a while, which must not count as a slow device.
         world.clock.sleep_ns(500_000_000);
     }
     assert_eq!(world.region.budget_now_bytes(), BUDGET_BYTES);

@@ -1,16 +1,14 @@
-//! Power cuts against a bare region: after any of them, memory is what it was at a commit.
+//! Power cuts against a region: after each of them, memory is as it was at a commit.
 
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 
+use perdura_image::format::Layout;
 use perdura_media::sim::SimDevice;
 use perdura_media::{BlockBuf, Device, SimClock};
-use perdura_region::format::Layout;
-use perdura_region::planted::Planted;
-use perdura_region::region::Origin;
 use perdura_region::{
-    BLOCK_BYTES, Config, ImageError, LaneId, Need, OpenError, Region, RegionError,
+    BLOCK_BYTES, Config, ImageError, LaneId, Need, OpenError, Origin, Planted, Region, RegionError,
 };
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -39,7 +37,7 @@ fn open(device: &SimDevice, planted: Planted) -> Region {
     region
 }
 
-/// Writes bytes the way every user must: announce under the lane, wait without it.
+/// Writes bytes as every user must: announces under the lane, and waits without it.
 fn write(region: &Region, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
     let mut credit = 0;
     loop {
@@ -61,7 +59,7 @@ fn memory(region: &Region) -> Vec<u8> {
         .collect()
 }
 
-/// One run: writes, checkpoints and group commits until the power fails. Returns the states that
+/// Writes, and makes checkpoints and group commits, until the power fails. Returns the states that
 /// may be found afterwards, the newest last.
 fn run(region: &Region, random: &mut Random, steps: usize, start: Vec<u8>) -> Vec<Vec<u8>> {
     let mut now = start.clone();
@@ -90,8 +88,8 @@ fn run(region: &Region, random: &mut Random, steps: usize, start: Vec<u8>) -> Ve
     allowed
 }
 
-/// Cuts the power at durable operation `cut` of a run seeded with `seed`; the reason if the promise
-/// broke.
+/// Cuts the power at the durable operation number `cut` of a run with `seed`. Returns what is wrong
+/// if the promise is broken.
 fn cut_once(seed: u64, cut: u64, planted: Planted) -> Result<u64, String> {
     let device = SimDevice::new(0, seed);
     let mut random = Random::seed_from_u64(seed);
@@ -111,7 +109,7 @@ fn cut_once(seed: u64, cut: u64, planted: Planted) -> Result<u64, String> {
     if !allowed.contains(&state) {
         return Err(format!("memory after the cut is none of {} allowed states", allowed.len()));
     }
-    // The image goes on working: a second life, a clean end, and all of it is there.
+    // The image goes on working: after a second run and a clean end, all data are there.
     let mut later = run(&region, &mut random, 50, state);
     let last = memory(&region);
     later.push(last.clone());
@@ -129,7 +127,8 @@ fn cut_once(seed: u64, cut: u64, planted: Planted) -> Result<u64, String> {
 
 fn replay(seed: u64, cut: u64) -> String {
     format!(
-        "replay: PERDURA_SEED={seed} PERDURA_CUT={cut} cargo test -p perdura-region --test recovery replay"
+        "replay: PERDURA_SEED={seed} PERDURA_CUT={cut} cargo test -p perdura-region \
+         --test recovery replay"
     )
 }
 
@@ -192,7 +191,7 @@ fn a_group_commit_after_growing_is_not_lost() {
     assert_eq!(region.len_bytes(), 3 * REGION_BYTES);
     (0..3 * REGION_BYTES / BLOCK_BYTES).for_each(|block| region.assign_block(block, LaneId(0)));
     assert!(region.lock(LaneId(0)).bytes(3 * REGION_BYTES - 64, 15) == b"in the new part");
-    // Segments that only the tail used belong to the log now.
+    // Segments that only the group commits used belong to the log now.
     region.grow(4 * REGION_BYTES).unwrap();
     write(&region, 3 * REGION_BYTES - 64, b"again in it....");
     region.checkpoint().unwrap();
@@ -218,8 +217,8 @@ fn a_budget_raised_far_beyond_the_first_gets_a_log_for_its_flush() {
 fn a_group_commit_behind_dead_frames_of_its_segment_is_found_again_and_again() {
     let device = SimDevice::new(0, 7);
     let region = open(&device, Planted::None);
-    // An empty frame begins the segment; the checkpoint does not name it, since nothing lives
-    // there.
+    // An empty frame begins the segment. The checkpoint does not name this segment, because it has
+    // no live data.
     region.commit_group().unwrap();
     region.checkpoint().unwrap();
     write(&region, 0, b"behind it").unwrap();
@@ -283,7 +282,7 @@ fn a_closed_region_can_be_read_and_refuses_to_be_changed() {
     let device = SimDevice::new(0, 1);
     let region = open(&device, Planted::None);
     write(&region, 0, b"before").unwrap();
-    // Budget obtained before the end, and a writer that comes with it afterwards.
+    // A writer takes budget before the close, and comes with it afterwards.
     let credit = region.satisfy(Need::Room { bytes: 4096 }).unwrap();
     let in_time = region.lock(LaneId(1));
     std::thread::scope(|scope| {
@@ -291,7 +290,7 @@ fn a_closed_region_can_be_read_and_refuses_to_be_changed() {
         while region.check_open().is_ok() {
             std::thread::yield_now();
         }
-        // The lane was locked in time: what it still does is flushed.
+        // The lane was locked before the close, so this write is flushed.
         let mut in_time = in_time;
         in_time.write(BLOCK_BYTES, b"in time").unwrap();
         drop(in_time);
@@ -312,8 +311,8 @@ fn a_closed_region_can_be_read_and_refuses_to_be_changed() {
     assert!(memory(&region)[BLOCK_BYTES as usize..].starts_with(b"in time"));
 }
 
-/// A run that ends without a flush, after two checkpoints: the newest commit and one to fall back
-/// to.
+/// Makes a run that ends without a flush after two checkpoints: the newest commit, and an older
+/// one.
 fn with_two_commits(seed: u64) -> (SimDevice, Vec<u8>, [u64; 4]) {
     let device = SimDevice::new(0, seed);
     let region = open(&device, Planted::None);
@@ -324,7 +323,7 @@ fn with_two_commits(seed: u64) -> (SimDevice, Vec<u8>, [u64; 4]) {
     let last = memory(&region);
     let layout = Layout::of(region.geometry());
     drop(region);
-    // Commit 1 makes the image, so the third is in the first slot again.
+    // Commit 1 makes the image, so commit 3 is in the first slot again.
     let (newest, older) = (0, 1);
     let places = [(newest, 0), (newest, 1), (older, 0), (older, 1)];
     (device.power_cycle(seed), last, places.map(|(slot, copy)| layout.slot_at(slot, copy)))
@@ -347,12 +346,12 @@ fn a_flipped_bit_in_the_newest_commit_is_told_and_costs_nothing() {
     for seed in 0..40 {
         let (device, last, places) = with_two_commits(seed);
         let at = places[(seed % 2) as usize];
-        // Header or the first entries of the table.
+        // The damaged byte is in the header or in the first entries of the table.
         device.flip_bit(at + random.random_range(0..160), random.random_range(0..8));
         let region = open(&device, Planted::None);
         assert_eq!(flawed_commit_at(&region), Some(at), "seed {seed}");
         assert!(memory(&region) == last, "seed {seed}");
-        // The flaw is gone after the slot's next turn.
+        // The next commit in this slot removes the flaw.
         region.checkpoint().unwrap();
         write(&region, 0, b"later").unwrap();
         region.checkpoint().unwrap();
@@ -376,13 +375,13 @@ fn an_image_that_lost_its_head_is_refused_and_not_made_anew() {
     };
     assert_eq!(found_at, 8192);
     assert!(device.snapshot() == before);
-    // Room that nobody wrote is new.
+    // A slot that nobody wrote counts as new.
     let device = SimDevice::new(8 << 20, 1);
     Region::open(Arc::new(device), clock, config(Planted::None)).unwrap();
 }
 
-/// Two flaws at once cannot be told from a commit that was never written: what the fault model
-/// admits.
+/// Two flaws at once cannot be told from a commit that was never written. The fault model allows
+/// for that.
 #[test]
 fn both_copies_of_the_newest_commit_damaged_bring_the_older_state_or_an_error() {
     let (device, _, places) = with_two_commits(3);

@@ -8,8 +8,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use perdura_media::{Clock, RealClock, SimDevice};
-use perdura_region::region::BUDGET_MIN_BYTES;
-use perdura_region::{BLOCK_BYTES, Config, LaneId, Region};
+
+use perdura_region::{BLOCK_BYTES, BUDGET_MIN_BYTES, Config, LaneId, Region};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rustix::thread::futex;

@@ -1,4 +1,4 @@
-//! Regions that trap stores: the budget proved from outside, cuts, recovery, recency.
+//! Regions that trap stores: the budget proven from outside, cuts, recovery and recency.
 
 mod support;
 
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use perdura_media::file::{Direct, Engine, FileDevice, OpenMode};
 use perdura_media::sim::SimDevice;
 use perdura_media::{Device, RealClock};
-use perdura_region::planted::Planted;
-use perdura_region::region::Origin;
-use perdura_region::{Config, OpenError, PolicyKind, Region, SetupError, TrackingKind, TrapKind};
+use perdura_region::{
+    Config, OpenError, Origin, Planted, PolicyKind, Region, SetupError, TrackingKind, TrapKind,
+};
 use support::*;
 
 #[test]
@@ -117,8 +117,8 @@ fn memory_is_the_same_after_close_and_reopen() {
     }
 }
 
-/// Writers raise 16 counters on 16 pages one after another; a second writer copies the last one on.
-/// In a consistent cut no counter is ahead of the one before it.
+/// A writer raises 16 counters on 16 pages one after another, and a second writer copies the last
+/// counter. In a consistent cut, no counter is ahead of the one before it.
 #[test]
 fn a_checkpoint_under_load_is_a_consistent_cut() {
     const CHAIN: u64 = 16;
@@ -216,8 +216,8 @@ fn auto_says_what_it_chose_and_why() {
     assert!(matches!(opened, Err(OpenError::Setup(SetupError::Setting { name: "thread", .. }))));
 }
 
-/// More isolated pages than the kernel has room for mappings: stores go on, pages are closed in
-/// between.
+/// Writes more isolated pages than the kernel has mappings for: stores go on, because pages are
+/// closed in between.
 #[test]
 fn mprotect_keeps_its_open_pages_below_the_mapping_limit() {
     let region_bytes = 320u64 << 20;
@@ -238,7 +238,7 @@ fn mprotect_keeps_its_open_pages_below_the_mapping_limit() {
     assert!(region.stats().reprotections > 0);
 }
 
-/// Skewed stores at a small budget: a policy that sees repeated writes dirties fewer pages.
+/// Makes skewed stores at a small budget: a policy that sees repeated writes dirties fewer pages.
 #[test]
 fn recency_spares_pages_that_are_written_again() {
     for kind in modes() {
@@ -247,7 +247,8 @@ fn recency_spares_pages_that_are_written_again() {
             storm(&region, 11, 2, 30_000);
             let stats = region.stats();
             eprintln!(
-                "{kind:?} {}: {} pages dirtied, {} protected again, {} faults, {} epochs, last {} us",
+                "{kind:?} {}: {} pages dirtied, {} protected again, {} faults, {} epochs, \
+                 last {} us",
                 policy.name(),
                 stats.dirtied_bytes / PAGE,
                 stats.reprotections,
@@ -261,7 +262,7 @@ fn recency_spares_pages_that_are_written_again() {
         dirtied(PolicyKind::Segmented);
         for policy in [PolicyKind::LeastRecentlyUpdated, PolicyKind::ClockPro] {
             let stats = dirtied(policy);
-            // Some faults must have been on pages that were dirty already: touches.
+            // Some faults must have been on pages that were dirty already.
             assert!(stats.faults > stats.dirtied_bytes / PAGE, "{kind:?}, {}", policy.name());
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use perdura_region::promise::Terms;
+use perdura_region::Terms;
 
 use crate::resp::Limits;
 

@@ -17,7 +17,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use perdura_media::SimDevice;
-use perdura_region::planted::Planted;
+use perdura_region::Planted;
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use perdura_region::planted::Planted;
+use perdura_region::Planted;
 use perdura_sim::cut::{CUTS_PER_SCENARIO, FAILURES_MAX, Outcome, Plan, run};
 
 const CUTS: u64 = 300;

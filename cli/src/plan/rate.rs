@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use perdura_media::{BytesPerSecond, Direct, Engine, RealClock};
-use perdura_region::Config;
 use perdura_region::directory::{Directory, Settings};
-use perdura_region::promise::BudgetWish;
+use perdura_region::{BudgetWish, Config};
 
 use perdura_terminal::LateBar;
 use perdura_terminal::region::flush_threads;

@@ -1,7 +1,7 @@
 //! Finding the pages of a range that were written since the last call, in a range that the kernel
 //! watches.
 
-use perdura_region::written::{PageMap, Watch};
+use perdura_dirty::written::{PageMap, Watch};
 use rustix::io::Errno;
 
 /// Bytes of a page.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use perdura_region::CachePadded;
+use perdura_dirty::CachePadded;
 use rustix::io::Errno;
 
 use super::logger::Logger;

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_heap::{Durability, Memory, MemoryError};
 use perdura_media::{Bytes, Device, DeviceError, Direct, Engine, FileDevice, OpenMode, System};
-use perdura_region::region::REGION_MIN_BYTES;
-use perdura_region::{BLOCK_BYTES, Config as RegionConfig, Region, TrackingKind, TrapKind};
+use perdura_region::{
+    BLOCK_BYTES, Config as RegionConfig, REGION_MIN_BYTES, Region, TrackingKind, TrapKind,
+};
 use rustix::io::Errno;
 use tempfile::TempDir;
 

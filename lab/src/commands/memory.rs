@@ -8,8 +8,7 @@ use clap::Args;
 use perdura_bench::dist::Distribution;
 use perdura_lab::memory::{Cell, MemoryResult, MemorySettings, STORE_BYTES_MAX, run as measure};
 use perdura_media::Bytes;
-use perdura_region::PolicyKind;
-use perdura_region::region::REGION_MIN_BYTES;
+use perdura_region::{PolicyKind, REGION_MIN_BYTES};
 
 use super::DIR;
 use perdura_terminal::LateBar;

@@ -13,8 +13,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use perdura_media::file::{Direct, Engine};
-use perdura_region::region::BUDGET_MIN_BYTES;
-use perdura_region::{BLOCK_BYTES, Config, LaneId, PolicyKind, Region, TrackingKind};
+use perdura_region::{
+    BLOCK_BYTES, BUDGET_MIN_BYTES, Config, LaneId, PolicyKind, Region, TrackingKind,
+};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use perdura_dirty::policy::pace::QUEUE_DEPTH;
 use perdura_media::{BlockBuf, BytesPerSecond, Clock, Device, DeviceError, RealClock, Timing};
-use perdura_region::policy::pace::QUEUE_DEPTH;
 
 /// Written with a full queue.
 const STREAM_BYTES: u64 = 96 << 20;

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use perdura_region::promise::largest_within;
-use perdura_region::{Config, Geometry, OpenError};
+use perdura_dirty::geometry::Geometry;
+use perdura_dirty::promise::largest_within;
+use perdura_region::{Config, OpenError};
 use serde::Serialize;
 
 use super::{Battery, BatteryError, Cells};

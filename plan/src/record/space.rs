@@ -16,7 +16,7 @@
 
 use std::collections::HashSet;
 
-use perdura_region::written::{Kept, PageMap, Run, Watch};
+use perdura_dirty::written::{Kept, PageMap, Run, Watch};
 use rustix::io::Errno;
 
 use super::error::RecordError;

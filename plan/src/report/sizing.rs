@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use perdura_dirty::geometry::BLOCK_BYTES;
+use perdura_dirty::geometry::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
 use perdura_dirty::policy::PolicyKind;
 use perdura_media::{Bytes, BytesPerSecond, Percent};
-use perdura_region::region::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
 
 use super::budget::{BudgetRow, ReplacedBudget, SizingReport};
 use super::error::ReportError;

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use perdura_dirty::geometry::{BLOCK_BYTES, Geometry};
+use perdura_dirty::geometry::{BUDGET_MIN_BYTES, BUFFERS, GRAIN_SHIFT_TRAP, REGION_MIN_BYTES};
 use perdura_dirty::policy::PolicyKind;
 use perdura_media::{BytesPerSecond, Timing};
-use perdura_region::geometry::{BUFFERS, GRAIN_SHIFT_TRAP};
-use perdura_region::region::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
 
 use super::SizingError;
 

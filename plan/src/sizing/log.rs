@@ -7,10 +7,9 @@
 
 use std::collections::VecDeque;
 
+use perdura_dirty::geometry::{FRAME_MIN_BYTES, Geometry};
 use perdura_dirty::policy::space::{Space, Survey};
-use perdura_region::Geometry;
-use perdura_region::format::{frame_body_bytes, room_for_payload};
-use perdura_region::geometry::FRAME_MIN_BYTES;
+use perdura_image::format::{frame_body_bytes, room_for_payload};
 
 use crate::trace::PAGE_BYTES;
 
@@ -356,11 +355,11 @@ fn runs_and_gaps(pages: &[u32]) -> impl Iterator<Item = &[u32]> {
 }
 
 // Pages of a frame are told in 16 bits.
-const _: () = assert!(perdura_region::geometry::SEGMENT_MAX_BYTES / 4096 < 1 << 16);
+const _: () = assert!(perdura_dirty::geometry::SEGMENT_MAX_BYTES / 4096 < 1 << 16);
 
 #[cfg(test)]
 mod tests {
-    use perdura_region::geometry::{BUFFERS, GRAIN_SHIFT_TRAP};
+    use perdura_dirty::geometry::{BUFFERS, GRAIN_SHIFT_TRAP};
     use rand::{Rng, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
 

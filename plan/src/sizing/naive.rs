@@ -313,7 +313,7 @@ impl<'t> World<'t> {
 
     /// Copies a dirty page to the open frame; false: there is no buffer.
     fn append(&mut self, page: u64) -> bool {
-        use perdura_region::format::{frame_body_bytes, room_for_payload};
+        use perdura_image::format::{frame_body_bytes, room_for_payload};
         let (_, geometry) = self.config.geometry().unwrap();
         loop {
             if self.open_frame.is_none() {
@@ -321,7 +321,7 @@ impl<'t> World<'t> {
                 if used == self.buffers {
                     return false;
                 }
-                if self.segment_left < perdura_region::geometry::FRAME_MIN_BYTES {
+                if self.segment_left < perdura_dirty::geometry::FRAME_MIN_BYTES {
                     self.segment_left = geometry.segment_bytes;
                 }
                 let limit = geometry.frame_bytes_max(self.config.budget_bytes);
@@ -345,7 +345,7 @@ impl<'t> World<'t> {
     }
 
     fn close(&mut self) {
-        use perdura_region::format::frame_body_bytes;
+        use perdura_image::format::frame_body_bytes;
         let Some((frame, _)) = self.open_frame.take() else { return };
         let charged_bytes = frame.pages.len() as u64 * PAGE;
         let body = frame_body_bytes(charged_bytes as usize, frame.extents);

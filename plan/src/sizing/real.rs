@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use hdrhistogram::Histogram;
+use perdura_dirty::{Stats, TrackingKind, TrapKind};
 use perdura_media::{Clock, Device, RealClock, TimedDevice, TurnClock};
-use perdura_region::{Config, Region, Stats, TrackingKind, TrapKind};
+use perdura_region::{Config, Region};
 
 use super::config::{Loop, ReplayConfig};
 use super::engine::QUIET_NS;

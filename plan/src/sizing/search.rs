@@ -5,7 +5,7 @@
 //! So what is looked for is a budget which meets the target together with all larger ones that were
 //! tried; smaller ones that met it by luck are named.
 
-use perdura_region::region::BUDGET_MIN_BYTES;
+use perdura_dirty::geometry::BUDGET_MIN_BYTES;
 
 use super::config::ReplayConfig;
 use super::outcome::Outcome;

@@ -1,11 +1,11 @@
 //! Checkpoints and compaction of a replayed region, as `region/src/{checkpoint,compact}.rs` have
 //! them.
 
+use perdura_dirty::geometry::COMPACTION_FRAMES;
 use perdura_dirty::policy::hands::Stretch;
 use perdura_dirty::policy::pace::DRAIN_STEP_TRAPPED_BYTES;
 use perdura_dirty::policy::space::{Ahead, FRUITLESS_MAX, FirstLook};
-use perdura_region::format::commit_bytes;
-use perdura_region::geometry::COMPACTION_FRAMES;
+use perdura_image::format::commit_bytes;
 
 use super::cleaner::{Cleaner, LogFull, Pump};
 use super::config::Planted;

@@ -1,5 +1,5 @@
-//! The flush's copying and writing: threads share the bitmap by claims and the free segments by a
-//! counter; all else (frames, queue, account) is each thread's own.
+//! Copying and writing during a flush. Threads share the bitmap by claims and the free segments by
+//! a counter; frames, queue and account belong to one thread each.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
@@ -13,13 +13,13 @@ use perdura_dirty::{Ledger, RegionError};
 use perdura_image::format::Layout;
 use perdura_image::{Appender, Refusal, frame_bytes, free_buffer, seal};
 
-/// Bitmap words a thread takes at a time: 256 KiB of region at 64 B grains.
+/// Bitmap words that a thread claims at a time: 256 KiB of region with grains of 64 B.
 const WORDS_PER_CLAIM: usize = 64;
 
-/// How many bitmap words ahead memory is asked for: 4 KiB each at 64 B grains.
+/// How many bitmap words ahead memory is prefetched: 4 KiB each with grains of 64 B.
 const WORDS_AHEAD: usize = 2;
 
-/// Where the dirty grains of a stretch of the region went.
+/// The segment that has the dirty grains of a stretch of the region.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placed {
     from_grain: u64,
@@ -28,8 +28,8 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// The stretch's non-zero bitmap words, without other stretches' bits.
-    pub fn words<'b>(
+    /// The non-zero bitmap words of the stretch, without the bits of other stretches.
+    pub(super) fn words<'b>(
         self,
         bitmap: &'b [AtomicU64],
     ) -> impl Iterator<Item = (usize, u64)> + use<'b> {
@@ -45,13 +45,13 @@ impl Placed {
     }
 }
 
-/// What was written.
+/// The outcome of one thread's writing, or of all.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub dirty_bytes: u64,
     pub device_bytes: u64,
     pub extents: u64,
-    /// A few words per claim: small beside the bitmap.
+    /// The stretches, a few words for each claim: little beside the bitmap.
     pub placed: Vec<Placed>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Stream<'a> {
     map: &'a Mapping,
     layout: &'a Layout,
     device: &'a dyn Device,
-    /// Segments for the taking, in the order they are taken, by all threads.
+    /// Free segments, in the order in which the threads take them.
     free: &'a [u32],
     next_free: AtomicUsize,
     next_word: AtomicUsize,
@@ -68,7 +68,7 @@ pub(super) struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    pub fn new(
+    pub(super) fn new(
         ledger: &'a Ledger,
         map: &'a Mapping,
         layout: &'a Layout,
@@ -80,8 +80,8 @@ impl<'a> Stream<'a> {
         Self { ledger, map, layout, device, free, next_free, next_word, bitmap }
     }
 
-    /// Writes all dirty grains. All writes have completed on return; none is durable yet.
-    pub fn run(&self, threads: usize) -> Result<Written, RegionError> {
+    /// Writes all dirty grains. All writes have completed on return, but none need be durable.
+    pub(super) fn run(&self, threads: usize) -> Result<Written, RegionError> {
         let buffers: Vec<u32> = (0..self.ledger.geometry().buffers).collect();
         let mut shares = buffers.chunks_exact(buffers.len() / threads).take(threads);
         let own = shares.next();
@@ -94,7 +94,7 @@ impl<'a> Stream<'a> {
                     worker.ok()
                 })
                 .collect();
-            // A machine that can start no more threads is flushed by this one alone.
+            // If the system starts no more threads, this one writes everything.
             let outcome = own.map_or(Ok(Written::default()), |own| self.run_worker(own));
             let outcomes = workers.into_iter().map(|worker| worker.join());
             outcomes.chain([Ok(outcome)]).collect()
@@ -126,14 +126,15 @@ impl<'a> Stream<'a> {
         Ok(worker.written)
     }
 
-    /// The next stretch of bitmap words nobody has taken.
+    /// Claims the next stretch of bitmap words.
     fn claim(&self) -> Option<std::ops::Range<usize>> {
         let from = self.next_word.fetch_add(WORDS_PER_CLAIM, Relaxed);
         let to = self.bitmap.len().min(from + WORDS_PER_CLAIM);
         (from < to).then_some(from..to)
     }
 
-    /// Scattered records are found by waiting for memory: ask for their first lines early.
+    /// Prefetches the first cache lines of the dirty runs in a word. Without that, scattered
+    /// records cost a wait for memory each.
     fn prefetch(&self, word: usize) {
         let Some(bits) = self.bitmap.get(word) else { return };
         let grain_bytes = self.ledger.geometry().grain_bytes();
@@ -174,7 +175,8 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// `begins`: the run is the first of a claim, and what lies before it may be another thread's.
+    /// Appends a run of dirty grains. `begins` says that the run is the first of a claim: the
+    /// grains before it may be another thread's.
     fn append(&mut self, mut run: Extent, begins: bool) -> Result<(), RegionError> {
         let Stream { ledger, map, free, next_free, .. } = self.stream;
         self.written.extents += 1;
@@ -240,8 +242,8 @@ impl Worker<'_, '_> {
         self.queue.wait(1, &mut self.completions).map_err(failed)?;
         for completion in self.completions.drain(..) {
             completion.result.map_err(failed)?;
-            // Only completed, not durable: but the region is closed, and a flush that fails before
-            // the final commit is repeated from memory as a whole.
+            // The write is completed, not durable. The buffer can be used again all the same: a
+            // flush that fails before the final commit is repeated as a whole from memory.
             free_buffer(self.stream.ledger, completion.token as u32);
             self.appender.free_buffers.push(completion.token as u32);
         }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use perdura_media::Clock;
 
-use super::link::{Link, LinkError};
+use super::error::LinkError;
+use super::link::Link;
 use super::supervisor::{Supervisor, Watch};
 
 /// The holders that keep the memory of an opened region. The region's owner closes the region

@@ -1,172 +1,111 @@
-//! The server's side: start a holder, or take over what one holds.
+//! The server's side: starting a holder, or taking over what one holds.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, socketpair,
-    sockopt,
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{connect, sockopt};
 
+use super::error::{LinkError, failed};
+use super::socket::{self, SOCKET_NAME, socket_pair};
 use super::times::Times;
-use super::wire::{Message, SOCKET_NAME, receive, send};
+use super::wire::{Message, receive, send};
 
-/// A holder answers within this time, or is taken for hung.
+/// A holder that does not answer within this time counts as hung.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Why no holder could be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LinkError {
-    /// A system call failed.
-    #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// Another server uses the directory.
-    #[error("process {pid} is using this directory")]
-    Busy {
-        /// That server.
-        pid: i32,
-    },
-    /// The holder closed the connection without an answer.
-    #[error("the holder closed the connection")]
-    Closed,
-    /// A flush was asked for while one is under way.
-    #[error("the holder is flushing {used_bytes} bytes already, and ends when they are on the SSD")]
-    FlushesAlready {
-        /// Bytes dirty when it began.
-        used_bytes: u64,
-    },
-    /// The holder said something else than expected, or nothing.
-    #[error("the holder gave no usable answer: {0}")]
-    Answer(String),
-}
-
-/// What a holder keeps.
+/// A region that a holder handed over.
 #[derive(Debug)]
-pub struct Held {
-    /// The region's memory.
-    pub memory: OwnedFd,
-    /// Its ledger.
-    pub ledger: OwnedFd,
-    /// Its image: the same open file, with its lock.
-    pub image: OwnedFd,
-    /// Budget in force, bytes.
-    pub budget_bytes: u64,
+pub(crate) struct Held {
+    /// Descriptor of the region's memory.
+    pub(crate) memory: OwnedFd,
+    /// Descriptor of the region's ledger.
+    pub(crate) ledger: OwnedFd,
+    /// Descriptor of the image: the holder's own open file, which has the image's lock.
+    pub(crate) image: OwnedFd,
     /// Dirty bytes.
-    pub used_bytes: u64,
+    pub(crate) used_bytes: u64,
     /// The connection to the holder.
-    pub link: Link,
+    pub(crate) link: Link,
 }
 
-/// The connection between a server and its holder. The holder notices when it breaks.
+/// The connection between a server and its holder. A broken connection tells the holder that the
+/// server is gone.
 #[derive(Debug)]
 pub struct Link {
     socket: OwnedFd,
-    /// The holder's process, if we started it.
+    /// The holder's process, if this process started it.
     child: Option<Child>,
 }
 
-/// What was found in a directory.
+/// The answer to asking a directory's holder for what it holds.
 #[derive(Debug)]
-pub enum TakeOver {
-    /// No holder: whatever the image says is all there is.
+pub(crate) enum TakeOver {
+    /// There is no holder: the image has the region's newest contents.
     Nobody,
-    /// A holder whose server is gone.
+    /// A holder without a server handed its region over.
     Held(Held),
-    /// A holder in the middle of its flush: ask again, for as long as its grace.
+    /// A holder is flushing: ask again, for as long as its grace.
     Flushing {
-        /// Time that the holder was told it has.
+        /// Time that the holder's server gave it for a flush.
         grace: Duration,
-        /// Bytes that were dirty when it began.
+        /// Dirty bytes when the flush began.
         used_bytes: u64,
     },
-    /// A holder that ended, or did not get round to answering, while it was asked: ask again.
+    /// A holder ended while it was asked: ask again.
     Unanswered,
 }
 
-fn io_error(what: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> LinkError {
-    move |errno| LinkError::Io { what: what.into(), source: errno.into() }
-}
-
-pub(super) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
-}
-
-/// The address of a directory's holder. Long paths do not fit a socket address: the directory is
-/// opened and named through /proc.
-pub(super) fn address(dir: &Path) -> Result<(SocketAddrUnix, OwnedFd), LinkError> {
-    let fd = rustix::fs::open(
-        dir,
-        rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )
-    .map_err(io_error(format!("open {}", dir.display())))?;
-    use std::os::fd::AsRawFd;
-    let path = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET_NAME}", fd.as_raw_fd()));
-    let address = SocketAddrUnix::new(path).map_err(io_error("socket address"))?;
-    Ok((address, fd))
-}
-
+/// Connects to the directory's holder; `None` if there is none.
 fn dial(dir: &Path) -> Result<Option<OwnedFd>, LinkError> {
-    let (address, _dir) = address(dir)?;
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(io_error("socket"))?;
-    // A holder that accepts nobody, behind a full queue, must not be waited for without end.
+    let (address, _dir) = socket::address(dir)?;
+    let socket = socket::open()?;
+    // A connection behind a full queue would otherwise wait without end.
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(ANSWER))
-        .map_err(io_error("socket timeout"))?;
+        .map_err(failed("socket timeout"))?;
     match connect(&socket, &address) {
         Ok(()) => Ok(Some(socket)),
-        Err(rustix::io::Errno::AGAIN) => {
+        Err(Errno::AGAIN) => {
             Err(LinkError::Answer(format!("it accepts no connection within {ANSWER:?}")))
         }
-        // A socket file whose holder is gone, or none at all.
-        Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::NOENT) => Ok(None),
+        // The socket's file is missing, or its holder is gone.
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(None),
         Err(errno) => {
-            Err(io_error(format!("connect to {}", dir.join(SOCKET_NAME).display()))(errno))
+            Err(failed(format!("connect to {}", dir.join(SOCKET_NAME).display()))(errno).into())
         }
     }
 }
 
+/// Waits for a message on a link.
 fn answer(socket: &OwnedFd, within: Duration) -> Result<(Message, Vec<OwnedFd>), LinkError> {
-    let timeout = rustix::event::Timespec {
-        tv_sec: within.as_secs() as i64,
-        tv_nsec: i64::from(within.subsec_nanos()),
-    };
+    let timeout =
+        Timespec { tv_sec: within.as_secs() as i64, tv_nsec: i64::from(within.subsec_nanos()) };
     let mut ready = [PollFd::new(socket, PollFlags::IN)];
     let count = loop {
         match poll(&mut ready, Some(&timeout)) {
-            // Waits anew; signals are rare here.
-            Err(rustix::io::Errno::INTR) => {}
-            outcome => break outcome.map_err(io_error("wait for the holder"))?,
+            // Begins the whole wait again: signals are rare here.
+            Err(Errno::INTR) => {}
+            outcome => break outcome.map_err(failed("wait for the holder"))?,
         }
     };
     if count == 0 {
         return Err(LinkError::Answer(format!("nothing within {within:?}")));
     }
-    receive(socket)
-        .map_err(|source| LinkError::Io { what: "read from the holder".into(), source })?
-        .ok_or(LinkError::Closed)
+    receive(socket).map_err(failed("read from the holder"))?.ok_or(LinkError::Closed)
 }
 
-/// Asks the directory's holder, if there is one, for what it holds; it keeps to `times` from then
-/// on.
-pub fn take_over(dir: &Path, times: Times) -> Result<TakeOver, LinkError> {
+/// Asks the directory's holder, if there is one, for what it holds. A holder that hands its region
+/// over keeps to `times` from then on.
+pub(crate) fn take_over(dir: &Path, times: Times) -> Result<TakeOver, LinkError> {
     let Some(socket) = dial(dir)? else { return Ok(TakeOver::Nobody) };
     match send(&socket, &Message::TakeOver { times }, &[]) {
         Ok(()) => {}
         Err(error) if is_gone(&error) => return Ok(TakeOver::Unanswered),
-        Err(source) => return Err(LinkError::Io { what: "write to the holder".into(), source }),
+        Err(error) => return Err(failed("write to the holder")(error).into()),
     }
     let (message, fds) = match answer(&socket, ANSWER) {
         Ok(answer) => answer,
@@ -175,12 +114,12 @@ pub fn take_over(dir: &Path, times: Times) -> Result<TakeOver, LinkError> {
         Err(error) => return Err(error),
     };
     match message {
-        Message::Held { budget_bytes, used_bytes } => {
+        Message::Held { used_bytes, .. } => {
             let [memory, ledger, image] = <[OwnedFd; 3]>::try_from(fds).map_err(|fds| {
                 LinkError::Answer(format!("{} descriptors, expected 3", fds.len()))
             })?;
             let link = Link { socket, child: None };
-            Ok(TakeOver::Held(Held { memory, ledger, image, budget_bytes, used_bytes, link }))
+            Ok(TakeOver::Held(Held { memory, ledger, image, used_bytes, link }))
         }
         Message::Flushing { grace_ms, used_bytes } => {
             Ok(TakeOver::Flushing { grace: Duration::from_millis(grace_ms), used_bytes })
@@ -190,16 +129,16 @@ pub fn take_over(dir: &Path, times: Times) -> Result<TakeOver, LinkError> {
     }
 }
 
-/// The other side ended with our message unread.
+/// Whether a socket's error means that the other side ended with the message unread.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-/// Tells the directory's holder to flush now. `None`: there is no holder.
+/// Tells the directory's holder to flush now, and returns dirty bytes, bytes written to the device,
+/// and the time of the flush. `None` means that there is no holder.
 pub fn flush(dir: &Path) -> Result<Option<(u64, u64, Duration)>, LinkError> {
     let Some(socket) = dial(dir)? else { return Ok(None) };
-    send(&socket, &Message::Flush, &[])
-        .map_err(|source| LinkError::Io { what: "write to the holder".into(), source })?;
+    send(&socket, &Message::Flush, &[]).map_err(failed("write to the holder"))?;
     match answer(&socket, Duration::from_secs(24 * 3600))?.0 {
         Message::Flushed { dirty_bytes, device_bytes, elapsed_ns } => {
             Ok(Some((dirty_bytes, device_bytes, Duration::from_nanos(elapsed_ns))))
@@ -211,27 +150,25 @@ pub fn flush(dir: &Path) -> Result<Option<(u64, u64, Duration)>, LinkError> {
 }
 
 impl Link {
-    /// Starts `program` as a holder (its standard input is the link) and hands it the descriptors.
+    /// Starts `program` as a holder, with the link as its standard input, and hands it the
+    /// descriptors of memory, ledger and image.
     ///
-    /// `program` must call [`super::serve`]; `perdura holder` does.
-    pub fn start(
+    /// `program` must call [`super::serve`], as `perdura holder` does.
+    pub(crate) fn start(
         mut program: Command,
         fds: [BorrowedFd<'_>; 3],
         times: Times,
         unix_ms: u64,
     ) -> Result<Self, LinkError> {
-        let failed = |what: &str| {
-            let what = what.to_owned();
-            move |source| LinkError::Io { what, source }
-        };
         let (ours, theirs) = socket_pair().map_err(failed("socket pair"))?;
-        // Before there is a holder: the message waits in the socket, so a holder that runs has the
-        // memory, even if this process is killed at this moment.
+        // Sent before the holder is started: the message waits in the socket, so that a holder that
+        // runs gets the memory even if this process is killed at this moment.
         send(&ours, &Message::Hold { times, unix_ms }, &fds)
             .map_err(failed("hand memory to the holder"))?;
         program.stdin(Stdio::from(theirs));
         let mut child = program.spawn().map_err(failed("start the holder"))?;
-        // Our copy of its end must go, or a holder that dies would not be noticed.
+        // This process must close its copy of the holder's end, or it would not notice the
+        // holder's death.
         drop(program);
         let error = match answer(&ours, ANSWER) {
             Ok((Message::Ready, _)) => return Ok(Self { socket: ours, child: Some(child) }),
@@ -239,17 +176,17 @@ impl Link {
             Ok((other, _)) => LinkError::Answer(format!("{other:?}")),
             Err(error) => error,
         };
-        // We hold what it holds. One that came round to it later would take us for dead: it would
-        // flush beside us at a warning, and offer to the next server what we have done with.
+        // A hung holder that went on later would take this process for dead: it would flush at a
+        // warning beside this process, and offer its memory to the next server.
         let _ = child.kill();
         let _ = child.wait();
         Err(error)
     }
 
-    /// Everything is on the SSD: the holder may go, and does before this returns.
-    pub fn goodbye(self) -> Result<(), LinkError> {
-        send(&self.socket, &Message::Goodbye, &[])
-            .map_err(|source| LinkError::Io { what: "say goodbye to the holder".into(), source })?;
+    /// Tells the holder that everything is on the SSD, so that it ends, and waits for its end: at
+    /// most 10 s for a holder that another process started.
+    pub(crate) fn goodbye(self) -> Result<(), LinkError> {
+        send(&self.socket, &Message::Goodbye, &[]).map_err(failed("say goodbye to the holder"))?;
         match answer(&self.socket, ANSWER) {
             Err(LinkError::Answer(_) | LinkError::Closed) | Ok(_) => {}
             Err(error) => return Err(error),
@@ -258,16 +195,17 @@ impl Link {
         Ok(())
     }
 
-    /// Collects a holder of ours that has ended, so that it leaves no zombie.
-    pub fn reap(self) {
+    /// Collects the exit status of a holder that this process started, so that it leaves no zombie.
+    pub(crate) fn reap(self) {
         if let Some(mut child) = self.child {
-            // It has closed its end of the link and ends by itself; its status says nothing new.
+            // The holder has closed its end of the link and is about to end. Its status says
+            // nothing new.
             let _ = child.wait();
         }
     }
 
-    /// The link, to be watched: it becomes readable when the holder is gone.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    /// The link's descriptor, which becomes readable when the holder is gone.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
@@ -279,7 +217,7 @@ mod tests {
     #[test]
     fn a_holder_that_gives_no_usable_answer_is_ended() {
         let mut program = Command::new("sh");
-        // Its standard input is the link.
+        // The link is the program's standard input.
         program.args(["-c", "printf $$ >&0; exec sleep 1000"]);
         let null = std::fs::File::open("/dev/null").unwrap();
         let fds = [null.as_fd(); 3];

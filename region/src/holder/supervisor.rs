@@ -1,5 +1,4 @@
-//! The server's supervision of its holder: a holder that dies is replaced; at the end it is told
-//! goodbye.
+//! The server's watch over its holder, which starts the holder and replaces a dead one.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -9,44 +8,45 @@ use std::thread::JoinHandle;
 use perdura_media::Clock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use super::link::{Link, LinkError};
+use super::error::{LinkError, failed};
+use super::link::Link;
 use super::program::HolderProgram;
 use super::times::Times;
 
-/// Between attempts to replace a holder that cannot be started.
+/// Time between attempts to start another holder after one that could not be started.
 const RETRY: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// What a holder is given, and how it is started.
+/// The descriptors that a holder is given, and how it is started.
 #[derive(Debug)]
 pub struct Supervisor {
-    /// The region's memory.
-    pub memory: OwnedFd,
-    /// Its ledger.
-    pub ledger: OwnedFd,
-    /// Its image.
-    pub image: OwnedFd,
-    /// The program that holds.
-    pub program: HolderProgram,
-    /// The region's directory.
-    pub dir: PathBuf,
-    /// Threads of an emergency flush.
-    pub threads: usize,
-    /// What the holder's flush may take, and how long it waits for a server.
-    pub times: Times,
-    /// A holder already at work.
-    pub link: Option<Link>,
+    /// Descriptor of the region's memory.
+    pub(crate) memory: OwnedFd,
+    /// Descriptor of the region's ledger.
+    pub(crate) ledger: OwnedFd,
+    /// Descriptor of the region's image.
+    pub(crate) image: OwnedFd,
+    /// The program that is started as a holder.
+    pub(crate) program: HolderProgram,
+    /// The region's directory, in which the holder makes its socket.
+    pub(crate) dir: PathBuf,
+    /// Threads that copy and write during an emergency flush.
+    pub(crate) threads: usize,
+    /// How long the holder's flush may take, and how long it waits for a server.
+    pub(crate) times: Times,
+    /// The link to a holder that is already at work.
+    pub(crate) link: Option<Link>,
 }
 
 /// A thread that keeps a holder at work until [`Watch::goodbye`].
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     thread: JoinHandle<Result<(), LinkError>>,
     stop: Arc<OwnedFd>,
 }
 
 impl Supervisor {
-    /// Starts a holder unless there is one.
-    pub fn start(&mut self, clock: &dyn Clock) -> Result<(), LinkError> {
+    /// Starts a holder unless one is at work.
+    pub(crate) fn start(&mut self, clock: &dyn Clock) -> Result<(), LinkError> {
         if self.link.is_none() {
             let fds = [self.memory.as_fd(), self.ledger.as_fd(), self.image.as_fd()];
             let program = self.program.command(&self.dir, self.threads);
@@ -55,14 +55,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Watches the holder from a thread of its own, which shares nothing with writers.
-    pub fn watch(mut self, clock: Arc<dyn Clock>) -> Result<Watch, LinkError> {
-        let failed = |what: &str| {
-            let what = what.to_owned();
-            move |source| LinkError::Io { what, source }
-        };
-        let stop = eventfd(0, EventfdFlags::CLOEXEC)
-            .map_err(|errno| failed("event descriptor")(errno.into()))?;
+    /// Watches the holder from a new thread, which shares nothing with writers.
+    pub(crate) fn watch(mut self, clock: Arc<dyn Clock>) -> Result<Watch, LinkError> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed("event descriptor"))?;
         let stop = Arc::new(stop);
         let watched = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -82,9 +77,7 @@ impl Supervisor {
             let timeout = link.is_none().then_some(&RETRY);
             match poll(&mut fds, timeout) {
                 Err(rustix::io::Errno::INTR) => continue,
-                Err(errno) => {
-                    return Err(LinkError::Io { what: "poll".into(), source: errno.into() });
-                }
+                Err(errno) => return Err(failed("poll")(errno).into()),
                 Ok(_) => {}
             }
             if !fds[0].revents().is_empty() {
@@ -92,7 +85,8 @@ impl Supervisor {
             }
             if let Some(dead) = self.link.take() {
                 tracing::error!(
-                    "the holder is gone; starting another: nothing is lost, but until it runs a crash of this process would be"
+                    "the holder is gone; starting another: nothing is lost, but until it runs a \
+                     crash of this process would lose what is not on the SSD"
                 );
                 dead.reap();
             }
@@ -105,13 +99,10 @@ impl Supervisor {
 }
 
 impl Watch {
-    /// Everything is on the SSD: lets the holder go.
-    pub fn goodbye(self) -> Result<(), LinkError> {
-        let io = |errno: rustix::io::Errno| LinkError::Io {
-            what: "wake the supervisor".into(),
-            source: errno.into(),
-        };
-        rustix::io::write(&*self.stop, &1u64.to_ne_bytes()).map_err(io)?;
+    /// Lets the holder end. Call it when everything is on the SSD.
+    pub(crate) fn goodbye(self) -> Result<(), LinkError> {
+        rustix::io::write(&*self.stop, &1u64.to_ne_bytes())
+            .map_err(failed("wake the supervisor"))?;
         match self.thread.join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),

@@ -11,36 +11,33 @@ use rustix::net::{
 
 use super::times::Times;
 
-/// Name of the holder's socket in the region's directory.
-pub const SOCKET_NAME: &str = "holder.sock";
-
-/// Longest message, bytes; a longer one is refused.
+/// Longest message, bytes; a longer one is cut off.
 const MESSAGE_MAX_BYTES: usize = 512;
-/// Most descriptors a message carries: memory, ledger, image.
+/// Most descriptors that a message carries: of memory, ledger and image.
 const FDS_MAX: usize = 3;
 
-/// What server and holder say to each other.
+/// A message between server and holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Server to new holder, with descriptors: keep these.
+    /// From a server to its new holder, with descriptors: keep these.
     Hold { times: Times, unix_ms: u64 },
-    /// Starting server to holder: give me what you hold, and from now on keep to these times.
+    /// From a starting server: hand over what you hold, and keep to these times from now on.
     TakeOver { times: Times },
-    /// Holder's answer, with descriptors; this connection is the link now.
-    Held { budget_bytes: u64, used_bytes: u64 },
-    /// Holder's answer: another server is linked.
+    /// Answer with descriptors: this connection is the link from now on.
+    Held { used_bytes: u64 },
+    /// Answer: another server is linked.
     Busy { pid: i32 },
-    /// Holder's answer: a flush is on its way, and will take no longer than its grace.
+    /// Answer: a flush is under way, and takes no longer than the grace.
     Flushing { grace_ms: u64, used_bytes: u64 },
-    /// Server to holder: everything is on the SSD, you may go.
+    /// From the server: everything is on the SSD, so the holder may end.
     Goodbye,
-    /// Operator to holder: flush now.
+    /// From an operator: flush now.
     Flush,
-    /// Holder's answer.
+    /// Answer: everything is on the SSD.
     Flushed { dirty_bytes: u64, device_bytes: u64, elapsed_ns: u64 },
-    /// Holder's answer.
+    /// Answer: the request failed.
     Failed { why: String },
-    /// Holder to new server: ready.
+    /// From a new holder: the memory is held.
     Ready,
 }
 
@@ -49,7 +46,7 @@ impl Message {
         match self {
             Self::Hold { times, unix_ms } => format!("hold {} {unix_ms}", times.encode()),
             Self::TakeOver { times } => format!("take-over {}", times.encode()),
-            Self::Held { budget_bytes, used_bytes } => format!("held {budget_bytes} {used_bytes}"),
+            Self::Held { used_bytes } => format!("held {used_bytes}"),
             Self::Busy { pid } => format!("busy {pid}"),
             Self::Flushing { grace_ms, used_bytes } => format!("flushing {grace_ms} {used_bytes}"),
             Self::Goodbye => "goodbye".into(),
@@ -69,7 +66,7 @@ impl Message {
         Some(match word {
             "hold" => Self::Hold { times: Times::decode(next()?, next()?), unix_ms: next()? },
             "take-over" => Self::TakeOver { times: Times::decode(next()?, next()?) },
-            "held" => Self::Held { budget_bytes: next()?, used_bytes: next()? },
+            "held" => Self::Held { used_bytes: next()? },
             "busy" => Self::Busy { pid: rest.parse().ok()? },
             "goodbye" => Self::Goodbye,
             "flushing" => Self::Flushing { grace_ms: next()?, used_bytes: next()? },
@@ -84,7 +81,7 @@ impl Message {
     }
 }
 
-/// Sends one message in one piece (the sockets keep message boundaries).
+/// Sends a message in one piece, because the sockets keep message boundaries.
 pub(super) fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let text = message.encode();
     let bytes = &text.as_bytes()[..text.len().min(MESSAGE_MAX_BYTES)];
@@ -104,7 +101,7 @@ pub(super) fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>])
     }
 }
 
-/// Receives one message. `None`: the other side is gone.
+/// Receives a message; `None` means that the other side is gone.
 pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
     let mut bytes = [0; MESSAGE_MAX_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -138,11 +135,12 @@ pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<Owne
 
 #[cfg(test)]
 mod tests {
+    use super::super::socket::socket_pair;
     use super::*;
 
     #[test]
     fn every_message_survives_the_wire() {
-        let (a, b) = pair().unwrap();
+        let (a, b) = socket_pair().unwrap();
         let seconds = std::time::Duration::from_secs;
         let messages = [
             Message::Hold {
@@ -151,7 +149,7 @@ mod tests {
             },
             Message::TakeOver { times: Times { grace: seconds(7), wait: None } },
             Message::Flushing { grace_ms: 7_000, used_bytes: 4_096 },
-            Message::Held { budget_bytes: 1, used_bytes: 2 },
+            Message::Held { used_bytes: 2 },
             Message::Busy { pid: 77 },
             Message::Goodbye,
             Message::Flush,
@@ -168,9 +166,5 @@ mod tests {
         }
         drop(a);
         assert!(receive(&b).unwrap().is_none());
-    }
-
-    fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-        super::super::link::socket_pair()
     }
 }

@@ -1,13 +1,16 @@
-//! How a block changes its kind: with its writers excluded and, unless it is idle (clean, and
-//! nothing of it in the image), with the cleaner held and the closing epoch drained. An idle block
-//! need not wait for a checkpoint to end.
+//! How a block changes its kind: with its writers excluded and, unless the block is idle, with the
+//! cleaner held and the closing epoch drained. An idle block is clean and the image has no copy of
+//! it; it need not wait for a checkpoint to end.
 //!
-//! The order is that of a process which may be killed at any instruction, and leaves memory and
-//! ledger to others. To capacity: budget, dirty bits of all grains that the image has copies of,
-//! then the memory is taken away: a persistent block of zeros, some of them dirty. The dirty ones
-//! are cleaned, the others need nothing; only then the kind changes. To persistent: the memory is
-//! taken away, then the kind changes; whoever finds it in between empties it again. The protection
-//! of pages is private to the process and dies with it.
+//! The process may be killed at any instruction and leave memory and ledger to another one, which
+//! fixes the order of steps:
+//!
+//! - To capacity: take budget; mark all grains dirty that the image has copies of; punch out the
+//!   memory, so that the block is persistent and zero; clean the dirty zeros; change the kind.
+//! - To persistent: punch out the memory; change the kind. A process that finds the block between
+//!   the two steps empties it again.
+//!
+//! The protection of pages is private to the process and ends with it.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering::*;
@@ -25,10 +28,10 @@ use perdura_dirty::{
 };
 use perdura_image::{Pump, Refusal, Source};
 
-/// How long who lets no epoch be cut waits for another change of kind.
+/// Time that a change which holds up cuts waits for another change of kind.
 const OTHER_WAIT: Duration = Duration::from_millis(1);
 
-/// The writers of a block are kept out until this is dropped.
+/// Keeps the writers of a block out until it is dropped.
 enum Excluded<'c> {
     Lane(
         LaneId,
@@ -38,7 +41,7 @@ enum Excluded<'c> {
         tracker: &'c PageTracker,
         word: usize,
         bits: u64,
-        /// Left after the pages are let go: fields drop after `drop`.
+        /// Dropped after the pages are released: fields drop after `drop` has run.
         _inside: Option<Inside<'c>>,
     },
 }
@@ -54,22 +57,23 @@ impl Drop for Excluded<'_> {
 /// A bitmap word of a block.
 struct Part {
     word: usize,
-    /// The block's grains in it.
+    /// Bits of the block's grains in this word.
     mask: u64,
-    /// Those that the image has a copy of.
+    /// Bits of those grains that the image has a copy of.
     located: u64,
 }
 
-/// Why a block was not emptied yet.
+/// The reason why a block was not emptied yet.
 enum Lack {
-    /// So much budget was needed.
+    /// Budget of so many bytes is missing.
     Room(u64),
-    /// Space in the log.
+    /// A free segment of the log is missing.
     Segment,
 }
 
 impl Running {
-    /// Changes a block's kind if it is idle.
+    /// Changes the kind of an idle block. Returns false if the block is not idle, or if another
+    /// change of kind does not end soon.
     pub(super) fn change_idle(&self, block: u64, kind: Kind) -> Result<bool, RegionError> {
         self.backed.memory.check_open()?;
         if self.backed.tracked.lanes.is_unloaded(block) {
@@ -90,7 +94,7 @@ impl Running {
             // Another thread was first.
             kind if self.backed.memory.ledger.kind(block) == kind => {}
             Kind::Capacity => {
-                // Zeros; what was read of them has memory.
+                // The block is all zeros, but zeros that were read have memory.
                 self.take_memory(block)?;
                 self.enter_capacity(block, &one)?;
             }
@@ -115,14 +119,15 @@ impl Running {
         Excluded::Lane(lane, held)
     }
 
-    /// Of a block in trap mode: its bitmap word, and its bits there.
+    /// The bitmap word of a block in trap mode, and the block's bits in that word.
     fn pages_of(&self, block: u64) -> (usize, u64) {
         let pages = BLOCK_BYTES / self.backed.memory.ledger.geometry().grain_bytes();
         let first = block * pages;
         ((first / WORD_GRAINS) as usize, perdura_dirty::extent::mask(first % WORD_GRAINS, pages))
     }
 
-    /// Returns the bytes of zeros on their way to the device.
+    /// Makes a block capacity memory. Returns the bytes of zeros that are on their way to the
+    /// device.
     pub(super) fn make_capacity(&self, block: u64) -> Result<u64, RegionError> {
         let mut credit_bytes = 0;
         loop {
@@ -130,7 +135,8 @@ impl Running {
                 Ok(mut cleaner) => self.try_make_capacity(&mut cleaner, block, &mut credit_bytes),
                 Err(error) => Err(error),
             };
-            // What was not needed, or not enough: who waits for more must hold none.
+            // Credit that was not needed, or was not enough, is given back: a thread that waits for
+            // budget must hold none.
             self.backed
                 .memory
                 .budget
@@ -160,7 +166,7 @@ impl Running {
         parts
     }
 
-    /// How many more stretches of capacity blocks there are once this block's kind changes.
+    /// By how many the number of stretches of capacity blocks grows when this block's kind changes.
     fn runs_more(&self, block: u64) -> i64 {
         let is_capacity = |block: Option<u64>| {
             block.is_some_and(|block| self.backed.memory.ledger.kind(block) == Kind::Capacity)
@@ -170,7 +176,7 @@ impl Running {
         if is_capacity(Some(block)) { -by_capacity } else { by_capacity }
     }
 
-    /// Refuses what would split the mapping too often.
+    /// Refuses a change that would split the mapping into too many parts.
     fn admit(&self, block: u64) -> Result<(), RegionError> {
         let refused = |why| {
             Err(RegionError::KindRefused {
@@ -181,14 +187,15 @@ impl Running {
         };
         match self.backed.tracked.pages() {
             Some(tracker) if !tracker.admits_runs(self.runs_more(block)) => refused(
-                "each stretch of capacity blocks splits the mapping, and a quarter of vm.max_map_count are in use: change \
+                "each stretch of capacity blocks splits the mapping, and a quarter of \
+                 vm.max_map_count are in use: change \
                  neighbouring blocks, or raise it",
             ),
             _ => Ok(()),
         }
     }
 
-    /// The last steps of a persistent block that is emptied. Its writers are excluded.
+    /// Makes an emptied persistent block capacity memory. Its writers are excluded.
     fn enter_capacity(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
         self.admit(block)?;
         self.kind_change.step()?;
@@ -197,8 +204,8 @@ impl Running {
         if let Some(tracker) = self.backed.tracked.pages()
             && let Err(error) = tracker.set_protected(block, false)
         {
-            // Partly open, perhaps. If they cannot be closed either it stays capacity, and faults
-            // open the rest.
+            // Some pages may be open now. If they cannot be closed either, the block stays capacity
+            // memory, and faults open the other pages.
             if tracker.set_protected(block, true).is_ok() {
                 self.enter_kind(block, KindBits::Persistent);
             }
@@ -207,7 +214,7 @@ impl Running {
         Ok(())
     }
 
-    /// Empties a capacity block, which is persistent memory then, and clean. Its writers are
+    /// Empties a capacity block and makes it persistent memory, which is clean. Its writers are
     /// excluded.
     fn enter_persistent(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
         self.admit(block)?;
@@ -215,7 +222,7 @@ impl Running {
             Some(tracker) => tracker.set_protected(block, true),
             None => Ok(()),
         };
-        // Should anything fail from here on, the block is capacity, and stores open its pages
+        // If a later step fails, the block is still capacity memory, and stores open its pages
         // again.
         protect()?;
         self.kind_change.step()?;
@@ -227,14 +234,14 @@ impl Running {
         }
         self.take_memory(block)?;
         self.kind_change.step()?;
-        // The protection of pages that lost their memory is the kernel's business: it is made sure
-        // of.
+        // The kernel may drop the protection of pages that lose their memory, so they are protected
+        // again.
         protect()?;
         self.enter_kind(block, KindBits::Persistent);
         Ok(())
     }
 
-    /// What the block is from now on.
+    /// Stores the kind of a block in the ledger, and counts stretches of capacity blocks.
     fn enter_kind(&self, block: u64, kind: KindBits) {
         if let Some(tracker) = self.backed.tracked.pages() {
             tracker.count_runs(self.runs_more(block));
@@ -247,7 +254,7 @@ impl Running {
         emptied.map_err(|source| RegionError::NotEmptied { block, source })
     }
 
-    /// Refuses blocks that the region does not have, and everything once something has failed.
+    /// Refuses blocks that the region does not have. Refuses everything after a device has failed.
     pub(super) fn check_blocks(&self, blocks: &Range<u64>) -> Result<(), RegionError> {
         self.backed.memory.check()?;
         let region_blocks = self.backed.memory.region_bytes() / BLOCK_BYTES;
@@ -257,7 +264,8 @@ impl Running {
         Err(RegionError::Blocks { first: blocks.start, end: blocks.end, region_blocks })
     }
 
-    /// Empties a block and makes it capacity memory. `Continue`: that needs so much credit.
+    /// Empties a block and makes it capacity memory. `Continue` holds the bytes of credit that this
+    /// needs.
     fn try_make_capacity(
         &self,
         cleaner: &mut Cleaner,
@@ -266,17 +274,19 @@ impl Running {
     ) -> Result<ControlFlow<u64, u64>, RegionError> {
         let backed = &self.backed;
         self.backed.memory.check()?;
-        // Before it is emptied.
+        // Checked before the block is emptied.
         self.admit(block)?;
-        // Its locations are known only then.
+        // The locations of its grains are known only when the block is loaded.
         self.backed.load_block(block)?;
         if backed.memory.ledger.closing().load(Acquire) != 0 {
-            // A checkpoint ran out of space. What it still owes must be what it was.
+            // A checkpoint ran out of space. The data that it has not written must be written
+            // before they change.
             cleaner.finish_closing_epoch(backed, 0)?;
         }
         let mut written_bytes = 0;
         loop {
-            // Not later: it may move grains of this very block.
+            // Done before the writers are excluded: making space may move grains of this very
+            // block.
             cleaner.ensure_space(backed)?;
             let excluded = self.exclude(cleaner, block)?;
             if backed.memory.ledger.kind(block) == Kind::Capacity {
@@ -300,8 +310,9 @@ impl Running {
         }
     }
 
-    /// Takes a persistent block's memory away and writes zeros for what the image has of it.
-    /// `Some`: that could not be done, and the block is whole, or empty.
+    /// Punches out the memory of a persistent block, and writes zeros for the grains that the image
+    /// has copies of. `Some` says why that could not be done; the block is then as it was, or
+    /// empty.
     fn empty(
         &self,
         cleaner: &mut Cleaner,
@@ -350,7 +361,7 @@ impl Running {
                 }
             }
             self.kind_change.step()?;
-            // The image has nothing of these, and zeros need not be written.
+            // The image has no copies of these grains, so no zeros need be written.
             let unwritten = part.mask & !part.located;
             let before =
                 backed.memory.ledger.dirty_word(parity, part.word).fetch_and(!unwritten, AcqRel);
@@ -363,7 +374,7 @@ impl Running {
         Ok(None)
     }
 
-    /// Empties a block and makes it persistent memory, clean.
+    /// Empties a block and makes it persistent memory, which is clean.
     pub(super) fn make_persistent(&self, block: u64) -> Result<(), RegionError> {
         let mut cleaner = self.open_cleaner()?;
         let _excluded = self.exclude(&mut cleaner, block)?;
@@ -374,7 +385,7 @@ impl Running {
         }
     }
 
-    /// Makes the zeros that were written leave the account.
+    /// Makes the written zeros durable, so that they leave the account.
     pub(super) fn make_zeros_durable(&self) -> Result<(), RegionError> {
         let backed = &self.backed;
         let mut cleaner = self.open_cleaner()?;
@@ -382,14 +393,14 @@ impl Running {
         cleaner.outlet.pump(backed, Pump::Durable).map(drop)
     }
 
-    /// Keeps the writers of a block out: by its lane, or with all its pages closed and locked.
+    /// Keeps the writers of a block out: by its lane, or by closing and locking all its pages.
     fn exclude(&self, cleaner: &mut Cleaner, block: u64) -> Result<Excluded<'_>, RegionError> {
         let Some(tracker) = self.backed.tracked.pages() else {
             return Ok(self.exclude_lane(block));
         };
         let (word, bits) = self.pages_of(block);
         while tracker.close_all(word, bits).is_none() {
-            // A prepared write that has the page may wait for budget.
+            // A prepared write that holds a page may wait for budget.
             cleaner.serve_faults_in_place(&self.backed)?;
             self.backed.memory.check_open()?;
         }
@@ -408,8 +419,8 @@ mod tests {
     use crate::Region;
     use crate::TrackingKind;
     use crate::TrapKind;
+    use crate::attachment::Attachment;
     use crate::flush::FlushOptions;
-    use crate::region::Attachment;
 
     const BLOCKS: u64 = 8;
     const BLOCK: u64 = 2;
@@ -418,7 +429,7 @@ mod tests {
         Config {
             tracking,
             segment_bytes: Some(64 << 10),
-            // Of a block some frames, and so some steps.
+            // A small budget makes small frames, so that emptying a block takes several steps.
             budget_bytes: 128 << 10,
             lanes: Some(1),
             checkpoint_every: None,
@@ -439,9 +450,10 @@ mod tests {
         bytes
     }
 
-    /// A region whose block has old and newer copies in the image, dirty grains with a copy and
-    /// without (or nothing of all this), killed at step `fuse` of a change of kind. Returns whether
-    /// the change got through before, what was in the block, and what is now.
+    /// Kills a region at step `fuse` of a change of kind. The block has old and newer copies in the
+    /// image, and dirty grains with and without a copy; or none of these if `is_idle`. Returns
+    /// whether the change ended before the kill, the block's bytes before it, and its bytes after
+    /// it.
     fn killed(
         tracking: TrackingKind,
         to: Kind,
@@ -468,7 +480,7 @@ mod tests {
         let held = || [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
         let [fds, again] = [held(), held()];
         drop(region);
-        // A holder flushes what was left; then, or not, somebody takes over.
+        // A holder flushes first; then the image is opened, and the memory is attached to.
         let [memory, ledger] = fds;
         let holder = Attachment::new(memory, ledger).unwrap();
         let options = FlushOptions { threads: 1, unix_ms: 7 };

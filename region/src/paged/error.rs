@@ -1,53 +1,56 @@
-//! Why paged memory cannot be had.
+//! Errors of paged memory.
 
 use rustix::io::Errno;
 
-/// Why paged memory cannot be had, or does not do what was asked.
+/// Why paged memory could not be opened, or a call on it failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PagedError {
-    /// A setting cannot work.
+    /// A setting has a value that cannot work.
     #[error("{name} = {value}: expected {expected}")]
     Setting {
-        /// Which.
+        /// Name of the setting.
         name: &'static str,
-        /// Its value.
+        /// The refused value.
         value: u64,
-        /// What would work.
+        /// Values that would work.
         expected: &'static str,
     },
-    /// The memory does not fit the medium.
+    /// The memory is larger than the medium.
     #[error(
-        "{len_bytes} bytes of paged memory on a medium of {medium_bytes} bytes; take a larger medium or less memory"
+        "{len_bytes} bytes of paged memory on a medium of {medium_bytes} bytes; take a larger \
+         medium or less memory"
     )]
     SmallMedium {
-        /// The medium's capacity.
+        /// Capacity of the medium, bytes.
         medium_bytes: u64,
-        /// The memory's length.
+        /// Length of the memory, bytes.
         len_bytes: u64,
     },
-    /// The system gives no memory.
+    /// The system gave no memory.
     #[error("{len_bytes} bytes of memory for paging refused: {source}")]
     Memory {
-        /// How much.
+        /// Bytes asked for.
         len_bytes: u64,
         /// The system's error.
         source: Errno,
     },
-    /// The system refuses a step of paging.
+    /// The system refused a step of paging.
     #[error(
-        "paging needs {step}, which was refused ({source}): it takes Linux 6.4 or later with userfaultfd; in a container, allow the system call userfaultfd, or set vm.unprivileged_userfaultfd = 1"
+        "paging needs {step}, which was refused ({source}): it takes Linux 6.4 or later with \
+         userfaultfd; in a container, allow the system call userfaultfd, or set \
+         vm.unprivileged_userfaultfd = 1"
     )]
     Refused {
-        /// Which step.
+        /// The step that was refused.
         step: &'static str,
         /// The system's error.
         source: Errno,
     },
-    /// No place in the table of ranges.
+    /// The table of trapped and paged ranges of this process is full.
     #[error("this process has {ranges_max} trapped or paged ranges already; close one first")]
     TooMany {
-        /// How many there can be.
+        /// Most ranges that a process can have.
         ranges_max: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! The public face of paged memory.
+//! Paged memory as its users see it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,59 +16,58 @@ use super::pager::{Counts, Pager, State};
 use super::recording::{Recorded, Recording};
 use super::residents::{Residents, Unit};
 
-/// A range of memory with a resident cap. Any thread may read and write it, as plain memory.
+/// A range of memory of which at most a cap is in DRAM. Any thread may read and write it as plain
+/// memory.
 pub struct PagedMemory {
-    /// Before what its handler uses.
+    /// Dropped first, because the handler uses the pager.
     _registration: Registration,
     pager: Box<Pager>,
 }
 
-/// What has been counted since the memory was opened. Units are runs of
-/// [`PagedConfig::fault_pages`] pages.
+/// Counters since the memory was opened. Units are runs of [`PagedConfig::fault_pages`] pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PagedStats {
-    /// Units that had to come into DRAM.
+    /// Touches of units that were not in DRAM.
     pub misses: u64,
-    /// Of them: read from the medium. The others had never been there and began as zeros.
+    /// Missed units that were read from the medium. The other missed units were new and began as
+    /// zeros.
     pub page_ins: u64,
-    /// Units written to the medium: dirty ones that had to go.
+    /// Dirty units that were written to the medium because another unit came.
     pub page_outs: u64,
-    /// Inactive units that were touched again.
+    /// Inactive units that were reactivated by a touch.
     pub reactivations: u64,
     /// First stores to clean units in DRAM.
     pub write_traps: u64,
-    /// Bytes in DRAM now.
+    /// Bytes that are in DRAM now.
     pub resident_bytes: u64,
-    /// And at most so far.
+    /// Most bytes that have been in DRAM at once.
     pub resident_bytes_max: u64,
-    /// Time spent in the handler, all threads together, waiting for the medium included.
+    /// Time that all threads together spent in the fault handler, waits for the medium included,
+    /// nanoseconds.
     pub handler_ns: u64,
-    /// Time of that spent waiting for the medium.
+    /// Time that all threads together waited for the medium, nanoseconds.
     pub waited_ns: u64,
 }
 
 impl PagedStats {
-    /// Traps of any kind.
+    /// The number of traps of all kinds.
     pub fn traps(&self) -> u64 {
         self.misses + self.reactivations + self.write_traps
     }
 }
 
 impl PagedMemory {
-    /// Memory of zeros, none of it in DRAM.
+    /// Opens memory that is all zeros, none of it in DRAM.
     ///
     /// # Errors
-    /// A setting that cannot work, a medium that is too small, or a system that refuses
-    /// userfaultfd.
+    /// A setting cannot work, the medium is too small, or the system refuses userfaultfd.
     pub fn open(config: &PagedConfig, medium: Arc<Emulator>) -> Result<Self, PagedError> {
         Self::open_with_clock(config, medium, Arc::new(RealClock))
     }
 
-    /// As [`PagedMemory::open`]; `clock` says how long a program computes between two faults.
-    ///
-    /// # Errors
-    /// As [`PagedMemory::open`].
-    pub fn open_with_clock(
+    /// Opens memory as [`PagedMemory::open`] does. `clock` tells how long the program computes
+    /// between two faults.
+    fn open_with_clock(
         config: &PagedConfig,
         medium: Arc<Emulator>,
         clock: Arc<dyn Clock>,
@@ -112,32 +111,32 @@ impl PagedMemory {
         Ok(Self { _registration: registration, pager })
     }
 
-    /// First byte.
+    /// Pointer to the first byte.
     pub fn base(&self) -> *mut u8 {
         self.pager.map.base()
     }
 
-    /// Bytes.
+    /// Length of the memory, bytes.
     pub fn len_bytes(&self) -> u64 {
         self.pager.len_bytes
     }
 
-    /// Bytes that are in DRAM at most.
+    /// Most bytes that may be in DRAM.
     pub fn resident_cap_bytes(&self) -> u64 {
         self.pager.resident_cap_bytes
     }
 
-    /// Bytes that come and go together.
+    /// Bytes of a unit, which come and go together.
     pub fn unit_bytes(&self) -> u64 {
         self.pager.unit_bytes
     }
 
-    /// The medium on which the rest lies.
+    /// The medium that has the units which are not in DRAM.
     pub fn medium(&self) -> &Emulator {
         &self.pager.medium
     }
 
-    /// What was counted.
+    /// A reading of all counters.
     pub fn stats(&self) -> PagedStats {
         let counts = &self.pager.counts;
         let resident = self.pager.state.lock_outside().residents.resident();
@@ -154,10 +153,10 @@ impl PagedMemory {
         }
     }
 
-    /// What the medium was asked since the memory was opened, or since this was last called, as far
-    /// as [`PagedConfig::steps_max`] goes.
+    /// The accesses of the medium since the memory was opened, or since the last call: at most
+    /// [`PagedConfig::steps_max`] of them.
     pub fn take_recorded(&self) -> Recorded {
-        // Under the lock nothing is allocated, and nothing freed.
+        // Made before the lock is taken: nothing is allocated or freed while it is held.
         let steps_max = self.pager.state.lock_outside().recording.steps_max();
         let now_ns = self.pager.clock.now_ns();
         let fresh = Recording::new(steps_max, now_ns);
@@ -167,23 +166,23 @@ impl PagedMemory {
         before.into_recorded(now_ns)
     }
 
-    /// Bytes of it that are in the page table now, as the kernel says: for audits and tests.
+    /// Bytes that are in the page table now, as the kernel tells. Meant for audits and tests.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The kernel does not tell.
     pub fn entered_bytes(&self) -> std::io::Result<u64> {
         let pages = self.pager.map.entered_pages()?;
         Ok(pages.into_iter().filter(|is_entered| *is_entered).count() as u64 * PAGE_BYTES)
     }
 
-    /// Makes a range read as zeros and lets go of what DRAM and medium have of it. Nobody may use
-    /// it meanwhile.
+    /// Makes a range read as zeros, and frees its contents in DRAM and on the medium. Nobody may
+    /// use the range meanwhile.
     ///
     /// # Errors
-    /// The system refuses; the range is partly zeros then.
+    /// The system refuses. A part of the range is zeros then.
     ///
     /// # Panics
-    /// If the range leaves the memory.
+    /// The range leaves the memory.
     pub fn discard(&self, offset: u64, len_bytes: u64) -> Result<(), PagedError> {
         let pager = &*self.pager;
         let end = offset.checked_add(len_bytes).filter(|end| *end <= pager.len_bytes);
@@ -215,8 +214,7 @@ impl std::fmt::Debug for PagedMemory {
     }
 }
 
-/// Whether this kernel enters a page protected against writing (Linux 6.4), before anybody depends
-/// on it.
+/// Tests whether this kernel can enter a page that is protected against writing (Linux 6.4).
 fn try_out(file: &SharedMemory, map: &Mapping, uffd: &Uffd) -> Result<(), rustix::io::Errno> {
     file.provide(0, PAGE_BYTES)?;
     uffd.enter(map.base() as usize, PAGE_BYTES as usize, true)?;

@@ -1,49 +1,50 @@
-//! What a program asked of the medium, to be replayed on others: kept in memory that was taken
-//! before.
+//! A program's accesses of its medium, to be replayed on other media. They are kept in memory that
+//! was allocated before, because fault handlers record them.
 
 use perdura_media::model::Access;
 use perdura_media::recording::Step;
 
-/// Steps in the order in which they were done, as far as there was room.
+/// Recorded accesses, in the order in which they were made.
 #[derive(Debug, Clone, Default)]
 pub struct Recorded {
-    /// The first of them.
+    /// The first accesses, as many as there was room for.
     pub steps: Vec<Step>,
-    /// How many more there were.
+    /// The number of accesses after those that are kept.
     pub left_out: u64,
-    /// Time computed after the last step that is kept.
+    /// Time that the program computed after the last kept access, nanoseconds.
     pub last_think_ns: u64,
 }
 
-/// See the module. One thread's time: with several, the time in which none is known to have waited.
+/// A recording in progress. The computing time between faults is that of one thread; with several
+/// threads it is the time in which none was known to wait.
 pub(super) struct Recording {
     steps: Vec<Step>,
     steps_max: usize,
     left_out: u64,
-    /// Computed since the last step.
+    /// Computing time since the last access, nanoseconds.
     thought_ns: u64,
-    /// When the last fault was over.
+    /// When the last fault ended, nanoseconds.
     ended_ns: u64,
 }
 
 impl Recording {
-    pub fn new(steps_max: usize, now_ns: u64) -> Self {
+    pub(super) fn new(steps_max: usize, now_ns: u64) -> Self {
         let steps = Vec::with_capacity(steps_max);
         Self { steps, steps_max, left_out: 0, thought_ns: 0, ended_ns: now_ns }
     }
 
-    pub fn steps_max(&self) -> usize {
+    pub(super) fn steps_max(&self) -> usize {
         self.steps_max
     }
 
-    /// A fault begins: up to now the program has computed.
-    pub fn began(&mut self, now_ns: u64) {
+    /// Notes that a fault begins. The program has computed until now.
+    pub(super) fn began(&mut self, now_ns: u64) {
         self.thought_ns += now_ns.saturating_sub(self.ended_ns);
         self.ended_ns = self.ended_ns.max(now_ns);
     }
 
-    /// It asks the medium. Never allocates.
-    pub fn push(&mut self, access: Access, offset_bytes: u64, len_bytes: u64) {
+    /// Records an access of the medium. Never allocates.
+    pub(super) fn push(&mut self, access: Access, offset_bytes: u64, len_bytes: u64) {
         if self.steps.len() == self.steps_max {
             self.left_out += 1;
             return;
@@ -57,12 +58,12 @@ impl Recording {
         });
     }
 
-    /// A fault is over.
-    pub fn ended(&mut self, now_ns: u64) {
+    /// Notes that a fault has ended.
+    pub(super) fn ended(&mut self, now_ns: u64) {
         self.ended_ns = self.ended_ns.max(now_ns);
     }
 
-    pub fn into_recorded(mut self, now_ns: u64) -> Recorded {
+    pub(super) fn into_recorded(mut self, now_ns: u64) -> Recorded {
         self.began(now_ns);
         let Self { steps, left_out, thought_ns, .. } = self;
         Recorded { steps, left_out, last_think_ns: thought_ns }
@@ -80,7 +81,7 @@ mod tests {
         recording.push(Access::Write, 0, 4096);
         recording.push(Access::Read, 4096, 4096);
         recording.ended(400);
-        // One that asks the medium nothing.
+        // This fault makes no access of the medium.
         recording.began(420);
         recording.ended(430);
         recording.began(433);

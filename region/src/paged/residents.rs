@@ -1,82 +1,86 @@
-//! Which units are in DRAM, and which goes when another comes: pure code over numbers.
+//! Which units are in DRAM, and which one leaves when another comes. This is pure code over
+//! numbers.
 //!
-//! A queue in two parts (segmented FIFO, as VMS had it). What comes in is *mapped*: touches cost
-//! nothing and are not seen. From the front of that queue units go to a second one, of *inactive*
-//! units: still in DRAM, but a touch is seen and brings the unit back behind the mapped ones. The
-//! oldest inactive unit leaves DRAM first. With no room for inactive units this is plain FIFO.
+//! Units are in two queues (segmented FIFO, as in VMS). A unit that comes in is *mapped*: touches
+//! of it cost nothing and are not seen. The oldest mapped unit moves to the *inactive* queue: it is
+//! still in DRAM, but a touch of it traps and moves it behind the mapped ones. The oldest inactive
+//! unit leaves DRAM first. If no inactive units are allowed, this is plain FIFO.
 //!
-//! Invariants: a unit is in one place; mapped, inactive and arriving ones together are at most the
-//! cap; a unit is dirty only in DRAM; who leaves dirty is written to the medium before its place is
-//! taken.
+//! Invariants:
+//!
+//! - a unit is in one place;
+//! - mapped, inactive and arriving units together are at most the cap;
+//! - only units in DRAM are dirty;
+//! - a dirty unit that leaves is written to the medium before its place is used.
 
 use super::planted::PlantedPaging;
 
-/// A unit's number: pages are paged in runs of equal length.
-pub type Unit = u32;
+/// The number of a unit: a run of pages that come and go together.
+pub(super) type Unit = u32;
 
 const NONE: Unit = u32::MAX;
 
-/// Where a unit is.
+/// The place of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// On the medium, or nowhere yet.
+pub(super) enum Place {
+    /// The unit is on the medium, or was never touched.
     Out,
-    /// On its way, either way: whoever wants it waits.
+    /// The unit is coming or leaving. A thread that touches it waits.
     Moving,
-    /// In DRAM and in the page table.
+    /// The unit is in DRAM and in the page table.
     Mapped,
-    /// In DRAM only.
+    /// The unit is in DRAM, but not in the page table.
     Inactive,
 }
 
-/// What a touch asks for.
+/// The action that a touch needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Touched {
-    /// Nothing: somebody else was first.
+pub(super) enum Touched {
+    /// None: another thread's touch has been served meanwhile.
     Present {
         /// Whether it may be written without being seen.
         is_dirty: bool,
     },
-    /// It is dirty from now on: open it for writing.
+    /// The unit is dirty from now on: open it for writing.
     Dirtied,
-    /// It was inactive: enter it again.
+    /// The unit was inactive: enter it into the page table again.
     Reactivated {
         /// Whether it may be written without being seen.
         is_dirty: bool,
-        /// The unit that becomes inactive instead: take it out of the page table.
+        /// Another unit that is inactive now: take it out of the page table.
         to_deactivate: Option<Unit>,
     },
-    /// It must come; it is moving until [`Residents::arrived`].
+    /// The unit must come. It is moving until [`Residents::arrived`].
     Missed {
-        /// Who goes.
+        /// The unit that leaves for it, if one must.
         victim: Option<Victim>,
-        /// Whether the medium has it; else it begins as zeros.
+        /// Whether the medium has the unit; otherwise it begins as zeros.
         is_stored: bool,
     },
-    /// It, or all of DRAM, is moving: wait.
+    /// The unit, or everything in DRAM, is moving: wait.
     Busy,
 }
 
-/// Who leaves DRAM.
+/// A unit that leaves DRAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Victim {
-    /// Which.
+pub(super) struct Victim {
+    /// Number of the unit.
     pub unit: Unit,
-    /// Whether it is in the page table.
+    /// Whether the unit is still in the page table.
     pub is_mapped: bool,
-    /// What is to be done with its bytes.
+    /// What must be done with its bytes first.
     pub parting: Parting,
 }
 
-/// What is to be done with the bytes of who leaves DRAM. But for [`Parting::Nothing`] it is moving
-/// until [`Residents::left`].
+/// What must be done with the bytes of a unit that leaves DRAM. Unless this is
+/// [`Parting::Nothing`], the unit is moving until [`Residents::left`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parting {
-    /// The medium has them.
+pub(super) enum Parting {
+    /// Nothing: the medium has the same bytes.
     Nothing,
-    /// To be written to the medium.
+    /// The bytes must be written to the medium.
     Write,
-    /// They are zeros that nobody wrote: to be given up.
+    /// The bytes are zeros that nobody wrote, and are dropped.
     GiveUp,
 }
 
@@ -96,8 +100,8 @@ struct Queue {
     len: u32,
 }
 
-/// See the module.
-pub struct Residents {
+/// The places of all units of a paged memory.
+pub(super) struct Residents {
     units: Box<[State]>,
     mapped: Queue,
     inactive: Queue,
@@ -108,8 +112,9 @@ pub struct Residents {
 }
 
 impl Residents {
-    /// None of `units` is in DRAM; `cap` may be, of which `inactive_max` are inactive.
-    pub fn new(units: u32, cap: u32, inactive_max: u32, planted: PlantedPaging) -> Self {
+    /// The state with none of `units` in DRAM. At most `cap` may be, and `inactive_max` of these
+    /// are inactive.
+    pub(super) fn new(units: u32, cap: u32, inactive_max: u32, planted: PlantedPaging) -> Self {
         assert!(cap > inactive_max, "a cap of {cap} units, {inactive_max} of them inactive");
         let out = State {
             place: Place::Out,
@@ -130,8 +135,8 @@ impl Residents {
         }
     }
 
-    /// A thread touched it and the kernel stopped it.
-    pub fn touched(&mut self, unit: Unit, is_store: bool) -> Touched {
+    /// Notes that a thread's touch of a unit trapped.
+    pub(super) fn touched(&mut self, unit: Unit, is_store: bool) -> Touched {
         match self.state(unit).place {
             Place::Moving => Touched::Busy,
             Place::Mapped => match (is_store, self.state(unit).is_dirty) {
@@ -157,7 +162,7 @@ impl Residents {
         let mut victim = None;
         if self.resident() >= self.cap {
             let oldest = [self.inactive, self.mapped].iter().find(|queue| queue.len > 0).copied();
-            // Everything is on its way already.
+            // Every unit in DRAM is moving already.
             let Some(oldest) = oldest else { return Touched::Busy };
             victim = Some(self.leave(oldest.first));
         }
@@ -185,25 +190,25 @@ impl Residents {
         Victim { unit, is_mapped, parting }
     }
 
-    /// What was to be done with a victim's bytes is done.
-    pub fn left(&mut self, unit: Unit) {
+    /// Notes that a victim has left: its bytes were written or dropped.
+    pub(super) fn left(&mut self, unit: Unit) {
         let state = self.state(unit);
         assert_eq!(state.place, Place::Moving, "unit {unit} left");
         state.place = Place::Out;
     }
 
-    /// A missed unit is in DRAM. Returns the unit that becomes inactive instead: take it out of the
-    /// page table.
-    pub fn arrived(&mut self, unit: Unit, is_store: bool) -> Option<Unit> {
+    /// Notes that a missed unit is in DRAM. Returns another unit that is inactive now, which must
+    /// be taken out of the page table.
+    pub(super) fn arrived(&mut self, unit: Unit, is_store: bool) -> Option<Unit> {
         assert_eq!(self.state(unit).place, Place::Moving, "unit {unit} arrived");
         self.arriving -= 1;
         self.state(unit).is_dirty = is_store;
         self.enter(unit)
     }
 
-    /// What it held is of no use any more: it is nowhere, and begins as zeros. False: it is moving,
-    /// wait.
-    pub fn forget(&mut self, unit: Unit) -> bool {
+    /// Forgets a unit's contents, so that it begins as zeros at its next touch. Returns false if
+    /// the unit is moving: wait, then try again.
+    pub(super) fn forget(&mut self, unit: Unit) -> bool {
         match self.state(unit).place {
             Place::Moving => return false,
             Place::Mapped | Place::Inactive => self.unlink(unit),
@@ -214,13 +219,13 @@ impl Residents {
         true
     }
 
-    /// Where it is.
-    pub fn place(&self, unit: Unit) -> Place {
+    /// The place of a unit.
+    pub(super) fn place(&self, unit: Unit) -> Place {
         self.units[unit as usize].place
     }
 
-    /// Units in DRAM, those on their way in among them.
-    pub fn resident(&self) -> u32 {
+    /// The number of units in DRAM, arriving ones included.
+    pub(super) fn resident(&self) -> u32 {
         self.mapped.len + self.inactive.len + self.arriving
     }
 
@@ -247,7 +252,7 @@ impl Residents {
         }
     }
 
-    /// Behind the last of a queue.
+    /// Appends a unit to a queue.
     fn link(&mut self, unit: Unit, place: Place) {
         let queue = self.queue(place);
         let last = std::mem::replace(&mut queue.last, unit);

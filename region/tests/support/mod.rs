@@ -1,5 +1,5 @@
-//! What the tests of trapped regions share: the modes this machine grants, writers that just store,
-//! and the independent proof of the budget.
+//! Shared code of the tests of trap mode: the modes that this machine allows, writers that just
+//! store, and the independent proof of the budget.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 pub mod lanes;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use perdura_media::{Device, RealClock};
-use perdura_region::flush::FlushOptions;
-use perdura_region::planted::Planted;
-use perdura_region::region::Attachment;
-use perdura_region::{BLOCK_BYTES, Config, OpenError, Region, SetupError, TrackingKind, TrapKind};
+use perdura_region::{
+    Attachment, BLOCK_BYTES, Config, FlushOptions, OpenError, Planted, Region, SetupError,
+    TrackingKind, TrapKind,
+};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -20,7 +20,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 pub const PAGE: u64 = 4096;
 pub const REGION_BYTES: u64 = 64 * BLOCK_BYTES;
 pub const BUDGET_BYTES: u64 = 512 << 10;
-/// What clean pages hold in the proof's copy of memory: nothing a writer stores.
+/// The byte of clean pages in the proof's copy of memory; no writer stores it.
 const FILL: u8 = 0xa5;
 
 pub fn config(kind: TrapKind) -> Config {
@@ -41,7 +41,7 @@ pub fn open(device: &(impl Device + Clone + 'static), config: Config) -> Region 
     Region::open(Arc::new(device.clone()), Arc::new(RealClock), config).unwrap()
 }
 
-/// The modes of this machine; those it refuses are named with the reason.
+/// The trap modes that this machine allows. The others are printed with the reason.
 pub fn modes() -> Vec<TrapKind> {
     let all = [TrapKind::UffdSigbus, TrapKind::UffdThread, TrapKind::Mprotect];
     let granted = |kind: &TrapKind| {
@@ -58,8 +58,8 @@ pub fn modes() -> Vec<TrapKind> {
     all.into_iter().filter(granted).collect()
 }
 
-/// Several threads store 8 random bytes at random places, `stores` times each, through plain
-/// pointers.
+/// Stores 8 random bytes at random places through plain pointers, by several threads, `stores`
+/// times each.
 pub fn storm(region: &Region, seed: u64, threads: u64, stores: u64) {
     let memory = region.trapped().unwrap();
     let (base, len) = (memory.as_ptr() as usize, memory.len_bytes());
@@ -68,7 +68,7 @@ pub fn storm(region: &Region, seed: u64, threads: u64, stores: u64) {
             scope.spawn(move || {
                 let mut random = Random::seed_from_u64(seed * 1000 + thread);
                 for _ in 0..stores {
-                    // Half of the stores go to a sixteenth of the region.
+                    // Half of the stores go to one sixteenth of the region.
                     let within = if random.random() { len } else { len / 16 };
                     let offset = random.random_range(0..within / 8) * 8;
                     store(base, offset, random.random::<u64>() | 1);
@@ -78,10 +78,11 @@ pub fn storm(region: &Region, seed: u64, threads: u64, stores: u64) {
     });
 }
 
-/// One plain 8-byte store.
+/// Makes one plain store of 8 bytes.
 pub fn store(base: usize, offset: u64, value: u64) {
     let place = (base + offset as usize) as *const AtomicU64;
-    // SAFETY: inside a live trapped region, aligned; threads of a test may store to the same word.
+    // SAFETY: the word is inside a live trapped region and aligned; threads of a test may store to
+    // the same word.
     unsafe { (*place).store(value, Ordering::Relaxed) };
 }
 
@@ -97,7 +98,7 @@ pub fn memory(region: &Region) -> Vec<u8> {
     out
 }
 
-/// Drops the region as a kill would, keeping memory and ledger as a holder would.
+/// Drops the region as a kill would, and keeps memory and ledger as a holder would.
 pub fn kill(region: Region) -> (OwnedFd, OwnedFd) {
     let (memory, ledger) = region.fds();
     (memory.try_clone_to_owned().unwrap(), ledger.try_clone_to_owned().unwrap())
@@ -121,11 +122,11 @@ fn copy_fd(fd: BorrowedFd<'_>, fill: Option<u8>) -> OwnedFd {
     copy
 }
 
-/// What is on `device` (a copy) plus the ledger's dirty pages must be all of memory, and those
-/// pages must fit the budget. Nothing of the tracker is asked: the dirty pages are found by letting
-/// a holder flush memory in which every byte was replaced. Pages that then hold the replacement are
-/// the ones the ledger calls dirty; all others were on the device, and must be equal to memory.
-/// Returns the dirty pages.
+/// Proves that the image on `device`, a copy, and the ledger's dirty pages together have all of
+/// memory, and that these pages fit the budget. The tracker is not asked: a holder flushes memory
+/// in which every byte was replaced. Pages that have the replacement afterwards are those that the
+/// ledger calls dirty; all others were on the device, and must be equal to memory. Returns the
+/// number of dirty pages.
 pub fn prove(
     fds: &(OwnedFd, OwnedFd),
     device: Arc<dyn Device>,

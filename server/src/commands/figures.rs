@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use perdura_region::promise::flush_time;
+use perdura_region::flush_time;
 
 use super::call::Outcome;
 use super::context::{Clients, Context, Server};

@@ -1,6 +1,6 @@
 //! PERDURA: the commands about the promise, which no other Redis server has.
 
-use perdura_region::promise::{BudgetWish, flush_time, promise};
+use perdura_region::{BudgetWish, flush_time, promise};
 
 use super::call::Outcome;
 use super::context::Context;

@@ -3,11 +3,9 @@
 use std::fmt;
 use std::mem::take;
 
+use perdura_image::format::Layout;
 use perdura_media::{BLOCK_BYTES, Clock};
-use perdura_region::flush::FlushOptions;
-use perdura_region::format::Layout;
-use perdura_region::region::Attachment;
-use perdura_region::{Compression, Unreadable};
+use perdura_region::{Attachment, Compression, FlushOptions, Unreadable};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 

@@ -4,9 +4,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use perdura_image::inspect::{Believe, image_bytes};
 use perdura_media::{BlockBuf, Device, SimDevice};
 use perdura_region::Region;
-use perdura_region::inspect::{Believe, image_bytes};
 
 use super::broken::Broken;
 

@@ -3,9 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use perdura_region::planted::Planted;
-use perdura_region::region::BUDGET_MIN_BYTES;
-use perdura_region::{Compression, Config, PolicyKind};
+use perdura_region::{BUDGET_MIN_BYTES, Compression, Config, Planted, PolicyKind};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 

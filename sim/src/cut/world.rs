@@ -10,9 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use perdura_media::{Clock, Device, FaultPlan, FaultyDevice, SimClock, SimDevice};
-use perdura_region::planted::Planted;
-use perdura_region::region::Origin;
-use perdura_region::{OpenError, Region};
+use perdura_region::{OpenError, Origin, Planted, Region};
 use perdura_store::{DATABASES, Heap, Store, StoreOptions};
 
 use super::broken::Broken;

@@ -6,7 +6,7 @@ use perdura_plan::power::Machine;
 use perdura_plan::report::{BudgetWish, Question, SizingQuestion};
 use perdura_plan::skew::{Options, SKEW_SHARE_PERCENT, Sampling, Share};
 use perdura_plan::trace::{Columns, Format, ReadOptions, TimeUnit};
-use perdura_region::region::BUDGET_MIN_BYTES;
+use perdura_region::BUDGET_MIN_BYTES;
 
 use super::args::{AnalysisArgs, ReadingArgs, TraceArgs};
 use crate::plan::rate;

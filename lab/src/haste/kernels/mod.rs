@@ -168,7 +168,7 @@ pub enum KernelError {
     Memory(#[from] perdura_heap::MemoryError),
     /// No paged memory.
     #[error(transparent)]
-    Paged(#[from] perdura_region::PagedError),
+    Paged(#[from] perdura_region::paged::PagedError),
     /// No such system.
     #[error(transparent)]
     Profile(#[from] perdura_media::ProfileError),

@@ -8,8 +8,8 @@ use perdura_media::emulator::{Emulator, Pace};
 use perdura_media::model::Model;
 use perdura_media::profile::System;
 use perdura_media::recording::{Step, replay};
-use perdura_region::paged::{PagedStats, Recorded};
-use perdura_region::{PagedConfig, PagedMemory};
+use perdura_region::paged::{PagedConfig, PagedMemory, PagedStats, Recorded};
+
 use serde::Serialize;
 
 use super::probe::Unwatched;

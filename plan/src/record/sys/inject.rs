@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use perdura_region::written::Watch;
+use perdura_dirty::written::Watch;
 use rustix::io::Errno;
 
 use super::ptrace::{Stop, Tracee};

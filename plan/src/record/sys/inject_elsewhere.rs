@@ -1,7 +1,7 @@
 //! Where no call in another process's name is known to be made. AArch64 kernels have no write
 //! protection by userfaultfd for this, or only very new ones.
 
-use perdura_region::written::Watch;
+use perdura_dirty::written::Watch;
 use rustix::io::Errno;
 
 use super::ptrace::Tracee;

@@ -1,5 +1,5 @@
 //! The seam to the kernel: stopping another process for a moment, and having it make a userfaultfd.
-//! What is then done with that, and with its page map, is `perdura_region::written`.
+//! What is then done with that, and with its page map, is `perdura_dirty::written`.
 //!
 //! Everything `unsafe` of the recorder is here. Nothing here decides anything.
 

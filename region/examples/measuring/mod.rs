@@ -1,4 +1,4 @@
-//! What the measuring examples share: places to write, a real device, medians.
+//! Shared code of the examples that measure: places to write to, a real device, medians.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use perdura_media::file::{Direct, Engine, FileDevice, OpenMode};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
-/// A new image in `PERDURA_BENCH_DIR` (default: the working directory); it goes with the second
-/// value.
+/// Makes an image in `PERDURA_BENCH_DIR`, or in the working directory. The second value removes the
+/// image when it is dropped.
 pub fn device() -> (Arc<FileDevice>, tempfile::TempDir) {
     let place = std::env::var("PERDURA_BENCH_DIR").unwrap_or_else(|_| ".".into());
     let dir = tempfile::tempdir_in(place).unwrap();
@@ -17,8 +17,9 @@ pub fn device() -> (Arc<FileDevice>, tempfile::TempDir) {
     (Arc::new(device.unwrap()), dir)
 }
 
-/// Places in a region, multiples of `step` bytes: uniform, or Zipf 0.99 over records of 1 KiB
-/// spread by a hash (Gray et al.'s generator) and uniform within a record.
+/// Places in a region, as multiples of `step` bytes. They are uniform, or follow Zipf's law with
+/// 0.99 over records of 1 KiB, spread by a hash (the generator of Gray et al.), and are uniform
+/// within a record.
 pub fn places(region_bytes: u64, count: u64, skewed: bool, step: u64) -> Vec<u64> {
     let mut random = Random::seed_from_u64(1);
     if !skewed {

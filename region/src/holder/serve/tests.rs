@@ -1,0 +1,142 @@
+//! What a holder answers to servers, visitors and warnings.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use perdura_media::{RealClock, SimDevice};
+
+use super::*;
+use crate::holder::{LinkError, TakeOver, take_over};
+use crate::{Config, Region};
+
+const TIMES: Times = Times { grace: Duration::from_secs(60), wait: Some(Duration::from_secs(600)) };
+
+fn holder(dir: &Path) -> Holder {
+    let config = Config { thread: false, ..Config::new(1 << 20, 256 << 10) };
+    let device = Arc::new(SimDevice::new(0, 1));
+    let region = Region::open(device, Arc::new(RealClock), config).unwrap();
+    let copies = || {
+        let (memory, ledger) = region.fds();
+        (memory.try_clone_to_owned().unwrap(), ledger.try_clone_to_owned().unwrap())
+    };
+    let ((memory, ledger), attached) = (copies(), copies());
+    Holder {
+        options: HolderOptions { dir: dir.to_owned(), threads: 1 },
+        memory,
+        ledger,
+        image: std::fs::File::create(dir.join("image")).unwrap().into(),
+        attachment: Attachment::new(attached.0, attached.1).unwrap(),
+        link: None,
+        server_pid: 0,
+        times: TIMES,
+        alone_since_ns: 0,
+        listener: listen_in(dir).unwrap(),
+        warnings: Warnings::by_signals().unwrap(),
+    }
+}
+
+#[test]
+fn a_server_that_takes_over_brings_its_own_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut holder = holder(dir.path());
+    let brought = Times { grace: Duration::from_millis(2_500), wait: None };
+    std::thread::scope(|scope| {
+        let taken = scope.spawn(|| take_over(dir.path(), brought).unwrap());
+        assert!(!holder.meet_visitor(&RealClock).unwrap());
+        assert!(matches!(taken.join().unwrap(), TakeOver::Held(_)));
+    });
+    assert_eq!(holder.times, brought);
+}
+
+#[test]
+fn a_wait_that_is_over_begins_anew_and_one_without_end_is_never_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut holder = holder(dir.path());
+    let clock = perdura_media::SimClock::new(0);
+    clock.sleep_ns(599_000_000_000);
+    assert!(!holder.has_waited(&clock));
+    clock.sleep_ns(1_000_000_000);
+    assert!(holder.has_waited(&clock));
+    assert!(!holder.has_waited(&clock));
+    holder.times.wait = None;
+    clock.sleep_ns(1 << 62);
+    assert!(!holder.has_waited(&clock));
+}
+
+#[test]
+fn who_visits_a_holder_whose_image_was_removed_is_sent_away_with_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut holder = holder(dir.path());
+    std::fs::remove_file(dir.path().join("image")).unwrap();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| take_over(dir.path(), TIMES));
+        assert!(holder.meet_visitor(&RealClock).unwrap(), "it still holds");
+        drop(holder);
+        assert!(matches!(asked.join().unwrap(), Ok(TakeOver::Unanswered)));
+    });
+}
+
+#[test]
+fn a_server_that_waits_for_the_device_is_not_ended_and_one_that_hangs_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut holder = holder(dir.path());
+    for syncing in [1, 0] {
+        let (server, link) = socket::socket_pair().unwrap();
+        let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        holder.server_pid = process.id() as i32;
+        holder.link = Some(link);
+        holder.times.grace = Duration::from_secs(2);
+        holder.attachment.ledger.syncing().store(syncing, std::sync::atomic::Ordering::Release);
+        std::thread::scope(|scope| {
+            // A failed assertion drops this end, and the holder goes on.
+            let server = server;
+            let flushed = scope.spawn(|| holder.heed_warning(&RealClock).unwrap());
+            if syncing == 0 {
+                // The holder ends the server.
+                process.wait().unwrap();
+            } else {
+                // Three times as long as the holder lets a server hang.
+                RealClock.sleep_ns(600_000_000);
+                assert_eq!(process.try_wait().unwrap(), None);
+                process.kill().unwrap();
+                process.wait().unwrap();
+            }
+            send(&server, &Message::Goodbye, &[]).unwrap();
+            assert!(flushed.join().unwrap());
+        });
+    }
+}
+
+#[test]
+fn visitors_of_a_holder_that_flushes_are_told_to_wait_and_how_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let holder = holder(dir.path());
+    let (let_go, held_up) = channel::<()>();
+    let held_up = parking_lot::Mutex::new(held_up);
+    std::thread::scope(|scope| {
+        // A failed assertion drops this end, and the flush ends.
+        let let_go = let_go;
+        let flushing = scope.spawn(|| {
+            emergency::answer_while(&holder.listener, &holder.wait_message(), move || {
+                held_up.lock().recv().unwrap();
+                Ok(Message::Ready)
+            })
+        });
+        for _ in 0..3 {
+            match take_over(dir.path(), TIMES).unwrap() {
+                TakeOver::Flushing { grace, used_bytes: 0 } => {
+                    assert_eq!(grace, Duration::from_secs(60));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let asked = crate::holder::flush(dir.path());
+        assert!(matches!(asked, Err(LinkError::FlushesAlready { used_bytes: 0 })), "{asked:?}");
+        let_go.send(()).unwrap();
+        assert_eq!(flushing.join().unwrap().unwrap(), Message::Ready);
+    });
+    drop(holder.listener);
+    let asked = take_over(dir.path(), TIMES).unwrap();
+    assert!(matches!(asked, TakeOver::Nobody));
+}
