@@ -253,3 +253,31 @@ impl Drop for Tell<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP, Geometry};
+
+    #[test]
+    fn bytes_that_are_given_back_and_limits_that_rise_notify() {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
+        let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
+        let budget = Budget::default();
+        let notifies = |act: &dyn Fn()| {
+            let seen = budget.version();
+            act();
+            budget.version() != seen
+        };
+        assert!(notifies(&|| assert!(budget.commit_limit(&ledger, 4 * BLOCK_BYTES))));
+        assert!(budget.try_take(&ledger, 4096));
+        assert!(notifies(&|| budget.give_back(&ledger, 4096)));
+        for (bytes, expected) in [(BLOCK_BYTES, false), (2 * BLOCK_BYTES, true)] {
+            assert_eq!(notifies(&|| _ = budget.limit_by_rate(bytes)), expected);
+            assert_eq!(notifies(&|| budget.limit_by_space(bytes)), expected);
+            assert!(!notifies(&|| budget.begin_shrink(bytes)));
+        }
+        assert!(notifies(&|| budget.abandon_change()));
+        assert!(notifies(&|| budget.close()));
+    }
+}

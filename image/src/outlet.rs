@@ -162,6 +162,7 @@ impl Outlet {
         self.single_bytes += len;
         self.release(backed, &[number]);
         backed.log.appender.lock().free_buffers.push(number);
+        backed.memory.budget.notify();
         Ok(true)
     }
 
@@ -246,6 +247,8 @@ impl Outlet {
         let mut written = std::mem::take(&mut self.written);
         let freed = self.release(backed, &written);
         backed.log.appender.lock().free_buffers.append(&mut written);
+        // Writers that wait for a frame buffer find these ones.
+        backed.memory.budget.notify();
         // The vector's memory is used again.
         self.written = written;
         self.written_bytes = 0;
@@ -263,7 +266,6 @@ impl Outlet {
         // Bytes that writers captured are among them, so the count may be smaller.
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(freed);
         backed.memory.budget.give_back(&backed.memory.ledger, freed);
-        backed.memory.budget.notify();
         freed
     }
 

@@ -1,7 +1,6 @@
 //! Changing the budget and the size of a region in use.
 
 use std::sync::atomic::Ordering::*;
-use std::time::Duration;
 
 use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES};
 use perdura_dirty::{RegionError, SetupError};
@@ -9,13 +8,10 @@ use perdura_image::{OpenError, Pump};
 
 use crate::region::Region;
 
-/// A smaller budget looks again after this long: pages that a prepared write holds cannot be
-/// cleaned.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
-
 impl Region {
-    /// Sets the budget. A smaller one makes writers wait; returns once the dirty set fits it. A
-    /// larger one may need a larger log: if the device has no room for that, nothing changes.
+    /// Sets the budget. A smaller budget makes writers wait, and the call returns when the dirty
+    /// set fits. A larger budget may need a larger log; if the device has no room for it, nothing
+    /// changes. Must be called with no lane held.
     pub fn set_budget(&self, bytes: u64) -> Result<(), RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
         let refused = |why| Err(RegionError::Budget { asked_bytes: bytes, why });
@@ -28,7 +24,7 @@ impl Region {
                 "the image was made for a smaller region: its log cannot hold such a flush",
             );
         }
-        // One change at a time: each leaves the limits as it found them or as it was asked to.
+        // One change at a time: a change that fails restores the limits that it found.
         let _changing = running.budget_change.lock();
         let before = self.budget_bytes();
         if bytes > before {
@@ -43,6 +39,8 @@ impl Region {
         outcome
     }
 
+    /// Cleans until `bytes` are enough, and puts that limit in force. Waits where nothing can be
+    /// cleaned, for the causes that `satisfy` names.
     pub(crate) fn reach_budget(&self, bytes: u64) -> Result<(), RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
         loop {
@@ -53,8 +51,8 @@ impl Region {
             if used <= bytes {
                 backed.fit_log(backed.memory.region_bytes(), bytes)?;
                 cleaner.ensure_space(backed)?;
-                // Frames of the size that went with another budget: the time to write them again is
-                // reckoned by this one.
+                // An open frame has the size for the former budget, but the promise reckons the
+                // time to write half-done frames again by the new one.
                 backed.log.appender.lock().close_frame(&backed.memory.ledger, 0);
                 cleaner.outlet.pump(backed, Pump::Durable)?;
                 if backed.coverable_bytes() < bytes {
@@ -65,11 +63,11 @@ impl Region {
                 }
                 continue;
             }
-            let gained = cleaner.make_room(backed, used - bytes)?;
-            drop(cleaner);
-            if gained == 0 {
-                backed.tracked.reclaim_credit();
-                backed.memory.budget.wait(&*backed.memory.clock, seen, LOOK_AGAIN);
+            if cleaner.make_room(backed, used - bytes)? == 0 {
+                cleaner.release_in_vain();
+                if backed.tracked.reclaim_all_credit() == 0 {
+                    running.await_change(seen);
+                }
             }
         }
     }
@@ -83,7 +81,7 @@ impl Region {
         backed.fit_log(backed.memory.region_bytes(), self.budget_bytes())
     }
 
-    /// Enlarges the region online, and its log with it.
+    /// Enlarges the region and its log while they are in use.
     pub fn grow(&self, region_bytes: u64) -> Result<(), OpenError> {
         let (running, backed) = (self.running(), &self.running().backed);
         let geometry = backed.memory.ledger.geometry();
@@ -104,7 +102,8 @@ impl Region {
             tracker.extend(backed.memory.region_bytes(), region_bytes)?;
         }
         if backed.memory.ledger.region_bytes().fetch_max(region_bytes, AcqRel) < region_bytes {
-            // A group commit does not say how large the region is: the commit before it must.
+            // A group commit does not record the size of the region, so a checkpoint must do it
+            // first.
             cleaner.checkpoint(backed, false)?;
         }
         Ok(())

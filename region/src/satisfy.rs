@@ -1,18 +1,19 @@
 //! Waiting for budget or a frame buffer, with no lane held.
 //!
-//! A writer that needs room first cleans for itself. Where nothing can be cleaned it waits for a
-//! cause, and each cause is followed by a notification of the budget:
+//! A writer that needs room first cleans for itself. If nothing can be cleaned, it waits for one of
+//! these causes, each of which ends with a notification of the budget:
 //! - bytes are given back: frames became durable, a lane keeps less credit, dirty data were
 //!   dropped;
-//! - a lane is released under which budget was taken: what became dirty can be cleaned now, and
-//!   what is left can be taken back;
-//! - the cleaner is released by somebody who did something with it;
+//! - a lane is released under which budget was taken: data that became dirty can be cleaned now,
+//!   and credit that is left can be taken back;
+//! - the cleaner is released by a thread that did something with it (barrier mode);
 //! - a prepared write ends, and its pages can be cleaned;
 //! - a limit rises: the budget was changed, the log has more space, the device is as fast as
 //!   proven;
 //! - a failure was latched, or the final flush has begun.
 //!
-//! Credit that lanes keep is taken back lane by lane, which waits for those that are held.
+//! Credit that lanes keep is taken back from one lane after the other, waiting for lanes that are
+//! held.
 
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -21,17 +22,17 @@ use perdura_dirty::{Counters, Need, RegionError};
 
 use crate::running::Running;
 
-/// Waits look again after this long even if nobody woke them. Only in trap mode may there be need
-/// for it: a fault that takes budget while a prepared write waits tells the cleaner's thread alone.
+/// Longest wait for a notification. Only trap mode may need this bound: a fault that takes budget
+/// while a prepared write waits notifies the cleaner's thread alone.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Attempts in a row that gain nothing, each of which has committed and compacted all it could,
-/// until the log counts as full.
+/// Attempts in a row that free nothing until the log counts as full. Each of them has committed and
+/// compacted all it could.
 const VAIN_MAX: u32 = 4;
 
 impl Running {
-    /// Blocks until what a writer needed may be there. Room is taken: the caller passes it to
-    /// [`Running::lock_with`]. Must be called with no lane held.
-    pub fn satisfy(&self, need: Need) -> Result<u64, RegionError> {
+    /// Waits until what a writer needs may be there. Room is taken from the budget, and the caller
+    /// passes it to [`Running::lock_with`]. Must be called with no lane held.
+    pub(crate) fn satisfy(&self, need: Need) -> Result<u64, RegionError> {
         let memory = &self.backed.memory;
         Counters::add(&memory.stats.stalls, 1);
         let began_ns = memory.clock.now_ns();
@@ -51,7 +52,7 @@ impl Running {
         };
         let mut vain = 0;
         loop {
-            // Read before anything is looked at: what happens later changes it.
+            // Read before everything else, so that any later change is noticed.
             let seen = budget.version();
             memory.check_open()?;
             match need {
@@ -69,7 +70,7 @@ impl Running {
             }
             memory.check()?;
             let Some(mut cleaner) = self.try_cleaner() else {
-                budget.wait(&*memory.clock, seen, LOOK_AGAIN);
+                self.await_change(seen);
                 continue;
             };
             memory.check_open()?;
@@ -79,7 +80,7 @@ impl Running {
                 continue;
             }
             cleaner.release_in_vain();
-            // Nothing dirty that could be cleaned: what lanes keep is in the way.
+            // Nothing dirty could be cleaned: lanes keep the budget as credit.
             if self.backed.tracked.reclaim_all_credit() > 0 {
                 continue;
             }
@@ -87,7 +88,14 @@ impl Running {
             if vain >= VAIN_MAX && budget.effective_limit(ledger) < wanted {
                 return Err(self.backed.log.full());
             }
-            budget.wait(&*memory.clock, seen, LOOK_AGAIN);
+            self.await_change(seen);
         }
+    }
+
+    /// Waits for a notification of the budget later than the version `seen`. Must be called with
+    /// neither a lane nor the cleaner held.
+    pub(crate) fn await_change(&self, seen: u32) {
+        let memory = &self.backed.memory;
+        memory.budget.wait(&*memory.clock, seen, LOOK_AGAIN);
     }
 }

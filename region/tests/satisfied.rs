@@ -1,20 +1,20 @@
-//! Who waits for room is woken by what makes it: nobody sleeps for good.
+//! Every change that makes room wakes the threads that wait for room: none sleeps for ever.
 
 #![allow(clippy::unwrap_used)] // a test's own failure
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use perdura_media::{Clock, RealClock, SimDevice};
-
 use perdura_region::{BLOCK_BYTES, BUDGET_MIN_BYTES, Config, LaneId, Region};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use rustix::thread::futex;
 
-/// A clock whose waits end only when somebody ends them: a wake-up that is lost is lost for good.
+/// A clock whose waits end only by a wake-up, so that a thread whose wake-up is lost sleeps for
+/// ever.
 struct Patient;
 
 impl Clock for Patient {
@@ -38,7 +38,7 @@ impl Clock for Patient {
 const THREADS: u64 = 6;
 const LANES: u16 = 4;
 const BLOCKS: u64 = 64;
-/// Far more than the writers take; a sleeper is told from a slow machine.
+/// Far longer than the writers need, so that a slow machine does not count as a thread that sleeps.
 const LONGEST: Duration = Duration::from_secs(300);
 
 fn write(region: &Region, seed: u64, writes: u64) {
@@ -58,20 +58,25 @@ fn write(region: &Region, seed: u64, writes: u64) {
     }
 }
 
+fn open(seed: u64) -> Arc<Region> {
+    let config = Config {
+        lanes: Some(LANES),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(BLOCKS * BLOCK_BYTES, BUDGET_MIN_BYTES)
+    };
+    let device = Arc::new(SimDevice::new(0, seed));
+    let region = Arc::new(Region::open(device, Arc::new(Patient), config).unwrap());
+    for block in 0..BLOCKS {
+        region.assign_block(block, LaneId((block % u64::from(LANES)) as u16));
+    }
+    region
+}
+
 #[test]
 fn writers_that_wait_for_each_other_and_for_no_clock_all_come_through() {
     for seed in 0..4 {
-        let config = Config {
-            lanes: Some(LANES),
-            thread: false,
-            checkpoint_every: None,
-            ..Config::new(BLOCKS * BLOCK_BYTES, BUDGET_MIN_BYTES)
-        };
-        let device = Arc::new(SimDevice::new(0, seed));
-        let region = Arc::new(Region::open(device, Arc::new(Patient), config).unwrap());
-        for block in 0..BLOCKS {
-            region.assign_block(block, LaneId((block % u64::from(LANES)) as u16));
-        }
+        let region = open(seed);
         let (done, finished) = channel();
         for thread in 0..THREADS {
             let (region, done) = (Arc::clone(&region), done.clone());
@@ -85,5 +90,44 @@ fn writers_that_wait_for_each_other_and_for_no_clock_all_come_through() {
             assert!(outcome.is_ok(), "seed {seed}: {} writers sleep for good", THREADS - thread);
         }
         assert!(region.stats().stalls > 100, "this test shows nothing");
+    }
+}
+
+/// Changes the budget beside writers until they are done.
+fn change_budget(region: &Region, seed: u64, writers: &AtomicU64) {
+    let mut random = Random::seed_from_u64(seed);
+    while writers.load(Ordering::Relaxed) > 0 {
+        region.set_budget(BUDGET_MIN_BYTES << random.random_range(0..3)).unwrap();
+        assert!(region.used_bytes_max() <= region.budget_bytes(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_budget_that_is_changed_beside_writers_waits_for_no_clock() {
+    for seed in 0..2 {
+        let region = open(seed);
+        let (done, finished) = channel();
+        let writers = Arc::new(AtomicU64::new(THREADS));
+        for thread in 0..=THREADS {
+            let (region, done, writers) = (Arc::clone(&region), done.clone(), Arc::clone(&writers));
+            std::thread::spawn(move || {
+                let seed = seed * THREADS + thread;
+                if thread == THREADS {
+                    change_budget(&region, seed, &writers);
+                } else {
+                    write(&region, seed, 1_000);
+                    writers.fetch_sub(1, Ordering::Relaxed);
+                }
+                let _ = done.send(());
+            });
+        }
+        for thread in 0..=THREADS {
+            let outcome = finished.recv_timeout(LONGEST);
+            assert!(
+                outcome.is_ok(),
+                "seed {seed}: {} threads sleep for good",
+                THREADS + 1 - thread
+            );
+        }
     }
 }

@@ -1,7 +1,6 @@
-//! Tests of the parts of a region, through a region: what writes, compacts, commits and writes
-//! ahead.
+//! Tests of the image's parts through a region: prezeroing, checkpoints, compaction, compression.
 
 mod checkpoint;
 mod compact;
-mod prezero;
+mod notified;
 mod seal;

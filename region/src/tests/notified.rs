@@ -1,0 +1,98 @@
+use std::sync::Arc;
+
+use perdura_dirty::extent::Extent;
+use perdura_image::Pump;
+use perdura_media::{RealClock, SimDevice};
+
+use crate::{BLOCK_BYTES, Config, LaneId, Need, Region, TrackingKind, TrapKind};
+
+const TRAP: TrackingKind = TrackingKind::Trap(TrapKind::Auto);
+
+fn open(tracking: TrackingKind) -> Region {
+    let config = Config {
+        tracking,
+        lanes: Some(1),
+        thread: tracking == TRAP,
+        checkpoint_every: None,
+        ..Config::new(64 * BLOCK_BYTES, 8 * BLOCK_BYTES)
+    };
+    Region::open(Arc::new(SimDevice::new(0, 1)), Arc::new(RealClock), config).unwrap()
+}
+
+/// Whether `act` notifies the threads that wait for budget.
+fn notifies(region: &Region, act: impl FnOnce()) -> bool {
+    let budget = &region.running().backed.memory.budget;
+    let seen = budget.version();
+    act();
+    budget.version() != seen
+}
+
+#[test]
+fn the_release_of_the_cleaner_notifies_waiters_but_no_faults() {
+    for (tracking, expected) in [(TrackingKind::Barrier, true), (TRAP, false)] {
+        let region = open(tracking);
+        let running = region.running();
+        assert_eq!(notifies(&region, || drop(running.any_cleaner())), expected, "{tracking:?}");
+        assert!(!notifies(&region, || running.any_cleaner().release_in_vain()), "{tracking:?}");
+    }
+}
+
+#[test]
+fn the_release_of_a_lane_notifies_if_budget_was_taken_under_it() {
+    let region = open(TrackingKind::Barrier);
+    let credit_bytes = region.satisfy(Need::Room { bytes: 64 }).unwrap();
+    let used_bytes = region.used_bytes();
+    let lane = region.lock_with(LaneId(0), credit_bytes);
+    assert!(notifies(&region, || drop(lane)));
+    assert_eq!(region.used_bytes(), used_bytes, "bytes that are given back notify, too");
+    let lane = region.lock(LaneId(0));
+    assert!(!notifies(&region, || drop(lane)), "nothing was taken");
+}
+
+#[test]
+fn a_checkpoint_notifies_in_trap_mode_too() {
+    let region = open(TRAP);
+    assert!(notifies(&region, || region.checkpoint().unwrap()));
+}
+
+#[test]
+fn the_end_of_a_prepared_write_notifies() {
+    let region = open(TRAP);
+    let prepared = region.trapped().unwrap().prepare_write(0..4096).unwrap();
+    assert!(notifies(&region, || drop(prepared)));
+}
+
+#[test]
+fn a_failure_and_a_close_notify() {
+    let region = open(TrackingKind::Barrier);
+    assert!(notifies(&region, || region.refuse_writers()));
+    let memory = &region.running().backed.memory;
+    assert!(notifies(&region, || assert!(memory.fail("planted"))));
+}
+
+#[test]
+fn a_change_of_the_budget_notifies_once_it_is_in_force_or_given_up() {
+    let region = open(TRAP);
+    for budget_bytes in [4 * BLOCK_BYTES, 16 * BLOCK_BYTES] {
+        assert!(notifies(&region, || region.set_budget(budget_bytes).unwrap()));
+    }
+    let budget = &region.running().backed.memory.budget;
+    assert!(!notifies(&region, || budget.begin_shrink(BLOCK_BYTES)), "nobody gains by that");
+    assert!(notifies(&region, || budget.abandon_change()));
+}
+
+#[test]
+fn frame_buffers_that_come_free_notify_before_the_cleaner_is_released() {
+    let region = open(TrackingKind::Barrier);
+    let backed = &region.running().backed;
+    let mut cleaner = region.running().any_cleaner();
+    let mut appender = backed.log.appender.lock();
+    // Without charged bytes, as in a frame of compaction, none are given back.
+    let run = Extent { grain: 0, len: 1 };
+    appender.append(&backed.memory.ledger, &backed.memory.map, run, false).unwrap();
+    appender.close_frame(&backed.memory.ledger, 0);
+    drop(appender);
+    assert!(notifies(&region, || {
+        cleaner.outlet.pump(backed, Pump::Durable).unwrap();
+    }));
+}
