@@ -135,7 +135,10 @@ fn open_image(path: &Path) -> Result<FileDevice> {
     let device = FileDevice::open(path, OpenMode::ReadOnly, Engine::Pwrite, Direct::Off)
         .with_context(place)?;
     if !device.try_lock_shared().with_context(place)? {
-        bail!("{} is in use: end the server, and its holder, first", path.display());
+        bail!(
+            "{} is in use: end the server first; if it died, `perdura flush` ends its holder",
+            path.display()
+        );
     }
     Ok(device)
 }

@@ -73,8 +73,8 @@
 //!
 //! - [`Options::memory_bytes`]: keys and values (about 60 bytes each beside their own), or the
 //!   bytes themselves; all of it is in DRAM. It can grow while it is used.
-//! - The SSD holds the image: two to six times the memory, reserved at the first opening, which
-//!   also measures the flush rate by writing at most the budget twice.
+//! - The SSD holds the image: two to six times the memory (more below 64 MiB), reserved at the
+//!   first opening, which also measures the flush rate by writing at most the budget twice.
 //! - [`Options::warning`] and the measured rate give the budget: 1 GB/s and a warning of 30 s allow
 //!   some 28 GB to be dirty, which is often all of the memory. A smaller budget is enough if writes
 //!   are skewed; `perdura plan trace` says how small.
