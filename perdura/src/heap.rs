@@ -16,9 +16,9 @@ const NEW_BYTES: u64 = 1 << 30;
 
 /// A heap of objects that survive, and of plain memory on the same medium.
 ///
-/// It lies in a file ([`Heap::open`]: persistent memory on a DAX file system, the page cache on any
-/// other) or in a directory with a bounded dirty set ([`Heap::open_in`]). All methods of
-/// [`perdura_heap::Heap`] are its own.
+/// A heap lies in a file ([`Heap::open`]: persistent memory on a DAX file system, the page cache on
+/// any other) or in a directory with a bounded dirty set ([`Heap::open_in`]). It has all methods of
+/// [`perdura_heap::Heap`].
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -116,7 +116,7 @@ impl Drop for Heap {
     /// is logged only. A file's heap is left as it is, and the next opening recovers it.
     fn drop(&mut self) {
         if self.heap.is_forked() {
-            // Even to drop it could wait for a thread that is not in this process.
+            // To drop the heap could wait for a thread that does not exist in this process.
             std::mem::forget(Arc::clone(&self.heap));
             if let Some(beneath) = &self.beneath {
                 std::mem::forget(Arc::clone(&beneath.region));

@@ -1,8 +1,8 @@
 //! The holder: a second process that keeps the memory when this one is killed.
 //!
-//! It has the descriptors of memory, ledger and image, and writes nothing until it must: at a
-//! warning, if this process is gone, it flushes. The next opening of the directory takes the memory
-//! over, and nothing is read from the SSD.
+//! The holder has the descriptors of memory, ledger and image. It writes nothing unless a warning
+//! comes when this process is gone; then it flushes. The next opening of the directory takes the
+//! memory over, and nothing is read from the SSD.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +23,7 @@ pub struct Holder {
     program: HolderProgram,
 }
 
-/// Why a process cannot be a holder, or not any more.
+/// The errors of a process that is to be a holder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoldError {
@@ -108,8 +108,9 @@ impl Holder {
     }
 }
 
-/// Holds what arrives on standard input until it is on the SSD, or its owner says goodbye: the life
-/// of a holder process. `dir` is the directory whose memory it is.
+/// Runs a holder process: it holds the memory whose descriptors arrive on standard input, until the
+/// memory is on the SSD or its owner says goodbye. `dir` is the directory to which the memory
+/// belongs.
 ///
 /// # Errors
 /// Nothing arrived, or the memory cannot be held.
@@ -123,7 +124,7 @@ pub fn hold(
     Ok(serve(link, warnings, &RealClock, options)?)
 }
 
-/// Standard input, which no child of this process is to inherit.
+/// Takes standard input away, so that no child of this process inherits it.
 fn link() -> std::io::Result<OwnedFd> {
     let link = std::io::stdin().as_fd().try_clone_to_owned()?;
     let null = std::fs::File::open("/dev/null")?;

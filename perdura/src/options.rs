@@ -19,7 +19,7 @@ const MEMORY_BYTES: u64 = 256 << 20;
 /// Time from the warning to the loss if none is given.
 const WARNING: Duration = Duration::from_secs(30);
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
-/// More threads do not write faster to one SSD.
+/// Most threads of a flush by default: more do not write faster to one SSD.
 const FLUSH_THREADS_MAX: usize = 4;
 
 type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
@@ -218,7 +218,7 @@ impl Options {
         self.memory_bytes
     }
 
-    /// The durability in force.
+    /// The durability that was chosen, or the default.
     pub(crate) fn chosen_durability(&self) -> Durability {
         let by_holder = match self.holder {
             Some(_) => Durability::Warned,
@@ -227,7 +227,8 @@ impl Options {
         self.durability.unwrap_or(by_holder)
     }
 
-    /// Refuses [`Durability::Fsync`] where changes are plain stores, which nobody sees end.
+    /// Refuses [`Durability::Fsync`] for plain stores, because nobody sees when a plain store is
+    /// done.
     pub(crate) fn check_plain_stores(&self) -> Result<(), OpenError> {
         match self.durability {
             Some(Durability::Fsync) => Err(OpenError::Setting {
@@ -287,7 +288,7 @@ impl Options {
     }
 }
 
-/// A directory that is open, before it has a face.
+/// An open directory, from which a [`Store`](crate::Store) or another public type is made.
 pub(crate) struct Opened {
     pub region: perdura_region::Region,
     pub promise: perdura_region::Promise,

@@ -12,15 +12,15 @@ use crate::error::{AccessError, CloseError, OpenError};
 use crate::options::{Durability, Options};
 
 const WORD_BYTES: u64 = 8;
-/// A write may dirty a grain more than it is long, at each end.
+/// Bytes that a write may dirty beyond its own length: a part of a grain at each end.
 const GRAINS_AT_ENDS_BYTES: u64 = 128;
 
 /// Durable bytes, all zero at first: memory that is read and written by offset.
 ///
-/// Any thread may use it by reference. What a crash may cut: a write of several words that a killed
-/// process was in the middle of may be half done; a word ([`Region::store_word`]) is always whole.
-/// Who needs more changes a copy and then a word that says which copy counts, or uses a
-/// [`Store`](crate::Store), whose changes are whole or absent.
+/// Any thread may use it by reference. A word ([`Region::store_word`]) is always whole after a
+/// crash, but a write of several words may be half done. A program that needs more can change a
+/// copy and then a word that says which copy counts, or use a [`Store`](crate::Store), whose
+/// changes are whole or absent.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -91,7 +91,7 @@ impl Region {
     /// Enlarges the region, at most to [`Options::memory_bytes_max`].
     ///
     /// # Errors
-    /// That is too large, or the SSD has no room.
+    /// The new size is too large, or the SSD has no room for it.
     pub fn grow(&self, len_bytes: u64) -> Result<(), perdura_region::OpenError> {
         self.region.grow(len_bytes)
     }
@@ -128,7 +128,7 @@ impl Region {
         self.commit_if_asked()
     }
 
-    /// A value read from its bytes at `offset`.
+    /// Reads a value from its bytes at `offset`.
     ///
     /// # Errors
     /// The value leaves the region.
@@ -146,7 +146,7 @@ impl Region {
         self.write(offset, value.as_bytes())
     }
 
-    /// The word at `offset`, which is a multiple of 8.
+    /// Reads the word at `offset`, which is a multiple of 8.
     ///
     /// # Errors
     /// The word leaves the region, or is misaligned.
@@ -219,7 +219,7 @@ impl Region {
         &self.region
     }
 
-    /// Changes a range of one block under its lane; what must be waited for is, with no lane held.
+    /// Changes a range of one block under its lane. Waits for budget are made with no lane held.
     fn change<R>(
         &self,
         offset: u64,
@@ -232,7 +232,8 @@ impl Region {
             let mut held = self.region.lock_with(lane, credit_bytes);
             let need = match change(&mut held) {
                 Ok(done) => return Ok(done),
-                // All of it at once, or what was announced would be clean again before the rest is.
+                // Room is asked for the whole range at once. With less, a part that is announced
+                // could be clean again before the rest is.
                 Err(Need::Room { .. }) => Need::Room { bytes: len_bytes + GRAINS_AT_ENDS_BYTES },
                 Err(need) => need,
             };
@@ -264,7 +265,7 @@ impl Drop for Region {
     /// Flushes as [`Region::close`] does, if that has not been done. A failure is logged only.
     fn drop(&mut self) {
         if self.closing.is_forked() {
-            // All of it is the parent's, which a destructor here would disturb.
+            // Everything belongs to the parent, which a destructor here would disturb.
             std::mem::forget(Arc::clone(&self.region));
             return;
         }

@@ -16,9 +16,9 @@ use crate::error::{CloseError, OpenError};
 use crate::options::{Durability, Options};
 use crate::transaction::Transaction;
 
-/// A write in so many looks for expired keys, so that nobody has to.
+/// One write in this many removes expired keys, so that no other thread has to.
 const SWEEP_EVERY: u32 = 16;
-/// Index buckets that such a write looks at.
+/// Number of index buckets in which such a write looks for expired keys.
 const SWEPT_BUCKETS: usize = 32;
 
 /// A durable map from bytes to bytes, at DRAM speed.
@@ -317,7 +317,7 @@ impl Store {
         self.committed(|| self.engine.run(Access::Key(key), |tx| tx.set_expiry(key, at_ms)))
     }
 
-    /// Makes a change, and makes it durable if its call is to wait for that.
+    /// Makes a change, and with [`Durability::Fsync`] waits until it is durable.
     fn committed<R>(
         &self,
         change: impl FnOnce() -> Result<R, StoreError>,
@@ -337,7 +337,7 @@ impl Store {
         if self.writes.fetch_add(1, Relaxed).is_multiple_of(SWEEP_EVERY)
             && let Err(error) = self.engine.expire_some(SWEPT_BUCKETS)
         {
-            // The change itself is done. What is wrong with the SSD is met by the next change.
+            // The change itself is done. The next change meets the error of the SSD.
             tracing::debug!(%error, "expired keys stay for now");
         }
         if self.durability == Durability::Fsync {
@@ -351,7 +351,7 @@ impl Drop for Store {
     /// Flushes as [`Store::close`] does, if that has not been done. A failure is logged only.
     fn drop(&mut self) {
         if self.closing.is_forked() {
-            // All of it is the parent's, which a destructor here would disturb.
+            // Everything belongs to the parent, which a destructor here would disturb.
             std::mem::forget(Arc::clone(&self.engine));
             return;
         }
@@ -401,7 +401,7 @@ fn bytes_of(entry: Option<Entry<'_>>) -> Result<Option<&[u8]>, StoreError> {
     entry.map(|entry| entry.string().ok_or(StoreError::WrongType(WrongType))).transpose()
 }
 
-/// Milliseconds since 1970.
+/// The time at which a span from now ends, milliseconds since 1970.
 fn time_after(after: Duration) -> u64 {
     let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
     RealClock.unix_ms().saturating_add(after_ms)

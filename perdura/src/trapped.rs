@@ -60,8 +60,8 @@ impl TrappedRegion {
     /// Opens the bytes in a directory, or makes them.
     ///
     /// # Errors
-    /// As [`TrappedRegion::open`]; or an option is refused. [`Durability::Fsync`] is: nobody sees
-    /// when a plain store is done.
+    /// As [`TrappedRegion::open`]; or an option is refused, such as [`Durability::Fsync`], because
+    /// nobody sees when a plain store is done.
     ///
     /// [`Durability::Fsync`]: crate::Durability::Fsync
     pub fn open_with(dir: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
@@ -151,7 +151,7 @@ impl TrappedRegion {
     }
 
     fn memory(&self) -> Result<TrappedMemory<'_>, RegionError> {
-        // It was opened in trap mode, and no region changes its mode.
+        // The region was opened in trap mode, and a region never changes its mode.
         self.region.trapped().ok_or(RegionError::Closed)
     }
 }
@@ -161,7 +161,7 @@ impl Drop for TrappedRegion {
     /// only.
     fn drop(&mut self) {
         if self.closing.is_forked() {
-            // All of it is the parent's, which a destructor here would disturb.
+            // Everything belongs to the parent, which a destructor here would disturb.
             std::mem::forget(Arc::clone(&self.region));
             return;
         }

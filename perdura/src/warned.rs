@@ -1,4 +1,4 @@
-//! What happens at a warning: the embedding program's choice.
+//! A thread that waits for a warning and then calls the embedding program.
 
 use std::io;
 
