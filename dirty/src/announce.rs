@@ -12,12 +12,14 @@ use std::sync::atomic::fence;
 
 use parking_lot::MutexGuard;
 
+use crate::backing::{Backing, Need};
 use crate::budget::Tell;
 use crate::extent::{for_words, mask};
 use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::heat::Heat;
 use crate::hints::unit_shift;
 use crate::kind::Kind;
+use crate::lane_memory::LaneMemory;
 use crate::lanes::{LaneId, LaneState};
 use crate::planted::Planted;
 use crate::sys::prefetch;
@@ -26,35 +28,6 @@ use crate::tracked::{CREDIT_CHUNK_BYTES, Tracked};
 /// Most bytes of a range whose cache lines are requested: a record of a kilobyte with its key and
 /// header. The processor prefetches the rest of a longer record by itself.
 const FILLED_AHEAD_BYTES: u64 = 20 * 64;
-
-/// What is missing. The writer releases every lane, waits for it (`Region::satisfy`), and tries
-/// again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Need {
-    /// The budget has not enough bytes left.
-    Room {
-        /// Bytes.
-        bytes: u64,
-    },
-    /// No frame buffer is free to capture bytes of a closing epoch.
-    Buffer,
-}
-
-/// The log and the image behind the memory: old bytes are captured in the log, and memory that is
-/// not loaded yet comes from the image.
-pub trait Backing: Sync {
-    /// Copies grains of a bitmap word before they change, because the closing epoch still owes
-    /// them.
-    ///
-    /// # Errors
-    /// No frame buffer is free; the writer must wait for one.
-    fn capture(&self, parity: u64, word: usize, bits: u64) -> Result<(), Need>;
-
-    /// Loads a block if it is not in memory. If it cannot be read the thread unwinds: a reader has
-    /// no other way to learn of it.
-    fn load_or_unwind(&self, block: u64);
-}
 
 /// A held lane: the right to change its blocks.
 pub struct LaneGuard<'r> {
@@ -407,59 +380,6 @@ impl Drop for LaneGuard<'_> {
             let surplus = self.state.credit_bytes - keep;
             self.state.credit_bytes = keep;
             self.tracked.memory.budget.give_back(&self.tracked.memory.ledger, surplus);
-        }
-    }
-}
-
-/// The right to read a lane's blocks.
-#[derive(Clone, Copy)]
-pub struct LaneMemory<'g> {
-    tracked: &'g Tracked,
-    backing: &'g dyn Backing,
-    lane: LaneId,
-}
-
-impl<'g> LaneMemory<'g> {
-    /// Reads bytes of the region, which must belong to this lane.
-    #[inline]
-    pub fn bytes(&self, offset: u64, len: usize) -> &'g [u8] {
-        self.own(offset, len as u64);
-        // SAFETY: the range belongs to a lane whose guard is borrowed for `'g`, so no one changes
-        // it.
-        unsafe { self.tracked.memory.map.bytes(offset, len) }
-    }
-
-    /// Reads the 8-byte word at `offset`, which is a multiple of 8.
-    #[inline]
-    pub fn load(&self, offset: u64) -> u64 {
-        self.own(offset, 8);
-        self.tracked.memory.map.words(offset, 1)[0].load(Acquire)
-    }
-
-    /// Asserts that a range belongs to the lane, and loads its blocks if they are not loaded. A
-    /// write outside the own lane would race with the cleaner and be lost.
-    #[inline]
-    fn own(&self, offset: u64, len: u64) {
-        let (first, last) = (offset / BLOCK_BYTES, (offset + len.max(1) - 1) / BLOCK_BYTES);
-        if first != last || !self.tracked.lanes.is_ready(offset, self.lane) {
-            self.own_and_load(offset, len);
-        }
-    }
-
-    /// Asserts the owner of each block and loads it; unwinds with `Unreadable` where a block cannot
-    /// be loaded.
-    #[inline(never)]
-    fn own_and_load(&self, offset: u64, len: u64) {
-        self.own_blocks(offset, len);
-        for block in offset / BLOCK_BYTES..=(offset + len.max(1) - 1) / BLOCK_BYTES {
-            self.backing.load_or_unwind(block);
-        }
-    }
-
-    fn own_blocks(&self, offset: u64, len: u64) {
-        for block in offset / BLOCK_BYTES..=(offset + len.max(1) - 1) / BLOCK_BYTES {
-            let owner = self.tracked.lanes.of(block * BLOCK_BYTES);
-            assert!(owner == self.lane, "block {block} belongs to {owner:?}, not {:?}", self.lane);
         }
     }
 }

@@ -8,6 +8,7 @@
 #![warn(unreachable_pub)]
 
 mod announce;
+mod backing;
 mod budget;
 mod cache_padded;
 mod count;
@@ -20,6 +21,7 @@ mod heat;
 mod hints;
 mod huge_pages;
 mod kind;
+mod lane_memory;
 mod lanes;
 mod ledger;
 mod locations;
@@ -49,7 +51,8 @@ pub use memory::{Memory, MemoryParts};
 pub use stats::{Counters, Stats};
 
 // How writes are noticed.
-pub use announce::{Backing, LaneGuard, Need};
+pub use announce::LaneGuard;
+pub use backing::{Backing, Need};
 pub use lanes::{LaneId, LaneState, Lanes};
 pub use tracked::Tracked;
 pub use tracking::{Blocked, PageTracker, Service, TrackingKind, TrapKind};
