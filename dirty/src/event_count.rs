@@ -24,7 +24,7 @@ impl EventCount {
         self.version.load(SeqCst)
     }
 
-    /// Sleeps until an event after `seen`, or for [`LOOK_AGAIN`].
+    /// Sleeps until an event after `seen`, but at most 20 ms.
     pub fn wait(&self, clock: &dyn Clock, seen: u32) {
         self.waiters.fetch_add(1, SeqCst);
         clock.wait_change(&self.version, seen, LOOK_AGAIN);

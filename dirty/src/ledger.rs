@@ -235,8 +235,8 @@ impl Ledger {
         gathered.cover(&self.map, self.offsets.location + block * locations_bytes, locations_bytes);
     }
 
-    /// Puts the frame buffers in huge pages, so that the device is handed larger pieces; see
-    /// [`Mapping::gather`]. `is_compressing`: the buffers of compressed frames, too.
+    /// Puts the frame buffers in huge pages, so that the device is handed larger pieces.
+    /// `is_compressing`: the buffers of compressed frames, too.
     pub fn gather_buffers(&self, is_compressing: bool) -> Result<(), Errno> {
         let len_bytes = self.offsets.buffer_bytes * u64::from(self.geometry.buffers);
         if len_bytes < HUGE_PAGE_BYTES as u64 {

@@ -193,8 +193,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Asks for huge pages from the first touch on, for private memory; see [`Mapping::gather`] for
-    /// shared memory.
+    /// Asks for huge pages from the first touch on, for private memory. Shared memory is gathered
+    /// instead.
     pub fn prefer_huge_pages(&self) {
         // SAFETY: the range is this mapping; the advice changes which pages back it, not what they
         // hold. Where it is refused small pages serve.
