@@ -159,7 +159,8 @@ pub struct CutArgs {
     pub only: Option<u64>,
     /// Plant a bug that must be caught: skip-flush, drop-checksum, open-before-accounting,
     /// clean-at-copy, acknowledge-before-commit, free-before-commit, loaded-too-early,
-    /// let-go-when-written, give-back-always, drop-neighbours, single-always, zero-untaken.
+    /// let-go-when-written, give-back-always, drop-neighbours, single-always, zero-untaken,
+    /// keep-saved-count.
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
 }

@@ -57,15 +57,20 @@ fn load(store: &Weak<Store>, tells: bool) {
     }
 }
 
-/// Counts keys and finds free memory, shard by shard.
+/// Counts keys, as far as their number was not saved, and finds free memory, shard by shard.
 fn rebuild(store: &Weak<Store>) {
     let began = Instant::now();
+    let Some(counted) = store.upgrade() else { return };
+    counted.count_keys();
+    let keys = counted.stats().keys;
+    tracing::info!("{keys} keys counted in {}", format_duration(began.elapsed()));
+    drop(counted);
     while let Some(store) = store.upgrade() {
         match store.rebuild_next() {
             Ok(true) => {}
             Ok(false) => {
                 let took = format_duration(began.elapsed());
-                tracing::info!("{} keys counted in {took}", store.stats().keys);
+                tracing::info!("free memory found in {took}");
                 return;
             }
             // The final flush has begun.

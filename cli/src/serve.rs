@@ -77,6 +77,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     drop(serving);
     tell_service_manager("STOPPING=1");
     tracing::info!(commands = report.commands, "intake stopped; flushing");
+    store.save_counts();
     finish(store.region(), holders, threads, grace, began)
 }
 

@@ -38,11 +38,13 @@ pub enum Planted {
     ZeroUntaken,
     /// Capacity memory that a holder kept is not emptied when a process takes over.
     KeepCapacity,
+    /// The number of keys that was saved stays when the number changes.
+    KeepSavedCount,
 }
 
 impl Planted {
     /// All bugs, for tests that must catch each of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -56,6 +58,7 @@ impl Planted {
         Self::SingleAlways,
         Self::ZeroUntaken,
         Self::KeepCapacity,
+        Self::KeepSavedCount,
     ];
 
     /// Whether this program was built so that bugs can be planted.
@@ -84,6 +87,7 @@ impl Planted {
             Self::SingleAlways => "single-always",
             Self::ZeroUntaken => "zero-untaken",
             Self::KeepCapacity => "keep-capacity",
+            Self::KeepSavedCount => "keep-saved-count",
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::*;
 use std::thread::JoinHandle;
 
 use perdura_dirty::geometry::Geometry;
+use perdura_dirty::planted::Planted;
 use perdura_dirty::promise::Terms;
 use perdura_dirty::sys::prefetch;
 use perdura_dirty::{LaneGuard, LaneId, Need, RegionError, Service, Stats};
@@ -119,6 +120,11 @@ impl Region {
     /// Returns an error if the final flush has begun.
     pub fn check_open(&self) -> Result<(), RegionError> {
         self.backed().memory.check_open()
+    }
+
+    /// The bug that is planted in this region, for the rooms above that have planted bugs.
+    pub fn planted(&self) -> Planted {
+        self.backed().memory.planted
     }
 
     /// Assigns a block that is not in use to a lane.

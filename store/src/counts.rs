@@ -2,10 +2,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::api::DATABASES;
+use crate::key_counts::KeyCount;
 use crate::shard::Shard;
 use crate::store::Store;
 
-/// A reading of a store's counts. Shards that are not rebuilt yet count nothing.
+/// A reading of a store's counts. Shards whose keys are not counted yet have none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Keys in all databases, together with expired keys that were not removed yet.
@@ -25,11 +27,12 @@ pub struct StoreStats {
 }
 
 impl Store {
-    /// The number of keys of a database, together with expired keys that were not removed yet. The
-    /// call waits for a deferred rebuild.
+    /// The number of keys of a database, together with expired keys that were not removed yet.
+    /// After an opening that did not find the number saved, the call waits until the index is
+    /// counted.
     pub fn len(&self, db: u8) -> u64 {
-        self.await_rebuild();
-        self.sum(|shard| shard.dbs[usize::from(db)].keys)
+        self.count_keys();
+        self.key_counts.total(db).keys
     }
 
     /// Whether a database has no keys.
@@ -37,28 +40,28 @@ impl Store {
         self.len(db) == 0
     }
 
-    /// The number of keys of a database that have an expiry. The call waits for a deferred rebuild.
+    /// The number of keys of a database that have an expiry. The call waits as
+    /// [`Store::len`] does.
     pub fn keys_with_expiry(&self, db: u8) -> u64 {
-        self.await_rebuild();
-        self.sum(|shard| shard.dbs[usize::from(db)].keys_with_expiry)
+        self.count_keys();
+        self.key_counts.total(db).with_expiry
     }
 
-    /// The number of keys of a database, and how many of them have an expiry, in the shards that
-    /// are rebuilt.
+    /// The number of keys of a database, and how many of them have an expiry, in the shards whose
+    /// number is known. The call waits for nothing.
     pub fn counted(&self, db: u8) -> (u64, u64) {
-        let db = usize::from(db);
-        let keys_with_expiry = self.sum(|shard| shard.dbs[db].keys_with_expiry);
-        (self.sum(|shard| shard.dbs[db].keys), keys_with_expiry)
+        let KeyCount { keys, with_expiry } = self.key_counts.total(db);
+        (keys, with_expiry)
     }
 
-    /// The store's counts, as far as its shards are rebuilt.
+    /// The store's counts, as far as they are known. The call waits for nothing.
     pub fn stats(&self) -> StoreStats {
         let heap = self.heap.stats();
+        let keys: Vec<_> = (0..DATABASES).map(|db| self.key_counts.total(db)).collect();
         StoreStats {
-            keys: self.sum(|shard| shard.dbs.iter().map(|db| db.keys).sum()),
-            keys_with_expiry: self
-                .sum(|shard| shard.dbs.iter().map(|db| db.keys_with_expiry).sum()),
-            detached: self.sum(|shard| shard.detached.len() as u64),
+            keys: keys.iter().map(|count| count.keys).sum(),
+            keys_with_expiry: keys.iter().map(|count| count.with_expiry).sum(),
+            detached: self.detached(),
             expired_keys: self.expired_keys.load(Relaxed),
             shards: u64::from(self.heap.shards()),
             region_bytes: heap.region_bytes,
@@ -66,10 +69,10 @@ impl Store {
         }
     }
 
-    fn sum(&self, f: impl Fn(&Shard) -> u64) -> u64 {
-        let of = |shard: Option<&Shard>| shard.filter(|shard| shard.is_counted).map_or(0, &f);
-        // The other shards count nothing, and one of them is held while it is rebuilt.
+    /// Detached tables of the shards that are rebuilt. Another shard may be held for long.
+    fn detached(&self) -> u64 {
         let left = usize::from(self.heap.shards() - self.shards_rebuilt());
-        self.heap.lanes().skip(left).map(|lane| of(self.heap.lock(lane).user::<Shard>())).sum()
+        let of = |shard: Option<&Shard>| shard.map_or(0, |shard| shard.detached.len() as u64);
+        self.heap.lanes().skip(left).map(|lane| of(self.heap.lock(lane).user())).sum()
     }
 }

@@ -9,7 +9,7 @@ use crate::api::{Access, DATABASES, Key};
 use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::record::Header;
-use crate::shard::{PARTS_PER_HOLD, Shard, reap};
+use crate::shard::{PARTS_PER_HOLD, reap};
 use crate::store::Store;
 use crate::table;
 
@@ -19,7 +19,7 @@ const BUCKETS_PER_HOLD: u64 = 64;
 impl Store {
     /// Deletes some expired keys, and returns how many. The sweep looks at `work` buckets of the
     /// index at most, and at none of databases without expiring keys. Some parts of detached tables
-    /// are freed, too.
+    /// are freed, too, and the number of keys of shards where it has not changed is saved.
     ///
     /// # Errors
     /// As [`Store::run`]. Keys that were deleted before the error stay deleted.
@@ -31,10 +31,11 @@ impl Store {
         for _ in 0..=parts {
             loop {
                 let (lane, db) = (LaneId(sweep.lane), sweep.db);
-                let mut held = self.heap.lock(lane);
                 if db == 0 && sweep.bucket == 0 {
-                    reap(&mut held, PARTS_PER_HOLD);
+                    reap(&mut self.heap.lock(lane), PARTS_PER_HOLD);
+                    self.save_counts_if_quiet(lane)?;
                 }
+                let held = self.heap.lock(lane);
                 let (looked, keys) = self.expired_in(&held, db, sweep.bucket, left);
                 drop(held);
                 sweep.bucket += looked;
@@ -61,10 +62,8 @@ impl Store {
     /// The keys in the next few buckets that have expired, and the number of these buckets: 0 at
     /// the end of the table.
     fn expired_in(&self, lane: &Lane<'_>, db: u8, from: u64, work: u64) -> (u64, Vec<Box<[u8]>>) {
-        let shard = lane.user::<Shard>();
-        let expiring = shard
-            .filter(|shard| shard.is_counted)
-            .map_or(0, |shard| shard.dbs[usize::from(db)].keys_with_expiry);
+        let counts = self.key_counts.of(lane.id());
+        let expiring = if counts.is_known() { counts.get(db).with_expiry } else { 0 };
         let root = self.root_of(lane.id(), db);
         let buckets = table::buckets(lane, root);
         let to = buckets.min(from + work.min(BUCKETS_PER_HOLD));

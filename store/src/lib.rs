@@ -12,15 +12,17 @@
 //! attempts make progress.
 //!
 //! Counts of keys, the ordered index and the list of detached tables are volatile, and are made
-//! anew on open.
+//! anew on open. Counts of a shard that was quiet are saved beside its index.
 
 mod ahead;
 mod api;
+mod counting;
 mod counts;
 mod entry;
 mod error;
 mod expire;
 mod fields;
+mod key_counts;
 mod members;
 mod packed;
 mod read;
@@ -51,4 +53,4 @@ pub use tree::Edge;
 pub use tx::Tx;
 pub use watches::Watch;
 
-pub use perdura_slots::Heap;
+pub use perdura_slots::{Heap, HeapError};

@@ -1,4 +1,4 @@
-//! Opening a store, and following its index: that counts the keys, finds the memory that is free,
+//! Opening a store, and following its index: that finds the memory that is free, counts the keys,
 //! and refuses every word that no store writes.
 
 use std::sync::Arc;
@@ -10,9 +10,11 @@ use perdura_media::Clock;
 use perdura_slots::{Heap, HeapError, Lane, LaneId, Marks, Region};
 
 use crate::api::DATABASES;
+use crate::counting::DbKeys;
 use crate::entry::Entry;
 use crate::error::{Damaged, OpenError, Unreadable};
 use crate::fields::FIELD_DB;
+use crate::key_counts::{KeyCount, KeyCounts};
 use crate::members::{self, MEMBER_DB};
 use crate::packed;
 use crate::record::{Header, RecordKind};
@@ -57,6 +59,7 @@ impl Store {
         for lane in heap.lanes() {
             heap.lock(lane).set_user(Shard::new());
         }
+        let key_counts = KeyCounts::new(heap.shards());
         let store = Self {
             heap,
             clock,
@@ -64,15 +67,18 @@ impl Store {
             sweep: Mutex::default(),
             expired_keys: AtomicU64::new(0),
             watches: Arc::default(),
+            key_counts,
+            shards_counted: AtomicU16::new(0),
             shards_rebuilt: AtomicU16::new(0),
         };
+        Unreadable::catch(|| store.take_saved_counts())??;
         if !options.defer_rebuild {
             while store.rebuild_next()? {}
         }
         Ok(store)
     }
 
-    /// Counts the keys of the next shard and finds its free memory; the shard is held meanwhile.
+    /// Finds the free memory of the next shard and counts its keys; the shard is held meanwhile.
     /// Returns false once no shard is left.
     ///
     /// # Errors
@@ -89,16 +95,16 @@ impl Store {
         rebuilt.map(|()| true)
     }
 
-    /// The number of shards whose keys are counted and whose free memory is found.
+    /// The number of shards whose free memory is found.
     pub(crate) fn shards_rebuilt(&self) -> u16 {
         self.shards_rebuilt.load(Acquire)
     }
 
-    /// Waits until all shards are rebuilt, and rebuilds them itself, for counts that need all.
+    /// Waits until all shards are rebuilt, and rebuilds them itself.
     pub(crate) fn await_rebuild(&self) {
         while self.shards_rebuilt() < self.heap.shards() && self.region().check_open().is_ok() {
             if let Err(error) = self.rebuild_next() {
-                tracing::error!(%error, "a shard could not be rebuilt: its keys are not counted");
+                tracing::error!(%error, "the free memory of a shard cannot be found");
             }
         }
     }
@@ -110,28 +116,15 @@ impl Store {
             // A detached table that was there on open is found free without being reaped; one that
             // was made since is not.
             while reap(lane, u64::MAX) {}
-            let mut counts = [Counts::default(); DATABASES as usize];
-            for (db, counts) in (0..DATABASES).zip(&mut counts) {
+            let mut counts = DbKeys::default();
+            for (db, count) in (0..DATABASES).zip(&mut counts) {
                 let root = self.root_of(lane.id(), db);
-                Trace { region, lane, marks }.index(root, db, counts)?;
+                Trace { region, lane, marks }.index(root, db, count)?;
             }
-            if let Some(shard) = lane.user_mut::<Shard>() {
-                for (db, counts) in shard.dbs.iter_mut().zip(counts) {
-                    (db.keys, db.keys_with_expiry) = (counts.keys, counts.keys_with_expiry);
-                }
-                shard.is_counted = true;
-            }
-            Ok::<(), OpenError>(())
+            self.note_counted(lane, &counts)
         };
         Unreadable::catch(|| self.heap.rebuild_lane(lane, search))?
     }
-}
-
-/// Keys of a database in a shard.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counts {
-    keys: u64,
-    keys_with_expiry: u64,
 }
 
 /// The records that a table may hold.
@@ -164,10 +157,10 @@ struct Trace<'t, 'l, 'm> {
 
 impl Trace<'_, '_, '_> {
     /// Marks everything that the index of a database leads to, and counts the database's keys.
-    fn index(&mut self, root: u64, db: u8, counts: &mut Counts) -> Result<(), OpenError> {
+    fn index(&mut self, root: u64, db: u8, count: &mut KeyCount) -> Result<(), OpenError> {
         self.table(root, db, Records::Keys, &mut |trace, entry, record| {
-            counts.keys += 1;
-            counts.keys_with_expiry += u64::from(table::expires(entry));
+            count.keys += 1;
+            count.with_expiry += u64::from(table::expires(entry));
             if !record.has_table() {
                 return Ok(());
             }

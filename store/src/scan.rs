@@ -78,7 +78,7 @@ impl Store {
         let mut left = if total == 0 { return None } else { self.draw() % total };
         let mut first = 0;
         for lane in self.heap.lanes() {
-            let keys = self.keys_in(&self.heap.lock(lane), db);
+            let keys = self.key_counts.of(lane).get(db).keys;
             first = u64::from(lane.0);
             if left < keys {
                 break;
@@ -114,11 +114,6 @@ impl Store {
         let mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
-    }
-
-    fn keys_in(&self, lane: &Lane<'_>, db: u8) -> u64 {
-        let shard = lane.user::<Shard>().filter(|shard| shard.is_counted);
-        shard.map_or(0, |shard| shard.dbs[usize::from(db)].keys)
     }
 
     fn is_live_in(&self, lane: &Lane<'_>, found: &Found) -> bool {

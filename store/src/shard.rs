@@ -15,9 +15,8 @@ pub(crate) const PARTS_PER_HOLD: u64 = 4096;
 /// Volatile state of a shard.
 pub(crate) struct Shard {
     pub dbs: [ShardDb; DATABASES as usize],
-    /// Whether the counts include the keys that were there on open; until then the counts mean
-    /// nothing.
-    pub is_counted: bool,
+    /// Whether the number of keys of any database has changed since the last look at this mark.
+    pub has_new_counts: bool,
     /// Tables to which no reference leads any more, which are to be freed piece by piece.
     pub detached: Vec<Detached>,
 }
@@ -25,8 +24,9 @@ pub(crate) struct Shard {
 /// Volatile state of one database's part of a shard.
 #[derive(Default)]
 pub(crate) struct ShardDb {
-    pub keys: u64,
-    pub keys_with_expiry: u64,
+    /// Whether the root says how many keys the shard has, by its word for that or by having no
+    /// buckets. An operation that changes the number must clear the word.
+    pub is_saved: bool,
     /// All keys in order, once an operation has asked for a range of keys.
     pub ordered: Option<BTreeSet<Box<[u8]>>>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct ShardDb {
 impl Shard {
     pub fn new() -> Self {
         let dbs = std::array::from_fn(|_| ShardDb::default());
-        Self { dbs, is_counted: false, detached: Vec::new() }
+        Self { dbs, has_new_counts: false, detached: Vec::new() }
     }
 }
 

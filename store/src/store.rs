@@ -8,6 +8,7 @@ use perdura_media::Clock;
 use perdura_slots::{Heap, LANE_ROOT_BYTES, Lane, LaneId, Region};
 
 use crate::api::{DATABASES, Key};
+use crate::key_counts::KeyCounts;
 use crate::record::{hash_key, is_of};
 use crate::table::{self, Found, ROOT_BYTES};
 use crate::watches::Watches;
@@ -24,6 +25,9 @@ pub struct Store {
     /// Expired keys that were removed since the store was opened.
     pub(crate) expired_keys: AtomicU64,
     pub(crate) watches: Arc<Watches>,
+    pub(crate) key_counts: KeyCounts,
+    /// How many shards were counted; the first shard is counted first.
+    pub(crate) shards_counted: AtomicU16,
     /// How many shards are rebuilt; the last shard is rebuilt first.
     pub(crate) shards_rebuilt: AtomicU16,
 }

@@ -1,9 +1,10 @@
 //! The index: linear hashing in region memory.
 //!
 //! A root (256 B) holds the number of buckets, then a word for each segment; the last word of a
-//! table of fields or members is their number. Segment 0 holds 8 buckets, segment k as many as all
-//! before it, so growth never moves a bucket. A bucket is a cache line: seven entries and a link to
-//! an overflow bucket. The file `pieces.rs` says where a segment's buckets lie.
+//! table of fields or members is their number, that of a table of keys see `counting.rs`. Segment 0
+//! holds 8 buckets, segment k as many as all before it, so growth never moves a bucket. A bucket is
+//! a cache line: seven entries and a link to an overflow bucket. The file `pieces.rs` says where a
+//! segment's buckets lie.
 //! ```text
 //! entry: tag (21 bits of the hash, from bit 6) | expires (1 bit) | record (42 bits);  0: empty
 //! record: has a short header (1 bit) | its offset's bits 4, 5 (2 bits) | those from 6 on (39 bits)
@@ -132,12 +133,14 @@ pub(crate) fn buckets(lane: &Lane<'_>, root: u64) -> u64 {
     buckets
 }
 
-/// The number of fields or members that a table's root holds.
+/// The number of fields or members that a table's root holds, or the word that saves the number of
+/// keys.
 pub(crate) fn stored_len(lane: &Lane<'_>, root: u64) -> u64 {
     lane.load(root + AT_LEN)
 }
 
-/// Stores the number of fields or members in a table's root.
+/// Stores the number of fields or members, or the word that saves the number of keys, in a table's
+/// root.
 pub(crate) fn store_len(op: &mut Op<'_>, id: LaneId, root: u64, len: u64) -> Result<(), Stop> {
     op.store(id, root + AT_LEN, len)
 }
@@ -356,12 +359,14 @@ pub(crate) fn parts_of_bucket<E>(
     bucket: u64,
     f: &mut impl FnMut(Part) -> Result<(), E>,
 ) -> Result<(), E> {
-    let first = pieces::bucket_at(|word| root[word as usize], |at| lane.load(at), bucket);
-    let mut at = first;
+    let mut at = pieces::bucket_at(|word| root[word as usize], |at| lane.load(at), bucket);
+    let mut is_overflow = false;
     while at != 0 {
-        if at != first {
+        // A damaged link may lead back to the first bucket, which is no overflow bucket.
+        if is_overflow {
             f(Part::Overflow(at))?;
         }
+        is_overflow = true;
         let words = words(lane, at);
         for &entry in words[..ENTRIES].iter().filter(|entry| **entry != 0) {
             f(Part::Entry(entry))?;

@@ -6,11 +6,13 @@ mod strings;
 
 use std::cell::Cell;
 
+use perdura_region::planted::Planted;
 use perdura_slots::{Heat, Lane, LaneId, LaneSet, Op, Stop};
 
 use crate::api::{Expiry, KEY_BYTES_MAX, Key, VALUE_BYTES_MAX};
 use crate::entry::Entry;
 use crate::error::{StoreError, TxError};
+use crate::key_counts::KeyCount;
 use crate::record::{Header, RecordKind, is_of};
 use crate::shard::{Detached, Shard, reap};
 use crate::staging::{Halt, Session, Staged, Stash};
@@ -128,13 +130,15 @@ impl<'s> Tx<'s> {
     fn apply_changes(&mut self) {
         for change in self.changes.drain(..) {
             let Some(shard) = self.op.lane_mut(change.lane).user_mut::<Shard>() else { continue };
+            let counts = self.store.key_counts.of(change.lane);
+            shard.has_new_counts = true;
             let db = &mut shard.dbs[usize::from(change.db)];
+            db.is_saved = false;
             if change.cleared {
-                *db = Default::default();
+                db.ordered = None;
+                counts.set(change.db, KeyCount::default());
             }
-            db.keys = db.keys.wrapping_add_signed(i64::from(change.keys));
-            db.keys_with_expiry =
-                db.keys_with_expiry.wrapping_add_signed(i64::from(change.with_expiry));
+            counts.add(change.db, change.keys, change.with_expiry);
             if let (Some(ordered), Some(key)) = (&mut db.ordered, change.key) {
                 if change.keys > 0 {
                     ordered.insert(key)
@@ -213,7 +217,7 @@ impl<'s> Tx<'s> {
         self.store_word(place.lane, found.record() + Header::AT_EXPIRY, word)?;
         if found.expires() != at_ms.is_some() {
             self.store_word(place.lane, found.at, found.expiring(at_ms.is_some()))?;
-            self.count(&place, 0, if at_ms.is_some() { 1 } else { -1 }, None);
+            self.count(&place, 0, if at_ms.is_some() { 1 } else { -1 }, None)?;
         }
         Ok(true)
     }
@@ -321,7 +325,7 @@ impl<'s> Tx<'s> {
                 self.free_record(place.lane, found.record());
                 let change = i8::from(expires) - i8::from(found.expires());
                 if change != 0 {
-                    self.count(place, 0, change, None);
+                    self.count(place, 0, change, None)?;
                 }
             }
             None => {
@@ -329,7 +333,7 @@ impl<'s> Tx<'s> {
                 let inserted =
                     table::insert(&mut self.op, place.lane, place.root, place.hash, entry);
                 inserted.map_err(|stop| self.stop(stop))?;
-                self.count(place, 1, i8::from(expires), Some(key.bytes));
+                self.count(place, 1, i8::from(expires), Some(key.bytes))?;
             }
         }
         Ok(())
@@ -406,8 +410,7 @@ impl<'s> Tx<'s> {
     ) -> Result<(), TxError> {
         self.link(place.lane, key, found.at, 0)?;
         self.free_record(place.lane, found.record());
-        self.count(place, -1, -i8::from(found.expires()), Some(key.bytes));
-        Ok(())
+        self.count(place, -1, -i8::from(found.expires()), Some(key.bytes))
     }
 
     /// Frees a record on commit. A table that the record has is detached, and freed piece by piece.
@@ -432,6 +435,7 @@ impl<'s> Tx<'s> {
             }
             self.detached.push((lane, Detached::new(self.op.lane(lane), root, false)));
             self.store_word(lane, root, 0)?;
+            self.clear_saved_count(lane, db)?;
             let (keys, with_expiry, key, cleared) = (0, 0, None, true);
             self.changes.push(Change { lane, db, keys, with_expiry, key, cleared });
         }
@@ -462,7 +466,14 @@ impl<'s> Tx<'s> {
     }
 
     /// Notes a change of the counts of the key's shard, and of its ordered index.
-    fn count(&mut self, place: &Place, keys: i8, with_expiry: i8, key: Option<&[u8]>) {
+    fn count(
+        &mut self,
+        place: &Place,
+        keys: i8,
+        with_expiry: i8,
+        key: Option<&[u8]>,
+    ) -> Result<(), TxError> {
+        self.clear_saved_count(place.lane, place.db)?;
         let shard = self.op.lane(place.lane).user::<Shard>();
         let is_ordered =
             shard.is_some_and(|shard| shard.dbs[usize::from(place.db)].ordered.is_some());
@@ -474,6 +485,19 @@ impl<'s> Tx<'s> {
             key: key.filter(|_| is_ordered).map(Box::from),
             cleared: false,
         });
+        Ok(())
+    }
+
+    /// Clears the number of keys that a root has, if it was saved, because the number changes.
+    fn clear_saved_count(&mut self, lane: LaneId, db: u8) -> Result<(), TxError> {
+        let shard = self.op.lane(lane).user::<Shard>();
+        let is_saved = shard.is_some_and(|shard| shard.dbs[usize::from(db)].is_saved);
+        if !is_saved || self.store.region().planted().is(Planted::KeepSavedCount) {
+            return Ok(());
+        }
+        let root = self.store.root_of(lane, db);
+        let cleared = table::store_len(&mut self.op, lane, root, 0);
+        cleared.map_err(|stop| self.stop(stop))
     }
 }
 

@@ -183,3 +183,43 @@ fn a_damaged_record_that_is_read_before_the_rebuild_ends_that_operation_only() {
     while !matches!(store.rebuild_next(), Err(OpenError::Corrupt(found)) if found == expected) {}
     assert_eq!(store.get(other).unwrap(), b"sound");
 }
+
+/// Saved numbers of keys have this bit.
+const SAVED: u64 = 1 << 63;
+
+#[test]
+fn a_damaged_number_of_keys_is_refused() {
+    let fill = |store: &Store| {
+        string(store);
+        store.save_counts();
+    };
+    let find = |store: &Store| place_of(store, SAVED | 1);
+    // Not marked as saved; more keys with an expiry than keys; another number than there are.
+    for value in [7, SAVED | 1 << 32, SAVED | 2] {
+        expect_refused("number of keys", &fill, &find, value, 248);
+    }
+}
+
+#[test]
+fn a_chain_of_buckets_that_comes_round_is_not_followed_for_ever() {
+    let fill = |store: &Store| {
+        for number in 0..200u32 {
+            store.put(Key::new(&number.to_le_bytes()), b"value").unwrap();
+        }
+    };
+    // The last word of a bucket is the offset of another one, which begins with an entry.
+    let find = |store: &Store| {
+        let is_link = |at: &u64| {
+            let link = store.region().peek(*at);
+            let is_bucket = link > 0 && link < REGION_BYTES && link.is_multiple_of(64);
+            is_bucket && store.region().peek(link) >> 43 != 0
+        };
+        (56..REGION_BYTES).step_by(64).find(is_link).unwrap()
+    };
+    let (device, link_at) = image(&fill, &find);
+    damage(&device, link_at, link_at - 56);
+    let store = deferred_on(region(&device), &Arc::new(SimClock::new(1_000_000)));
+    // The shard of this bucket is not counted.
+    let counted = store.len(0);
+    assert!((1..200).contains(&counted), "{counted} keys counted");
+}
