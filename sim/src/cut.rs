@@ -1,4 +1,4 @@
-//! Cutting a store off, again and again: `perdura sim cut`.
+//! Power cuts, crashes and faults of a store, again and again: `perdura sim cut`.
 //!
 //! A *scenario* is a run drawn from a seed; a *cut* ends it at one of its durable operations in one
 //! of the ways of the fault model and checks what that row promises. Cut `n` of seed `S` is the
@@ -6,7 +6,9 @@
 
 mod account;
 mod broken;
+mod detected;
 mod ends;
+mod name;
 mod oracle;
 mod proof;
 mod scenario;
@@ -18,6 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use perdura_media::SimDevice;
 use perdura_region::Planted;
+use perdura_store::Unreadable;
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -31,20 +34,20 @@ pub const CUTS_PER_SCENARIO: u64 = 25;
 /// Failures after which a run stops.
 pub const FAILURES_MAX: usize = 3;
 
-/// What to run.
+/// The cuts to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// First seed: all scenarios follow from it.
+    /// Seed from which all scenarios follow.
     pub seed: u64,
     /// Cuts to make, over all scenarios.
     pub cuts: u64,
-    /// Make only this cut.
+    /// Number of the only cut to make; `None` for all.
     pub only: Option<u64>,
     /// A bug to plant.
     pub planted: Planted,
 }
 
-/// Cuts made, by kind.
+/// Number of cuts by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kinds {
     /// Power lost without a warning.
@@ -66,30 +69,30 @@ pub struct Failure {
     pub seed: u64,
     /// Number of the cut.
     pub cut: u64,
-    /// Bug that had been planted.
+    /// The bug that had been planted.
     pub planted: Planted,
-    /// The scenario and how it ended.
+    /// The scenario and its end, in words.
     pub scenario: String,
-    /// What was found.
+    /// The broken promise, in words.
     pub why: String,
 }
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Cuts made.
+    /// Number of cuts.
     pub cuts: u64,
-    /// The same by kind.
+    /// Number of cuts by kind.
     pub kinds: Kinds,
-    /// Durable operations done by all runs.
+    /// Durable operations of all runs.
     pub durable_ops: u64,
     /// Operations that were refused for want of memory or budget.
     pub refused_ops: u64,
-    /// What broke; the run stops after [`FAILURES_MAX`].
+    /// Broken promises; the run stops after [`FAILURES_MAX`].
     pub failures: Vec<Failure>,
 }
 
-/// Runs a plan. `progress` is told the cuts made so far, and of how many.
+/// Runs a plan. `progress` gets the number of cuts made and the number of all.
 pub fn run(plan: &Plan, progress: &(dyn Fn(u64, u64) + Sync)) -> Outcome {
     let mut outcome = Outcome::default();
     let (from, to) = match plan.only {
@@ -104,7 +107,7 @@ pub fn run(plan: &Plan, progress: &(dyn Fn(u64, u64) + Sync)) -> Outcome {
         let counted = attempt(plan.planted, &scenario, number, &mut outcome, count_ops);
         let ops = match counted {
             Ok(ops) => ops,
-            // It fails without any cut, so the first cut stands for all of them.
+            // The scenario fails without a cut, so its first cut stands for all of its cuts.
             Err(broken) => {
                 let what = format!("{scenario}; not cut");
                 outcome.fail(plan, cut, what, &broken);
@@ -143,10 +146,11 @@ fn attempt<R>(
 ) -> Result<R, Broken> {
     let device = SimDevice::new(0, seed);
     let mut world = World::new(scenario, planted, device);
-    let result = catch_unwind(AssertUnwindSafe(|| f(&mut world)));
+    let result = catch_unwind(AssertUnwindSafe(|| Unreadable::catch(|| f(&mut world))));
     outcome.durable_ops += world.durable_ops();
     outcome.refused_ops += world.refused;
-    result.unwrap_or_else(|panic| {
+    let refused = |error| Err(Broken::Unreadable { error });
+    result.map(|done| done.unwrap_or_else(refused)).unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
             .map(String::as_str)
@@ -194,8 +198,8 @@ impl fmt::Display for Outcome {
         let Kinds { unwarned, warned, crashed, flipped, latched } = self.kinds;
         write!(
             f,
-            "{} cuts: {} unwarned, {} warned, {} crashed, {} with flipped bits, {} with a failed device; \
-             {} durable operations; {} failures",
+            "{} cuts: {} unwarned, {} warned, {} crashed, {} with flipped bits, {} with a failed \
+             device; {} durable operations; {} failures",
             grouped(self.cuts),
             grouped(unwarned),
             grouped(warned),
@@ -208,7 +212,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A number with its thousands apart.
+/// A number with commas between thousands.
 fn grouped(number: u64) -> String {
     if number < 1_000 {
         return number.to_string();

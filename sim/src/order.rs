@@ -7,7 +7,7 @@
 //! planted with a bug in turn, which must be caught; a flush that is never missed was made for
 //! nothing, and is listed.
 //!
-//! All follows from operation, seed and limits; a [`Place`] names a state.
+//! Operation, seed and limits decide everything; a [`Place`] names a state.
 
 mod broken;
 mod contents;
@@ -19,6 +19,7 @@ mod place;
 mod plant;
 mod report;
 mod script;
+mod settings;
 mod states;
 mod subject;
 mod sys;
@@ -32,7 +33,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use broken::Broken;
 use explore::{Explorer, Found, Limits};
 use script::{Operation, Recorded};
-use trace::Event;
 
 pub use explore::Tally;
 pub use place::{NotAPlace, Place, Step};
@@ -41,22 +41,22 @@ pub use report::{Caught, Failure, OperationReport, Outcome};
 
 /// States tried at one event unless told otherwise.
 pub const STATES_MAX: usize = 32;
-/// Stores cut at in one recording; of more, as many are taken, evenly.
+/// Most stores of one recording at which a loss is tried. Of more stores, as many are taken evenly.
 const STORES_MAX: usize = 90;
-/// Recoveries are cut at as many points as there are at most in so many events; fewer of a longer
-/// recording.
+/// Events of a recording up to which losses are tried in as many of its recoveries as the operation
+/// asks for. In a longer recording there are fewer in proportion.
 const EVENTS_RECOVERED: usize = 50;
-/// Bugs of one kind planted in one recording; of more, as many are taken, evenly.
+/// Most bugs of one kind that are planted in one recording. Of more, as many are taken evenly.
 const BUGS_MAX: usize = 64;
 
 /// What to check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Name of an operation; none: all.
+    /// Name of the operation to check; `None` for all operations.
     pub operation: Option<String>,
-    /// What is drawn follows from it.
+    /// Seed of every random choice.
     pub seed: u64,
-    /// States tried at one event: all of them, if there are no more.
+    /// Most states that are tried at one event.
     pub states_max: usize,
     /// Try only this state.
     pub only: Option<Place>,
@@ -67,18 +67,18 @@ pub struct Plan {
 /// Which bugs to plant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
-    /// None: only the right program.
+    /// No bug: only the right program is checked.
     None,
-    /// After the right program each there is, for how many are caught.
+    /// Each bug there is, after the right program, to count how many are caught.
     Each,
-    /// One, in place of the right program: it is to fail.
+    /// One bug, in the place of the right program: the check is expected to fail.
     One(Bug),
 }
 
 /// A plan that cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// No such operation.
+    /// There is no operation of this name.
     #[error("no operation {name}: expected all or one of {}", names().join(", "))]
     NoOperation {
         /// The name given.
@@ -114,15 +114,16 @@ pub enum PlanError {
     },
 }
 
-/// The operations there are.
+/// Names of all operations.
 pub fn names() -> Vec<&'static str> {
     operations::all().iter().map(|operation| operation.name).collect()
 }
 
-/// Carries a plan out. `progress` is told the operations done so far, and of how many.
+/// Carries a plan out. `progress` gets the number of operations done and the number of all.
 ///
 /// # Errors
-/// The plan names what is not there, or an operation fails by itself.
+/// The plan names an operation, a bug or a state that does not exist, or an operation fails without
+/// any loss.
 pub fn run(plan: &Plan, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Outcome, PlanError> {
     let mut chosen = operations::all();
     if let Some(name) = &plan.operation {
@@ -201,7 +202,7 @@ fn check(
     Ok(report)
 }
 
-/// Plants each bug there is.
+/// Plants each bug in turn, and counts those that are caught.
 fn plant_each(
     explorer: &mut Explorer<'_, subject::HeapSubject>,
     recorded: &Recorded,
@@ -223,7 +224,7 @@ fn plant_each(
     report.caught = caught.into_iter().collect();
 }
 
-/// At most [`BUGS_MAX`] of each kind.
+/// The bugs without those beyond [`BUGS_MAX`] of a kind.
 fn thinned(bugs: Vec<Bug>) -> Vec<Bug> {
     let mut by_kind: BTreeMap<&'static str, Vec<Bug>> = BTreeMap::new();
     for bug in bugs {
@@ -247,19 +248,5 @@ fn limits(plan: &Plan, recorded: &Recorded) -> Limits {
         recovery_one_in: recorded.recovery_one_in * thinner,
         kill_one_in: thinner,
         with_kills: true,
-    }
-}
-
-/// What an event is, for people.
-fn describe(event: &Event) -> String {
-    match event {
-        Event::Store { offset, bytes } => format!("{} bytes at {offset:#x}", bytes.len()),
-        Event::Stream { offset, bytes, .. } => {
-            format!("{} bytes past the caches at {offset:#x}", bytes.len())
-        }
-        Event::Empty { offset, len } => format!("{len} bytes given up at {offset:#x}"),
-        Event::Flush { line_offset, .. } => format!("line {line_offset:#x}"),
-        Event::Fence { thread } => format!("fence of thread {thread}"),
-        Event::Mark(_) => "end of a step".to_owned(),
     }
 }

@@ -6,7 +6,7 @@ mod strings;
 
 use std::cell::Cell;
 
-use perdura_region::planted::Planted;
+use perdura_region::Planted;
 use perdura_slots::{Heat, Lane, LaneId, LaneSet, Op, Stop};
 
 use crate::api::{Expiry, KEY_BYTES_MAX, Key, VALUE_BYTES_MAX};

@@ -12,8 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use common::{Random, apply, config, deferred_on, draw, number, seeded};
 use perdura_media::sim::SimDevice;
 use perdura_media::{Clock, SimClock};
-use perdura_region::planted::Planted;
-use perdura_region::{Config, Region};
+use perdura_region::{Config, Planted, Region};
 use perdura_store::{Heap, Key, Store, StoreError, StoreOptions};
 use rand::Rng;
 

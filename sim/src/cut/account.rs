@@ -1,4 +1,5 @@
-//! What a step's outcome means for the oracle and for the states that a power cut may lead back to.
+//! The effect of a step's outcome on the oracle and on the states that a power cut may lead back
+//! to.
 
 use perdura_region::{OpenError, RegionError};
 use perdura_store::StoreError;
@@ -18,7 +19,7 @@ impl World<'_> {
         let after = self.oracle.after(changes, self.now_ms());
         let result = step::run(self.store(), changes, aborts);
         match (&result, after) {
-            // A transaction that aborts has no effect, whatever was to be its effect.
+            // A transaction that aborts has no effect.
             (Ok(()), _) if aborts => Err(Broken::Kinds { step: step.to_string() }),
             (Ok(()), Err(_)) | (Err(StoreError::WrongType(_)), Ok(_)) => {
                 Err(Broken::Kinds { step: step.to_string() })
@@ -30,7 +31,7 @@ impl World<'_> {
         }
     }
 
-    /// Accounts for a step that may have changed contents to `after`.
+    /// Accounts for a step that changes the contents to `after` if it succeeds.
     pub fn settle(
         &mut self,
         step: &Step,
@@ -73,7 +74,7 @@ impl World<'_> {
         }
     }
 
-    /// Steps that change no contents but may commit them.
+    /// Runs a step that changes no contents but may commit them.
     pub fn commit(&mut self, step: &Step) -> Result<Went, Broken> {
         let had_failed = self.has_failed();
         let region = self.region();
@@ -114,7 +115,7 @@ impl World<'_> {
         }
     }
 
-    /// `state` may have been about to be committed.
+    /// Notes that the process is lost while `state` may have been committed.
     pub fn lost(&mut self, state: Oracle, committed: bool) -> Went {
         if committed {
             self.allowed.clear();

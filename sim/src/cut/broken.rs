@@ -1,12 +1,12 @@
-//! A promise that did not hold, with what was found.
+//! Promises that were broken.
 
 use perdura_media::DeviceError;
 use perdura_region::{OpenError, RegionError};
-use perdura_store::StoreError;
+use perdura_store::{StoreError, Unreadable};
 
 use super::oracle::Difference;
 
-/// What broke.
+/// A promise that was broken, with the facts.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error("{step}: refused: {error}")]
@@ -24,8 +24,8 @@ pub(crate) enum Broken {
     #[error("{step}: {used_bytes} bytes were used, the budget is {budget_bytes} bytes")]
     Budget { step: String, used_bytes: u64, budget_bytes: u64 },
     #[error(
-        "memory and durable image differ in {differing_bytes} bytes; {used_bytes} bytes are accounted for, \
-         {freed_bytes} bytes were freed"
+        "memory and durable image differ in {differing_bytes} bytes; {used_bytes} bytes are \
+         accounted for, {freed_bytes} bytes were freed"
     )]
     Unaccounted { differing_bytes: u64, used_bytes: u64, freed_bytes: u64 },
     #[error("{when}: the region does not open: {error}")]
@@ -44,6 +44,8 @@ pub(crate) enum Broken {
     Device { when: &'static str, error: DeviceError },
     #[error("the system refuses: {0}")]
     System(#[from] std::io::Error),
+    #[error("a read was refused where nothing was damaged: {error}")]
+    Unreadable { error: Unreadable },
     #[error("panicked: {0}")]
     Panicked(String),
 }

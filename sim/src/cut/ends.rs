@@ -1,37 +1,40 @@
-//! How a run ends, and what must be found afterwards. One function a row of the fault model.
+//! The ways in which a run ends, and the check of what must be found afterwards: one function for
+//! each row of the fault model.
 
 use std::fmt;
 use std::mem::take;
 
 use perdura_image::format::Layout;
 use perdura_media::{BLOCK_BYTES, Clock};
-use perdura_region::{Attachment, Compression, FlushOptions, Unreadable};
+use perdura_region::{Attachment, Compression, FlushOptions};
+use perdura_store::Unreadable;
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 use super::broken::Broken;
+use super::detected;
 use super::scenario::{Scenario, Shape};
 use super::world::{Went, World};
 
-/// Flips tried on copies of one image.
+/// Number of bits that are flipped in turn, each in a copy of one image.
 const FLIPS: usize = 4;
-/// Steps after a failure of the device.
+/// Most steps that are run after a failure of the device.
 const STEPS_AFTER_FAILURE: usize = 25;
-/// Steps of the life after.
+/// Steps that are run in the life after a loss.
 const STEPS_AFTER_ALL: usize = 12;
 
 /// How a process dies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Death {
-    /// After so many more steps of the heap.
+    /// Inside an operation, after so many more steps of the heap.
     Inside(u64),
-    /// In the region, at the so-many-th write from now.
+    /// In the region, at the write with this number, counted from now.
     AtWrite(u64),
-    /// In the region, at the so-many-th device flush from now.
+    /// In the region, at the device flush with this number, counted from now.
     AtFlush(u64),
 }
 
-/// What goes wrong with a device.
+/// A fault of the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     Write(u64),
@@ -58,26 +61,25 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Draws one for the `index`-th of a scenario's cuts, out of `of`, in a run of `ops`
+    /// Draws the end of cut `index` of the `of` cuts of a scenario, in a run of `ops` durable
     /// operations.
     pub fn draw(scenario: &Scenario, ops: u64, index: u64, of: u64, random: &mut Random) -> Self {
         let few = scenario.shape == Shape::Small;
         let at = if ops < of {
             index % (ops + 1)
         } else {
-            // One in each of `of` equal parts.
+            // Each of `of` equal parts of the run has one cut.
             let from = ops * index / of;
             random.random_range(from..=(ops * (index + 1) / of).max(from))
         };
-        // The cuts of a small run are of one kind, so that it is cut at every one of its
-        // operations.
+        // All cuts of a small run are of one kind, so that there is one at every operation.
         let kind = if few { scenario.seed % 86 } else { random.random_range(0..100) };
         match kind {
             0..56 => Self::Unwarned { at },
             56..72 => Self::Warned { at },
             72..86 => {
-                // With compression more of them with frames written that are not durable: their
-                // bytes are written again from where they were compressed to.
+                // With compression more processes die with frames written that are not durable:
+                // such frames are written again from their compressed form.
                 let inside = if scenario.compression == Compression::Off { 2 } else { 1 };
                 let death = match random.random_range(0..4) {
                     kind if kind < inside => Death::Inside(random.random_range(1..60)),
@@ -114,7 +116,8 @@ impl End {
     }
 }
 
-/// Runs steps from number `from` until one does not go on, or `at` durable operations are done.
+/// Runs steps from number `from` until the process does not go on, or `at` durable operations are
+/// done.
 /// Returns the number of the next step.
 fn play(world: &mut World<'_>, from: usize, at: u64) -> Result<(usize, Went), Broken> {
     let scenario = world.scenario;
@@ -130,7 +133,7 @@ fn play(world: &mut World<'_>, from: usize, at: u64) -> Result<(usize, Went), Br
     Ok((scenario.steps.len(), Went::On))
 }
 
-/// Runs all steps undisturbed. Returns the durable operations there are to cut at.
+/// Runs all steps undisturbed. Returns the number of durable operations, at which cuts are made.
 pub(crate) fn count_ops(world: &mut World<'_>) -> Result<u64, Broken> {
     world.boot("creating")?;
     play(world, 0, u64::MAX)?;
@@ -165,7 +168,7 @@ fn warned(world: &mut World<'_>, at: u64, random: &mut Random) -> Result<(), Bro
         world.prove()?;
     }
     run_on_battery(world);
-    world.region().close(1).map_err(|error| Broken::WarnedFlush { error })?;
+    world.stop().map_err(|error| Broken::WarnedFlush { error })?;
     come_up_whole(world, random, "after a warned loss")
 }
 
@@ -204,9 +207,9 @@ fn crashed(
         if world.scenario.compression == Compression::Off {
             return Ok(());
         }
-        // What was written again counts when the image is read.
+        // Frames that were written again are checked when the image is read.
         let step = "stopping after a crash".to_string();
-        world.region().close(1).map_err(|error| Broken::Region { step, error })?;
+        world.stop().map_err(|error| Broken::Region { step, error })?;
         return come_up_whole(world, random, "stopped after a crash");
     }
     let when = "flushed by the holder after a crash";
@@ -226,7 +229,7 @@ fn flipped(world: &mut World<'_>, at: u64, random: &mut Random) -> Result<(), Br
     world.boot("creating")?;
     play(world, 0, at)?;
     let step = "stopping".to_string();
-    world.region().close(1).map_err(|error| Broken::Region { step, error })?;
+    world.stop().map_err(|error| Broken::Region { step, error })?;
     world.die();
     let image = world.device.snapshot();
     let block_bytes = BLOCK_BYTES as usize;
@@ -241,11 +244,9 @@ fn flipped(world: &mut World<'_>, at: u64, random: &mut Random) -> Result<(), Br
         let byte = block * block_bytes + random.random_range(0..block_bytes);
         world.device.flip_bit(byte as u64, random.random_range(0..8));
         let when = "after a bit flipped";
-        // Met when it is opened, or late: where it is touched.
-        match Unreadable::catch(|| world.boot(when).and_then(|_| world.look_closely(when))) {
-            Ok(Ok(()) | Err(Broken::Open { .. } | Broken::OpenStore { .. })) | Err(_) => {}
-            Ok(Err(broken)) => return Err(broken),
-        }
+        // Damage is met when the image is opened, or when the damaged block is first used.
+        let outcome = Unreadable::catch(|| world.boot(when).and_then(|_| world.look_closely(when)));
+        detected::accept(outcome)?;
         world.die();
     }
     Ok(())
@@ -275,8 +276,8 @@ fn latched(
         return after_power_cut(world, random);
     }
     let had_failed = world.has_failed();
-    match world.region().close(1) {
-        // What failed once and succeeds when written again is durable.
+    match world.stop() {
+        // A frame whose write failed once is durable if it was written again.
         Ok(_) => {}
         Err(error) if !had_failed && !world.has_failed() => {
             return Err(Broken::Region { step: "stopping".into(), error });
@@ -286,13 +287,13 @@ fn latched(
             world.attach(held, "attaching with another device")?;
             world.look_closely("attached with another device")?;
             run_on_battery(world);
-            world.region().close(1).map_err(|error| Broken::WarnedFlush { error })?;
+            world.stop().map_err(|error| Broken::WarnedFlush { error })?;
         }
     }
     come_up_whole(world, random, "after the device failed and another took over")
 }
 
-/// The image works on: more steps, a clean end, and all of it is there.
+/// Checks that the image can be used on: more steps, a clean end, and all contents are there.
 fn live_on(world: &mut World<'_>, random: &mut Random) -> Result<(), Broken> {
     let scenario = world.scenario;
     let from = random.random_range(0..scenario.steps.len());
@@ -301,7 +302,7 @@ fn live_on(world: &mut World<'_>, random: &mut Random) -> Result<(), Broken> {
     }
     world.look_closely("in the life after")?;
     let step = "the last stop".to_string();
-    world.region().close(1).map_err(|error| Broken::Region { step, error })?;
+    world.stop().map_err(|error| Broken::Region { step, error })?;
     come_up_whole(world, random, "after the last stop")
 }
 
@@ -318,7 +319,7 @@ fn come_up_whole(
     world.look_closely(when)
 }
 
-/// From now on the power lasts for what was promised, and not a byte longer.
+/// From now on the power lasts for the bytes of the promise, and not for one more.
 fn run_on_battery(world: &World<'_>) {
     world.device.set_energy_bytes(Some(energy_bytes(world)));
 }

@@ -1,34 +1,15 @@
-//! The oracle: what a store should hold, kept as naively as possible.
+//! The oracle: the contents that a store should have, kept as naively as possible.
 //!
 //! Values are shared between copies, so that a copy can be kept for every state that a cut may lead
 //! back to.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::rc::Rc;
 
-use perdura_store::{Access, DATABASES, Expiry, Key, Sorted, Store, StoreError, WrongType};
+use perdura_store::{Access, DATABASES, Expiry, Sorted, Store, StoreError, WrongType};
 
+use super::name::Name;
 use super::step::Change;
-
-/// A key with its database.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
-    pub db: u8,
-    pub key: Rc<[u8]>,
-}
-
-impl Name {
-    pub fn key(&self) -> Key<'_> {
-        Key { db: self.db, bytes: &self.key }
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.db, String::from_utf8_lossy(&self.key))
-    }
-}
 
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Value {
@@ -44,13 +25,13 @@ pub(crate) struct Held {
     expire_at_ms: Option<u64>,
 }
 
-/// What a store holds or should hold.
+/// The contents that a store has or should have.
 #[derive(Clone, Default)]
 pub(crate) struct Oracle {
     held: BTreeMap<Name, Held>,
 }
 
-/// Where two of them differ.
+/// A difference between the contents found and those expected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Difference {
     #[error("{0} is missing")]
@@ -64,7 +45,7 @@ pub(crate) enum Difference {
 }
 
 impl Oracle {
-    /// All that is in `store`, read by scanning.
+    /// All contents of `store`, read by scanning.
     pub fn of(store: &Store) -> Result<Self, StoreError> {
         let mut oracle = Self::default();
         for db in 0..DATABASES {
@@ -99,7 +80,8 @@ impl Oracle {
         Ok(oracle)
     }
 
-    /// Keys of a database that have not expired, and those of them that will.
+    /// The number of keys of a database that have not expired, and how many of these have an
+    /// expiry.
     pub fn counts(&self, db: u8, now_ms: u64) -> (u64, u64) {
         let mut counts = (0, 0);
         for (_, held) in self.live(now_ms).filter(|(name, _)| name.db == db) {
@@ -109,7 +91,7 @@ impl Oracle {
         counts
     }
 
-    /// What `changes` make of it, all of them together.
+    /// The contents after all of `changes`.
     pub fn after(&self, changes: &[Change], now_ms: u64) -> Result<Self, WrongType> {
         let mut after = self.clone();
         after.held.retain(|_, held| is_live(held, now_ms));
@@ -117,14 +99,14 @@ impl Oracle {
         Ok(after)
     }
 
-    /// Without a database, or without any.
+    /// The contents without one database, or without all.
     pub fn without(&self, db: Option<u8>) -> Self {
         let mut rest = self.clone();
         rest.held.retain(|name, _| db.is_some_and(|db| name.db != db));
         rest
     }
 
-    /// The first difference between what was found and this, at a time.
+    /// The first difference to the contents found, at a time.
     pub fn compare(&self, found: &Self, now_ms: u64) -> Result<(), Difference> {
         let (mut expected, mut found) = (self.live(now_ms), found.live(now_ms));
         loop {
@@ -245,7 +227,7 @@ impl Oracle {
     }
 }
 
-/// All members, found in the order that the structure is about.
+/// All members of a sorted set whose structure is sound.
 fn members_of(sorted: &Sorted<'_>) -> BTreeMap<Vec<u8>, i32> {
     sorted.assert_sound();
     let mut members = BTreeMap::new();

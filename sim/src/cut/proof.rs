@@ -1,5 +1,5 @@
-//! The budget proven from outside: what the ledger does not account for, the durable image must
-//! hold.
+//! A proof of the budget from outside: the durable image must have every grain that the ledger does
+//! not account for.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,17 +11,17 @@ use perdura_region::Region;
 use super::broken::Broken;
 
 const GRAIN_BYTES: usize = 64;
-/// Copied at a time; runs of zeros are left out.
+/// Bytes that are copied at a time; pieces of zeros are left out.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Compares live memory with what of `device` is certain to survive, grain by grain. Dirty memory
+/// Compares live memory grain by grain with the image as it is certain to survive. Dirty memory
 /// that was freed is no longer accounted for: it may differ until it is used again.
 pub(crate) fn prove(region: &Region, device: &SimDevice, freed_bytes: u64) -> Result<(), Broken> {
     let when = "proving the budget";
-    // What is not loaded yet differs, and is the image's all the same.
+    // Memory that is not loaded yet differs, though the image has it.
     match region.load_all() {
         Ok(()) => {}
-        // Too late to read it: nothing can be said.
+        // The image cannot be read any more, so nothing can be said.
         Err(_) if !device.is_powered() => return Ok(()),
         Err(error) => return Err(Broken::Region { step: when.into(), error: error.into() }),
     }
@@ -42,7 +42,7 @@ pub(crate) fn prove(region: &Region, device: &SimDevice, freed_bytes: u64) -> Re
     let zeros = [0; GRAIN_BYTES];
     let differs = |(number, grain): (usize, &[u8])| {
         let at = number * GRAIN_BYTES;
-        // A region that grew since has zeros there in every older commit.
+        // Behind the end of an older commit a region that grew since has zeros.
         grain != image.get(at..at + GRAIN_BYTES).unwrap_or(&zeros)
     };
     let grains = memory.chunks(GRAIN_BYTES).enumerate().filter(|grain| differs(*grain)).count();

@@ -7,26 +7,27 @@ use perdura_region::{BUDGET_MIN_BYTES, Compression, Config, Planted, PolicyKind}
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
-use super::oracle::Name;
+use super::name::Name;
 use super::step::{Change, Step, Term};
 
-/// What a scenario is made to reach.
+/// The aim of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
-    /// So few durable operations that every one of them is cut at.
+    /// So few durable operations that a cut is made at every one.
     Small,
-    /// Everything the store does.
+    /// Everything that a store does.
     Mixed,
-    /// Large values in a small region with a short log, until segments must be freed and compacted.
+    /// Large values in a small region with a short log, so that segments must be freed and
+    /// compacted.
     Churn,
 }
 
 /// When an operation counts as acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Durability {
-    /// When it is in memory: a warning covers it.
+    /// At once, when the operation is in memory: a warning covers it.
     Warned,
-    /// When a group commit after it has returned; one is made after every so many steps.
+    /// When the next group commit has returned; a group commit is made after every so many steps.
     Fsync { every: usize },
 }
 
@@ -90,7 +91,7 @@ impl Scenario {
         scenario
     }
 
-    /// Settings for its region.
+    /// Settings of the region.
     pub fn config(&self, budget_bytes: u64, planted: Planted) -> Config {
         Config {
             reserved_bytes: Some(self.reserved_bytes),
@@ -124,7 +125,8 @@ impl fmt::Display for Scenario {
         let (mebibytes, kibibytes) = (self.region_bytes >> 20, self.budget_bytes >> 10);
         write!(
             f,
-            ", {mebibytes} MiB region, budget {kibibytes} KiB, log {} %, {} lanes, {}, compression {}",
+            ", {mebibytes} MiB region, budget {kibibytes} KiB, log {} %, {} lanes, {}, \
+             compression {}",
             self.log_percent,
             self.lanes,
             self.policy.name(),
@@ -137,8 +139,8 @@ fn share(region_bytes: u64, percent: u64) -> u64 {
     (region_bytes / 100 * percent).max(BUDGET_MIN_BYTES)
 }
 
-/// Two in five compress. Drawn apart, so that the others stay what they were before there was
-/// compression.
+/// Two in five scenarios compress. The choice has a generator of its own, so that the seeds of
+/// older failures still draw the same steps.
 fn compression(seed: u64) -> Compression {
     let mut random = Random::seed_from_u64(seed ^ 0x6c7a_3463_7574_7321);
     if random.random_ratio(2, 5) { Compression::Lz4 } else { Compression::Off }
@@ -152,7 +154,7 @@ struct Steps<'a> {
 
 impl Steps<'_> {
     fn draw(&mut self) -> Step {
-        // A churn is mostly writing, with few commits; a small run has a commit in every few steps.
+        // A churn mostly writes, with few commits. A small run has a commit in every few steps.
         let kind = match self.of.shape {
             Shape::Small => self.random.random_range(300..1000),
             Shape::Mixed => self.random.random_range(0..1000),
@@ -228,7 +230,8 @@ impl Steps<'_> {
         }
     }
 
-    /// Now and then so many that a set outgrows its record, or a tree its leaves.
+    /// A change of a sorted set, now and then of so many members that the set outgrows its record,
+    /// or the tree its leaves.
     fn sorted_change(&mut self, name: Name) -> Change {
         let count = if self.random.random_bool(0.8) { 3 } else { 90 };
         let member =
@@ -275,8 +278,8 @@ impl Steps<'_> {
         self.bytes(len)
     }
 
-    /// Of each 32 bytes, all but the first eight become alike: in half of the values, in some in
-    /// part.
+    /// Makes all but the first eight of each 32 bytes alike: in half of the values, and in one half
+    /// of some others.
     fn make_compressible(&mut self, bytes: &mut [u8]) {
         let end = match self.random.random_range(0..10) {
             0..4 => 0,

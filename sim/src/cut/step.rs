@@ -1,18 +1,18 @@
-//! Steps of a scenario: drawn before they are run, so that store and oracle get the same ones.
+//! Steps of a scenario, which are drawn before they are run: store and oracle get the same steps.
 
 use std::fmt;
 use std::rc::Rc;
 
 use perdura_store::{Access, Expiry, Store, StoreError, Tx, TxError};
 
-use super::oracle::Name;
+use super::name::Name;
 
-/// When a key is to go, relative to the time of the step.
+/// The expiry of a key, relative to the time of the step.
 #[derive(Clone, Copy)]
 pub(crate) enum Term {
     Never,
     Keep,
-    /// Milliseconds from now; zero is over at once.
+    /// So many milliseconds from now; a key with 0 is absent at once.
     In(u64),
 }
 
@@ -44,27 +44,27 @@ pub(crate) enum Change {
 pub(crate) enum Step {
     /// Changes in one transaction.
     Change(Vec<Change>),
-    /// The same, aborted at its end.
+    /// Changes in one transaction that is aborted at its end.
     Abort(Vec<Change>),
-    /// One database emptied, or all.
+    /// Empties one database, or all.
     Empty(Option<u8>),
-    /// Time passes, and a little of what has expired is deleted.
+    /// Lets so many milliseconds pass, and deletes some expired keys.
     Tick(u64),
-    /// All contents and counts compared with the oracle.
+    /// Compares all contents and counts with the oracle.
     Look,
     Checkpoint,
     Group,
     SetBudget(u64),
     Grow(u64),
     Drill,
-    /// A clean end, and the image opened again.
+    /// Ends the process cleanly, and opens the image again.
     Reopen,
-    /// The process replaced by another that attaches to its memory.
+    /// Replaces the process by another that attaches to its memory.
     Attach,
 }
 
 impl Step {
-    /// Whether it ends a life of the process.
+    /// Whether the step ends the process.
     pub fn ends_life(&self) -> bool {
         matches!(self, Self::Reopen | Self::Attach)
     }

@@ -1,7 +1,7 @@
-//! One machine with a store on it, and beside it the oracle and the states a power cut may lead
-//! back to.
+//! One machine with a store on it, and beside it the oracle and the states that a power cut may
+//! lead back to.
 //!
-//! - `oracle` is what memory holds: a warned loss and a crash must give exactly that.
+//! - `oracle` has the contents of memory: a warned loss and a crash must give exactly these.
 //! - `allowed` are the states that may be found after an unwarned loss: the last one committed, and
 //!   those whose commit was begun since and not reported.
 //! - A step that commits for want of space may do so before or after its own change takes effect.
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use perdura_media::{Clock, Device, FaultPlan, FaultyDevice, SimClock, SimDevice};
-use perdura_region::{OpenError, Origin, Planted, Region};
+use perdura_region::{FlushReport, OpenError, Origin, Planted, Region, RegionError};
 use perdura_store::{DATABASES, Heap, Store, StoreOptions};
 
 use super::broken::Broken;
@@ -25,6 +25,7 @@ const STEPS_PER_SHARD: usize = 3;
 /// How a step ended, when no promise was broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Went {
+    /// The process goes on.
     On,
     /// The power is off.
     PowerLost,
@@ -38,20 +39,20 @@ pub(crate) struct World<'s> {
     pub scenario: &'s Scenario,
     pub planted: Planted,
     pub device: SimDevice,
-    /// Faults of the device as this process sees it.
+    /// Faults of the device that this process meets.
     pub faults: Arc<FaultPlan>,
     pub clock: Arc<SimClock>,
     pub oracle: Oracle,
     pub allowed: Vec<Oracle>,
-    /// What the step that was killed would have made of the oracle.
+    /// The oracle's contents after the step in which the process was killed, had it been done.
     pub in_doubt: Option<Oracle>,
-    /// Operations refused for want of memory or budget, rightly as far as the oracle can tell.
+    /// Operations that were refused for want of memory or budget, which the oracle cannot judge.
     pub refused: u64,
     pub budget_bytes: u64,
-    /// Dirty bytes freed by processes that this one took its memory over from.
+    /// Dirty bytes that were freed by the processes before, whose memory this process has.
     freed_before_bytes: u64,
     ops_before: u64,
-    /// Checkpoints of this process that have been accounted for.
+    /// Checkpoints of this process that the allowed states account for.
     pub commits: u64,
     steps_done: usize,
     store: Option<Store>,
@@ -91,7 +92,7 @@ impl<'s> World<'s> {
         self.store.is_some()
     }
 
-    /// Durable operations done since the beginning.
+    /// Number of durable operations since the beginning.
     pub fn durable_ops(&self) -> u64 {
         self.ops_before + self.device.ops()
     }
@@ -104,14 +105,14 @@ impl<'s> World<'s> {
         self.clock.unix_ms()
     }
 
-    /// The process dies; what it had in flight reaches the device's cache.
+    /// Ends the process. Its writes under way reach the device's cache.
     pub fn die(&mut self) {
         if let Some(store) = self.store.take() {
             self.freed_before_bytes += store.region().stats().dropped_bytes;
         }
     }
 
-    /// The machine comes up again with what `seed` leaves of the unflushed writes.
+    /// Restarts the machine. `seed` decides which unflushed writes the device has.
     pub fn power_cycle(&mut self, seed: u64) {
         self.die();
         self.ops_before += self.device.ops();
@@ -175,7 +176,8 @@ impl<'s> World<'s> {
         if went != Went::On {
             return Ok(went);
         }
-        // In the work behind a step that had been committed or refused already.
+        // The process may have died in the work behind a step that was already committed or
+        // refused.
         if self.store().heap().is_killed() {
             return Ok(Went::Killed);
         }
@@ -196,7 +198,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Everything a reader can see equals the oracle: values, fields, expiries, counts.
+    /// Checks that a reader sees what the oracle has: values, fields, expiries, counts.
     pub fn look(&self, when: &'static str) -> Result<(), Broken> {
         let found = self.found(when)?;
         let same = self.oracle.compare(&found, self.now_ms());
@@ -212,7 +214,7 @@ impl<'s> World<'s> {
         Ok(())
     }
 
-    /// As [`World::look`], with exact counts. Deletes what has expired.
+    /// Checks as [`World::look`] does, with exact counts, after deleting all expired keys.
     pub fn look_closely(&self, when: &'static str) -> Result<(), Broken> {
         let refused = |error| Broken::Refused { step: when.into(), error };
         self.look(when)?;
@@ -232,7 +234,7 @@ impl<'s> World<'s> {
         self.look(when)
     }
 
-    /// Takes what the store holds for the truth if it is one of `states`.
+    /// Checks that the store has one of `states`, and goes on with that state as the oracle's.
     pub fn believe_one_of(&mut self, states: &[Oracle], when: &'static str) -> Result<(), Broken> {
         let (found, now_ms) = (self.found(when)?, self.now_ms());
         let mut newest = None;
@@ -253,7 +255,8 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Memory and durable image differ by no more than what is accounted for, or was freed.
+    /// Checks that memory and durable image differ by no more bytes than are accounted for or were
+    /// freed.
     pub fn prove(&self) -> Result<(), Broken> {
         let freed_bytes = self.freed_before_bytes + self.region().stats().dropped_bytes;
         proof::prove(self.region(), &self.device, freed_bytes)
@@ -269,7 +272,7 @@ impl<'s> World<'s> {
     }
 
     fn reopen(&mut self, step: &Step) -> Result<Went, Broken> {
-        match self.region().close(1) {
+        match self.stop() {
             Ok(_) => self.allowed = vec![self.oracle.clone()],
             Err(_) if !self.device.is_powered() => {
                 return Ok(self.lost(self.oracle.clone(), false));
@@ -281,6 +284,12 @@ impl<'s> World<'s> {
             return Err(Broken::NotFinal { when: "after a clean end" });
         }
         Ok(went)
+    }
+
+    /// Ends the life as a server does that was warned.
+    pub fn stop(&self) -> Result<FlushReport, RegionError> {
+        self.store().save_counts();
+        self.region().close(1)
     }
 
     /// Whether the image that was opened had been ended by a complete flush.
@@ -307,7 +316,8 @@ impl<'s> World<'s> {
         Arc::new(FaultyDevice::new(device, faults, self.clock.clone()))
     }
 
-    /// Takes a region into use; all that it commits meanwhile is what memory holds.
+    /// Opens the store in a region. A commit during the opening makes the contents of memory
+    /// durable.
     fn adopt(
         &mut self,
         region: Result<Region, OpenError>,

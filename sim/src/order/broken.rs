@@ -1,10 +1,10 @@
-//! A promise that did not hold, with what was found.
+//! Promises that were broken.
 
 use perdura_heap::{HeapError, MemoryError};
 
 use super::oracle::Difference;
 
-/// What broke.
+/// A promise that was broken, with the facts.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error("the heap does not open: {0}")]
@@ -13,7 +13,7 @@ pub(crate) enum Broken {
     Refused { step: &'static str, error: HeapError },
     #[error("{step}: done, though it must be refused")]
     NotRefused { step: &'static str },
-    #[error("{}", .0.iter().map(|(step, found)| format!("not as after {step:?}: {found}")).collect::<Vec<_>>().join("; "))]
+    #[error("{}", told(.0))]
     NoState(Vec<(&'static str, Difference)>),
     #[error("after the recovery, {step}: {difference}")]
     Later { step: &'static str, difference: Difference },
@@ -23,4 +23,10 @@ pub(crate) enum Broken {
     Memory(#[from] MemoryError),
     #[error("panicked: {0}")]
     Panicked(String),
+}
+
+/// The difference to each of the allowed states.
+fn told(differences: &[(&'static str, Difference)]) -> String {
+    let told = differences.iter().map(|(step, found)| format!("not as after {step:?}: {found}"));
+    told.collect::<Vec<_>>().join("; ")
 }

@@ -1,6 +1,6 @@
 //! The bytes of a persistent memory, kept sparsely and shared between copies.
 //!
-//! Pages that hold zeros only need not exist. Copies share pages until one is written, so a crash
+//! Pages of zeros need not exist. Copies share pages until one is written, so a crash
 //! state costs the lines in which it differs. `hash` depends on the bytes alone: equal contents
 //! have equal hashes.
 
@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What a processor writes back at a time.
+/// Bytes that a processor writes back at a time.
 pub(crate) const LINE_BYTES: usize = 64;
-/// What is persisted whole or not at all.
+/// Bytes that are persisted whole or not at all.
 pub(crate) const WORD_BYTES: usize = 8;
 const PAGE_BYTES: usize = 4 << 10;
 const LINES_PER_PAGE: u64 = (PAGE_BYTES / LINE_BYTES) as u64;
@@ -37,7 +37,7 @@ impl Contents {
         self.len_bytes
     }
 
-    /// Changes with the bytes, and with nothing else.
+    /// A hash of the bytes and of nothing else.
     pub fn hash(&self) -> u64 {
         self.hash
     }
@@ -87,18 +87,18 @@ impl Contents {
             .collect()
     }
 
-    /// All that is not known to be zeros: offset and bytes, ascending.
+    /// Offset and bytes of all parts that are not known to be zeros, ascending.
     pub fn parts(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.pages.iter().map(|(number, page)| (number * PAGE_BYTES as u64, &page[..]))
     }
 }
 
-/// What a line adds to the hash of contents; nothing if it holds zeros.
+/// The part of the contents' hash that comes from a line; 0 for a line of zeros.
 pub(crate) fn line_hash(number: u64, line: &Line) -> u64 {
     if *line == [0; LINE_BYTES] { 0 } else { xxh3_64_with_seed(line, number + 1) }
 }
 
-/// Cuts a store at the lines: number of the line, place in it, bytes.
+/// Cuts a store at the lines: number of the line, offset in the line, bytes.
 pub(crate) fn lines_of(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
     pieces(offset, bytes, LINE_BYTES).map(|(offset, part)| {
         (offset / LINE_BYTES as u64, (offset % LINE_BYTES as u64) as usize, part)

@@ -1,8 +1,8 @@
-//! A trace walked event by event: at each the crash states, each reopened once.
+//! Walks a trace event by event, and reopens each crash state once.
 //!
-//! What a state led to is remembered by its bytes, so a state seen before costs a look-up, also
-//! when the trace is walked again with a bug planted. Everything follows from trace, seed and
-//! limits: a [`Place`] names a state.
+//! The result of a state is remembered by the state's bytes, so a state that was seen before costs
+//! a look-up, also when the trace is walked again with a bug planted. Trace, seed and limits decide
+//! everything: a [`Place`] names a state.
 
 use std::collections::HashMap;
 
@@ -17,9 +17,9 @@ use super::trace::{Event, States, Trace};
 /// How a life ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Loss {
-    /// Of power: what was not persisted is gone, the next life has another boot.
+    /// Loss of power: stores that were not persisted are gone, and the next life has another boot.
     Power,
-    /// Of the process: all stores are there, the boot is the same.
+    /// Loss of the process: all stores are there, and the boot is the same.
     Process,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Loss {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct End {
     pub loss: Loss,
-    /// Number of the boot that follows, or goes on; the first is 0.
+    /// Number of the boot in which the next life runs; the first boot is 0.
     pub boot: u64,
 }
 
@@ -43,62 +43,63 @@ impl End {
     }
 }
 
-/// What is reopened after a loss.
+/// A program's data that are reopened after a loss.
 pub(crate) trait Subject {
-    /// What can be wrong with it.
+    /// Errors that a reopening finds.
     type Broken;
 
-    /// Opens `contents` and finds out which of the oracle's states they are.
+    /// Opens `contents` and tells which of the oracle's states the contents are.
     fn reopen(&self, contents: &Contents, end: End) -> Result<Reopened, Self::Broken>;
 
-    /// Why `contents`, which opened, are none of `allowed`.
+    /// Tells why `contents`, which could be opened, are none of the `allowed` states.
     fn explain(&self, contents: &Contents, end: End, allowed: States) -> Self::Broken;
 }
 
-/// What came of a state.
+/// A crash state that was opened.
 pub(crate) struct Reopened {
-    /// Those of the oracle's states it is (several if they look alike); none: it is something else.
+    /// The states of the oracle that were found: several if they look alike, none if it is another
+    /// state.
     pub states: States,
-    /// What opening did to the memory.
+    /// Stores, flushes and fences of the recovery.
     pub recovery: Trace,
 }
 
-/// How far to go.
+/// How many states, losses and recoveries are tried.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// States tried at one event.
+    /// Most states that are tried at one event.
     pub states_max: usize,
-    /// Of a longer life only about so many stores are cut at, evenly; a third of them in a
-    /// recovery. Every fence and every mark is.
+    /// Most stores of a life at which a loss is tried, taken evenly, and a third as many in a
+    /// recovery. A loss is tried at every fence and every mark.
     pub stores_max: usize,
-    /// Losses in a row; further ones fall into the recovery from the one before.
+    /// Most losses in a row. Each further loss falls into the recovery from the one before.
     pub losses_max: usize,
-    /// States tried at one event of a recovery.
+    /// Most states that are tried at one event of a recovery.
     pub recovery_states_max: usize,
-    /// Of how many states the recovery of one is cut.
+    /// Losses are tried in the recovery of one state in so many.
     pub recovery_one_in: u64,
-    /// Of how many killed processes the recovery of one is cut.
+    /// Losses are tried in the recovery from one killed process in so many.
     pub kill_one_in: u64,
-    /// Whether the process is killed, too.
+    /// Whether losses of the process are tried besides those of power.
     pub with_kills: bool,
 }
 
-/// What was done.
+/// Counts of the states that were tried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Points of traces at which states were enumerated.
     pub points: u64,
-    /// Of them those where all states were.
+    /// Points at which all states were enumerated, not only some.
     pub whole_points: u64,
-    /// States tried, those seen before included.
+    /// States tried, together with those seen before.
     pub states: u64,
-    /// Different ones: each was reopened.
+    /// Different states, each of which was reopened.
     pub reopened: u64,
-    /// Recoveries cut in their turn.
+    /// Recoveries in which losses were tried in their turn.
     pub recoveries: u64,
 }
 
-/// A state that is none of those allowed.
+/// A crash state that is none of the allowed states.
 #[derive(Debug)]
 pub(crate) struct Found<B> {
     pub place: Place,
@@ -118,17 +119,17 @@ pub(crate) struct Explorer<'s, S: Subject> {
 /// Where a walk stands: one life, from an opening to its losses.
 struct Life<'t> {
     lines: Lines,
-    /// What it does.
+    /// Stores, flushes and fences of the life.
     trace: &'t Trace,
-    /// What a loss may lead to now.
+    /// States that a loss may lead to now.
     allowed: States,
-    /// The losses before it.
+    /// Losses before this life.
     place: Place,
 }
 
 impl<'t> Life<'t> {
     fn first(lines: &Lines, trace: &'t Trace) -> Self {
-        // Until the first mark says what may be.
+        // Everything is allowed until the first mark says which states are.
         let allowed = States(u64::MAX);
         Self { lines: lines.clone(), trace, allowed, place: Place::default() }
     }
@@ -145,7 +146,7 @@ impl<'t> Life<'t> {
         let counts: Vec<_> = self.lines.choices().iter().map(|choices| choices.len()).collect();
         let states_max =
             if self.place.0.is_empty() { limits.states_max } else { limits.recovery_states_max };
-        // The name of the point, so that a replay draws the same ones.
+        // Drawn by the name of the point, so that a replay draws the same selections.
         let point = format!("{}/{events}", self.place);
         Selections::of(&counts, states_max, xxh3_64_with_seed(point.as_bytes(), seed))
     }
@@ -156,7 +157,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         Self { subject, seed, boot, seen: HashMap::new(), tally: Tally::default() }
     }
 
-    /// Tries the crash states of `trace`, begun with `lines`, until one is none of those allowed.
+    /// Tries the crash states of `trace`, which begins with `lines`, until one is not allowed.
     pub fn walk(
         &mut self,
         lines: &Lines,
@@ -166,7 +167,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         self.live(Life::first(lines, trace), limits)
     }
 
-    /// Tries one state only; false if there is none of that name.
+    /// Tries only the state that `place` names. Returns false if there is no such state.
     pub fn replay(
         &mut self,
         lines: &Lines,
@@ -229,7 +230,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         Ok(())
     }
 
-    /// Lets `event` happen, and the losses half-way and after it.
+    /// Applies `event`, and tries the losses half-way through the event and after it.
     fn cut_at(
         &mut self,
         life: &mut Life<'_>,
@@ -251,7 +252,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         life.apply(event);
         let events = index + 1;
         match event {
-            // Nothing else can be found than before it.
+            // A flush by itself changes nothing that a loss can lead to.
             Event::Flush { .. } => Ok(()),
             Event::Fence { .. } => self.cut_power(life, events, limits),
             Event::Store { .. } | Event::Stream { .. } | Event::Empty { .. } | Event::Mark(_) => {
@@ -322,8 +323,8 @@ impl<'s, S: Subject> Explorer<'s, S> {
         let reopened = self.reopen(lines.current(), life.allowed, &place)?;
         self.tally.reopened += 1;
         self.seen.insert((hash, end), reopened.states);
-        // Of a killed process the next life inherits what was not persisted: gone on with more
-        // often.
+        // After a killed process the next life inherits stores that were not persisted, so such
+        // recoveries are followed more often.
         let one_in = match end.loss {
             Loss::Process => limits.kill_one_in,
             Loss::Power => limits.recovery_one_in,
@@ -353,7 +354,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
     }
 }
 
-/// What opening did; once it is done, the next life must find the same.
+/// The trace of a recovery, behind which the next life must find the same state.
 fn recovery_of(reopened: Reopened, allowed: States) -> Trace {
     let mut trace = reopened.recovery;
     trace.events.push(Event::Mark(reopened.states.and(allowed)));

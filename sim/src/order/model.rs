@@ -1,4 +1,4 @@
-//! What a loss of power may leave of a persistent memory: x86's persistency.
+//! The memories that a loss of power may leave: the persistency model of x86.
 //!
 //! As in the Intel SDM (volume 1, chapter "persistent memory"; volume 2, CLWB, CLFLUSHOPT, SFENCE)
 //! and in its formal model Px86 (Raad, Wickerson, Neis, Vafeiadis, 2020):
@@ -21,27 +21,27 @@ use std::collections::{BTreeMap, VecDeque};
 use super::contents::{Contents, LINE_BYTES, Line, WORD_BYTES, line_hash, lines_of, pieces};
 use super::trace::Event;
 
-/// A memory with what of it is not guaranteed to survive.
+/// A memory, and the stores to it that are not guaranteed to survive.
 #[derive(Clone)]
 pub(crate) struct Lines {
     guaranteed: Contents,
     current: Contents,
     dirty: BTreeMap<u64, Dirty>,
-    /// By thread: flushes that its next fence completes; number of the line and the group to be
-    /// guaranteed.
+    /// Flushes that the next fence of each thread completes: number of the line, and number of the
+    /// first group that stays open.
     flushing: Vec<Vec<(u64, u64)>>,
 }
 
-/// A line that differs, or may, between memory and medium.
+/// A line that may differ between memory and medium.
 #[derive(Clone, Default)]
 struct Dirty {
-    /// Groups of stores that are guaranteed already.
+    /// Number of groups that are guaranteed already.
     gone: u64,
-    /// One for each store since then.
+    /// A group for each store since then.
     groups: VecDeque<Group>,
 }
 
-/// What one store makes of a line: unfinished, and at last whole.
+/// The cuts that one store adds to a line: the store unfinished, and last the whole store.
 #[derive(Clone)]
 struct Group {
     cuts: Vec<Cut>,
@@ -51,7 +51,7 @@ struct Group {
 #[derive(Clone)]
 pub(crate) struct Cut {
     pub line: Line,
-    /// What the hash of the contents changes by if the line is found so instead of as guaranteed.
+    /// Hash that the line adds to the hash of the contents.
     hash: u64,
 }
 
@@ -104,17 +104,17 @@ impl Lines {
         }
     }
 
-    /// The process was killed: none of its fences comes any more.
+    /// Notes that the process was killed, so none of its fences comes any more.
     pub fn kill(&mut self) {
         self.flushing.clear();
     }
 
-    /// What all processors see.
+    /// The bytes that all processors see.
     pub fn current(&self) -> &Contents {
         &self.current
     }
 
-    /// What survives whatever happens.
+    /// The bytes that survive every loss.
     pub fn guaranteed(&self) -> &Contents {
         &self.guaranteed
     }
@@ -147,7 +147,7 @@ impl Lines {
         let before = self.current.line(number);
         let words: Vec<(usize, &[u8])> = pieces(at as u64, bytes, WORD_BYTES)
             .map(|(at, word)| (at as usize, word))
-            // One that changes nothing cannot be seen to be missing.
+            // A word that does not change cannot be seen to be missing.
             .filter(|(at, word)| before[*at..*at + word.len()] != **word)
             .collect();
         if words.is_empty() {
@@ -167,7 +167,7 @@ impl Lines {
         self.change(number, cuts);
     }
 
-    /// A line may be found in these ways, too; the last is how it is now.
+    /// Adds cuts of a line; the last one is the line as it is now.
     fn change(&mut self, number: u64, cuts: Vec<Line>) {
         if let Some(now) = cuts.last() {
             self.current.set_line(number, now);
@@ -177,7 +177,7 @@ impl Lines {
         self.dirty.entry(number).or_default().groups.push_back(Group { cuts });
     }
 
-    /// What the line holds now is guaranteed by the thread's next fence.
+    /// Notes that the thread's next fence guarantees the line as it is now.
     fn flush(&mut self, number: u64, thread: usize) {
         let Some(dirty) = self.dirty.get(&number) else { return };
         if self.flushing.len() <= thread {
@@ -200,12 +200,12 @@ impl Lines {
 }
 
 impl Choices<'_> {
-    /// Ways in which the line may be found.
+    /// Number of ways in which the line may be found.
     pub fn len(&self) -> usize {
         self.cuts.len() + 1
     }
 
-    /// How cut `number` (0: as guaranteed) changes the hash of the contents.
+    /// The change of the contents' hash by cut `number`, where 0 is the guaranteed cut.
     pub fn hash_change(&self, number: usize) -> u64 {
         number.checked_sub(1).map_or(0, |cut| self.cuts[cut].hash ^ self.guaranteed_hash)
     }

@@ -1,18 +1,21 @@
 //! The operations that are checked, each as small as shows what it does.
 //!
-//! Every operation of the heap that changes persistent memory has its place here. What a step says
-//! to the oracle is what its documentation promises: durable when it returns, all or nothing, and
-//! no more leaks than it admits.
+//! Every operation of the heap that changes persistent memory is here. A step tells the oracle the
+//! promises of the operation's documentation: durable on return, all or nothing, and no more leaks
+//! than are documented.
 
+mod steps;
 mod transactions;
 
 use perdura_heap::{HeapError, Kind, Offset, Persist};
 
 use super::broken::Broken;
 use super::oracle::Expected;
-use super::script::{Operation, Script, Settings, Start};
+use super::script::{Operation, Script, Start};
+use super::settings::Settings;
+use steps::{compact, pattern};
 
-/// All of them.
+/// All operations.
 pub(crate) fn all() -> Vec<Operation> {
     let mut all = objects();
     all.extend(transactions::all());
@@ -36,11 +39,6 @@ fn objects() -> Vec<Operation> {
         operation("fold-twice", fold_twice),
         Operation::recovery("open-records", Settings::REDO, free_reuse),
     ]
-}
-
-/// Bytes that differ from place to place and from one seed to another, and are never zero.
-pub(crate) fn pattern(seed: u8, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed) | 1).collect()
 }
 
 fn take(script: &mut Script, step: &'static str, bytes: u64) -> Result<Offset, Broken> {
@@ -123,7 +121,7 @@ fn realloc(script: &mut Script) -> Result<(), Broken> {
     Ok(())
 }
 
-/// By way of both being there.
+/// Notes a change of size. If the object moves, a loss may find both the old one and the new one.
 fn resized(next: &mut Expected, object: Offset, moved: Offset, len_bytes: u64, kept: &[u8]) {
     if moved != object {
         next.settle();
@@ -155,14 +153,14 @@ fn free_large(script: &mut Script) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Bytes changed by plain stores.
+/// Plain stores to an object, made durable.
 fn persist(script: &mut Script) -> Result<(), Broken> {
     let object = script.object("an object", &pattern(1, 200))?;
     script.begin();
     script.fill("its bytes", object, &pattern(2, 200))
 }
 
-/// An object and its name, both or neither.
+/// An object that is allocated and named at once: a loss finds both or neither.
 fn alloc_named(script: &mut Script) -> Result<(), Broken> {
     script.object("an object", &pattern(1, 64))?;
     script.begin();
@@ -184,7 +182,7 @@ fn alloc_named(script: &mut Script) -> Result<(), Broken> {
     }
 }
 
-/// An area with bytes in it; another, and the first removed.
+/// Two compartments, of which the first is removed.
 fn compartment(script: &mut Script) -> Result<(), Broken> {
     script.object("an object", &pattern(1, 64))?;
     script.begin();
@@ -206,14 +204,6 @@ fn compartment(script: &mut Script) -> Result<(), Broken> {
     Ok(())
 }
 
-fn compact(script: &mut Script) -> Result<(), Broken> {
-    script.step("fold", |heap, next| {
-        heap.compact()?;
-        next.settle();
-        Ok(())
-    })
-}
-
 fn fold(script: &mut Script) -> Result<(), Broken> {
     let first = script.object("one to free", &pattern(1, 64))?;
     script.object("one to keep", &pattern(2, 64))?;
@@ -225,7 +215,7 @@ fn fold(script: &mut Script) -> Result<(), Broken> {
     Ok(())
 }
 
-/// The second takes the place of the first, records having come since.
+/// A second snapshot in the place of the first, with records in between.
 fn fold_twice(script: &mut Script) -> Result<(), Broken> {
     let first = script.object("one to free", &pattern(1, 64))?;
     script.object("one to keep", &pattern(2, 64))?;

@@ -1,4 +1,4 @@
-//! The oracle: what a heap should hold after each step, kept as naively as possible.
+//! The oracle: the contents that a heap should have after each step, kept as naively as possible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,44 +6,44 @@ use std::fmt;
 /// An object that must be there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Object {
-    /// As asked for.
+    /// Bytes that were asked for.
     pub len_bytes: u64,
-    /// What it holds; none: whatever its memory held.
+    /// Bytes of the object; `None` if they are arbitrary.
     pub bytes: Option<Vec<u8>>,
 }
 
-/// What a heap should hold.
+/// The contents that a heap should have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Expected {
-    /// After which step.
+    /// Step behind which the heap should have them.
     pub step: &'static str,
-    /// What must be allocated, by offset.
+    /// Objects that must be allocated, by offset.
     pub objects: BTreeMap<u64, Object>,
-    /// What was freed, and after a loss of power may be allocated still: a leak that the heap
-    /// documents.
+    /// Offsets of objects that were freed, and may be allocated after a loss of power: a leak that
+    /// the heap documents.
     pub maybe: BTreeSet<u64>,
-    /// Named roots, all of them: type and object.
+    /// Type and object of every named root.
     pub roots: BTreeMap<String, (u64, u64)>,
-    /// Persistent compartments: offset and bytes.
+    /// Bytes of every persistent compartment, by offset.
     pub compartments: BTreeMap<u64, u64>,
-    /// What a loss may lead to as well while the step is under way: it has parts, and says so.
+    /// Contents that a loss in the middle of the step may lead to as well.
     pub ways: Vec<Self>,
 }
 
-/// What a heap holds.
+/// The contents that a heap was found to have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// What is allocated: offset and bytes that can be used.
+    /// Usable bytes of every allocated object, by offset.
     pub allocated: BTreeMap<u64, u64>,
-    /// How many objects it found; others than `allocated` if more.
+    /// Number of objects that the recovery found, which may be more than `allocated`.
     pub objects: u64,
-    /// Named roots: type and object.
+    /// Type and object of every named root.
     pub roots: BTreeMap<String, (u64, u64)>,
-    /// Persistent compartments: offset and bytes.
+    /// Bytes of every persistent compartment, by offset.
     pub compartments: BTreeMap<u64, u64>,
 }
 
-/// Where the two differ.
+/// A difference between the contents found and those expected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Difference {
     #[error("the object of {len_bytes} bytes at {offset:#x} is not allocated")]
@@ -76,7 +76,7 @@ impl fmt::Display for Root {
 }
 
 impl Expected {
-    /// An object is allocated; it may lie where a freed one was.
+    /// Notes that an object is allocated, perhaps where a freed one was.
     pub fn alloc(&mut self, offset: u64, len_bytes: u64, bytes: Option<Vec<u8>>) {
         self.maybe.remove(&offset);
         self.objects.insert(offset, Object { len_bytes, bytes });
@@ -87,7 +87,7 @@ impl Expected {
         self.objects.get(&offset).is_some_and(|object| object.bytes.is_some())
     }
 
-    /// An object is freed. `may_return`: not durably yet.
+    /// Notes that an object is freed. `may_return` says that the free is not durable yet.
     pub fn free(&mut self, offset: u64, may_return: bool) {
         self.objects.remove(&offset);
         if may_return {
@@ -95,12 +95,12 @@ impl Expected {
         }
     }
 
-    /// Something was made durable after the frees: they are, too.
+    /// Notes that all frees so far are durable, because something after them is.
     pub fn settle(&mut self) {
         self.maybe.clear();
     }
 
-    /// The step may also be found as it is so far.
+    /// Notes that a loss in the middle of the step may lead to the contents so far.
     pub fn by_way(&mut self, step: &'static str) {
         let mut way = self.clone();
         way.step = step;
@@ -108,15 +108,15 @@ impl Expected {
         self.ways.push(way);
     }
 
-    /// `bytes` are written into the object at `offset`, `at` bytes behind its begin.
+    /// Writes `bytes` into the object at `offset`, `at` bytes behind the object's begin.
     pub fn write(&mut self, offset: u64, at: usize, bytes: &[u8]) {
         if let Some(Object { bytes: Some(held), .. }) = self.objects.get_mut(&offset) {
             held[at..at + bytes.len()].copy_from_slice(bytes);
         }
     }
 
-    /// How `held` differs; `read` gives an object's bytes. After the process only was lost nothing
-    /// that was freed comes back.
+    /// The first difference to `held`; `read` gives an object's bytes. Freed objects may return
+    /// after a loss of power, not after a loss of the process alone.
     pub fn difference(
         &self,
         held: &Held,

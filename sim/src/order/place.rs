@@ -1,4 +1,4 @@
-//! The name of a crash state: where the loss was, and which of the states possible there it left.
+//! The name of a crash state: the place of the loss, and the state that the loss left.
 //!
 //! `power:17:3` is state 3 after event 17 of the operation; `kill:17` the process killed there;
 //! `power:17:3/power:5:1` the state after another loss during the recovery from the first.
@@ -9,18 +9,18 @@ use std::str::FromStr;
 /// One loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Power lost after an event; number of the selection.
+    /// Power was lost after an event.
     Power {
         /// Events that had happened.
         events: usize,
-        /// Which of the states possible there.
+        /// Number of the state, among those that are possible there.
         selection: usize,
     },
-    /// Process killed after an event, or half-way through its store.
+    /// The process was killed after an event, or half-way through the store that follows.
     Kill {
         /// Events that had happened.
         events: usize,
-        /// Whether half of the next store had happened as well.
+        /// Whether half of the store that follows had happened, too.
         is_half: bool,
     },
 }
@@ -29,7 +29,7 @@ pub enum Step {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place(pub Vec<Step>);
 
-/// A state's name that is none.
+/// A text that names no state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} names no state: expected power:EVENTS:STATE, kill:EVENTS or half:EVENTS, joined by /"
@@ -37,7 +37,7 @@ pub struct Place(pub Vec<Step>);
 pub struct NotAPlace(String);
 
 impl Place {
-    /// With one more loss.
+    /// The place of another loss behind this one.
     pub(crate) fn then(&self, step: Step) -> Self {
         let mut steps = self.0.clone();
         steps.push(step);

@@ -1,8 +1,7 @@
 //! Bugs planted in a trace: the heap as it would be if it had forgotten a flush or stored in
 //! another order.
 //!
-//! They need no cooperation of the heap, so each of its flushes, fences and stores is tried in
-//! turn.
+//! The heap need not cooperate, so a bug is planted at each flush, fence and store in turn.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +9,7 @@ use std::sync::Arc;
 
 use super::trace::{Event, Trace};
 
-/// A bug; numbers count events of their kind from 0.
+/// A bug. Its number counts the events of that kind from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bug {
     /// A flush was forgotten.
@@ -23,13 +22,13 @@ pub enum Bug {
     SwapBytes(usize),
 }
 
-/// A bug's name that is none.
+/// A text that names no bug.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} names no bug: expected drop-flush:N, drop-fence:N, swap-stores:N or swap-bytes:N")]
 pub struct NotABug(String);
 
 impl Bug {
-    /// All that can be planted in a trace with these events.
+    /// All bugs that can be planted in a trace.
     pub(crate) fn all(trace: &Trace) -> Vec<Self> {
         let mut bugs: Vec<_> = (0..trace.flushes()).map(Self::DropFlush).collect();
         bugs.extend((0..trace.fences()).map(Self::DropFence));
@@ -39,7 +38,7 @@ impl Bug {
         bugs
     }
 
-    /// What kind of bug it is.
+    /// The kind of the bug, as the report names it.
     pub fn kind(self) -> &'static str {
         match self {
             Self::DropFlush(_) => "drop-flush",
@@ -49,13 +48,13 @@ impl Bug {
         }
     }
 
-    /// Whether it shows waste if it is not caught (that the order of two stores does not matter is
-    /// no fault).
+    /// Whether the bug shows waste if it is not caught. That the order of two stores does not
+    /// matter is no waste.
     pub fn is_waste(self) -> bool {
         matches!(self, Self::DropFlush(_) | Self::DropFence(_))
     }
 
-    /// The trace with the bug; none if it has no such place or the bug would change nothing.
+    /// The trace with the bug; `None` if there is no such place or the bug would change nothing.
     pub(crate) fn plant(self, trace: &Trace) -> Option<Trace> {
         let mut events = trace.events.clone();
         let at = self.index(trace)?;
@@ -78,7 +77,7 @@ impl Bug {
         Some(Trace { events })
     }
 
-    /// The event it is planted at.
+    /// Index of the event at which the bug is planted.
     pub(crate) fn index(self, trace: &Trace) -> Option<usize> {
         match self {
             Self::DropFlush(number) => {

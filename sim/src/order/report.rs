@@ -1,4 +1,4 @@
-//! What came of a plan, for people and for tests.
+//! The result of a plan, for people and for tests.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,20 +9,20 @@ use super::place::Place;
 use super::plant::Bug;
 use super::trace::{Event, Trace};
 
-/// A state that is none of those a loss may lead to.
+/// A crash state that a loss must not lead to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The operation.
     pub operation: &'static str,
     /// Seed of the plan.
     pub seed: u64,
-    /// States tried at one event.
+    /// Most states that were tried at one event.
     pub states_max: usize,
-    /// Bug that had been planted.
+    /// The bug that had been planted, if any.
     pub bug: Option<Bug>,
     /// The state.
     pub place: Place,
-    /// What was found.
+    /// What was found instead of an allowed state.
     pub why: String,
 }
 
@@ -35,39 +35,39 @@ pub struct Caught {
     pub caught: u64,
 }
 
-/// One operation checked.
+/// The result of checking one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationReport {
-    /// Its name.
+    /// Name of the operation.
     pub name: &'static str,
-    /// Stores it made.
+    /// Number of stores.
     pub stores: usize,
-    /// Lines it flushed, counted as often as they were.
+    /// Number of flushes.
     pub flushes: usize,
-    /// Different lines it stored to.
+    /// Number of different lines that were stored to.
     pub lines: usize,
-    /// Fences.
+    /// Number of fences.
     pub fences: usize,
-    /// States tried.
+    /// Counts of the states that were tried.
     pub tally: Tally,
-    /// What broke.
+    /// The first failure, if any.
     pub failure: Option<Failure>,
-    /// By kind of bug, how many were caught.
+    /// Bugs planted and caught, by kind.
     pub caught: Vec<(&'static str, Caught)>,
-    /// Bugs that were not caught, with the event they were planted at: flushes that are never
-    /// missed, stores whose order does not matter.
+    /// Bugs that were not caught, each with its event: flushes that nothing needs, and stores whose
+    /// order does not matter.
     pub missed: Vec<(Bug, String)>,
 }
 
-/// All operations of a plan.
+/// The results of all operations of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// In the order in which they were checked.
+    /// The operations in the order of the list of all operations.
     pub operations: Vec<OperationReport>,
 }
 
 impl Outcome {
-    /// What broke.
+    /// The failures of all operations.
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
         self.operations.iter().filter_map(|operation| operation.failure.as_ref())
     }
@@ -101,8 +101,8 @@ impl fmt::Display for Failure {
         writeln!(f, "{operation}, seed {seed}, state {place}: {why}")?;
         write!(
             f,
-            "  replay: perdura sim order --operation {operation} --seed {seed} --states-max {states_max} \
-             --only {place}"
+            "  replay: perdura sim order --operation {operation} --seed {seed} \
+             --states-max {states_max} --only {place}"
         )?;
         self.bug.map_or(Ok(()), |bug| write!(f, " --plant {bug}"))
     }
@@ -113,8 +113,9 @@ impl fmt::Display for OperationReport {
         let Tally { points, whole_points, states, reopened, recoveries } = self.tally;
         write!(
             f,
-            "{:<18} {} stores in {} lines, {} flushes, {} fences; {states} crash states at {points} points (all \
-             there are at {whole_points}), {reopened} different; {recoveries} recoveries cut",
+            "{:<18} {} stores in {} lines, {} flushes, {} fences; {states} crash states at \
+             {points} points (all there are at {whole_points}), {reopened} different; \
+             {recoveries} recoveries cut",
             self.name, self.stores, self.lines, self.flushes, self.fences
         )?;
         for (kind, Caught { planted, caught }) in &self.caught {

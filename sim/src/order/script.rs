@@ -1,21 +1,21 @@
-//! Recording an operation: a heap is made, the operation's steps are run, and the oracle learns
-//! what each does.
+//! Recording an operation: a heap is made, the operation's steps are run, and the oracle learns the
+//! effect of each.
 
 use std::sync::Arc;
 
-use perdura_heap::{Config, Heap, HeapError, Logging, Offset, Records};
+use perdura_heap::{Heap, HeapError, Offset};
 
 use super::broken::Broken;
 use super::contents::Contents;
-use super::describe;
 use super::explore::{End, Loss, Subject};
 use super::model::Lines;
 use super::oracle::Expected;
+use super::settings::{FIRST_BOOT, Settings};
 use super::subject::HeapSubject;
 use super::sys::{Bytes, memory_of};
 use super::trace::{Event, Recorder, States, Trace};
 
-/// Size of the heaps here: as small as serves, for every crash state is one.
+/// Bytes of each heap, as few as serve, because each crash state has a heap of its own.
 pub(crate) const HEAP_BYTES: u64 = 4 << 20;
 
 /// An operation to be checked.
@@ -23,26 +23,26 @@ pub(crate) struct Operation {
     pub name: &'static str,
     pub settings: Settings,
     pub start: Start,
-    /// Losses in a row.
+    /// Most losses in a row.
     pub losses_max: usize,
-    /// Of how many states the recovery of one is cut.
+    /// Losses are tried in the recovery of one state in so many.
     pub recovery_one_in: u64,
     pub run: fn(&mut Script) -> Result<(), Broken>,
 }
 
-/// What is recorded.
+/// The part of an operation that is recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     /// The steps after [`Script::begin`].
     Steps,
     /// The making of the heap, and its steps.
     Nothing,
-    /// The recovery from a loss during the steps: the one with most to do.
+    /// The longest recovery from a loss during the steps.
     Recovery,
 }
 
 impl Operation {
-    /// One that is recorded from [`Script::begin`] on.
+    /// An operation that is recorded from [`Script::begin`] on.
     pub fn new(
         name: &'static str,
         settings: Settings,
@@ -52,7 +52,7 @@ impl Operation {
         Self { name, settings, start, losses_max: 2, recovery_one_in: 16, run }
     }
 
-    /// One whose recovery is.
+    /// An operation whose recovery is recorded.
     pub fn recovery(
         name: &'static str,
         settings: Settings,
@@ -63,62 +63,37 @@ impl Operation {
     }
 }
 
-/// How the heap is opened, before and after.
-#[derive(Clone, Copy)]
-pub(crate) struct Settings {
-    pub logging: Logging,
-    pub records: Records,
-}
-
-impl Settings {
-    pub const REDO: Self = Self { logging: Logging::Redo, records: Records::Hybrid };
-    pub const UNDO: Self = Self { logging: Logging::Undo, records: Records::Hybrid };
-
-    /// The heap's settings, in a boot of that number.
-    pub fn config(self, recorder: &Arc<Recorder>, boot: u64) -> Config {
-        let mut config = Config::default();
-        config.logging = self.logging;
-        config.records = self.records;
-        // One thread, so that the order of stores is always the same.
-        config.threads = 1;
-        config.contiguous = false;
-        config.tap = Some(Arc::clone(recorder) as _);
-        config.boot_id = Some([boot, !boot]);
-        config
-    }
-}
-
 /// A recorded operation.
 pub(crate) struct Recorded {
-    /// The memory when it began, with what was not persisted then.
+    /// The memory at the begin, with the stores that were not persisted then.
     pub lines: Lines,
     pub trace: Trace,
     pub subject: HeapSubject,
-    /// Number of the boot in which it was recorded.
+    /// Number of the boot in which the operation was recorded.
     pub boot: u64,
     pub losses_max: usize,
     pub recovery_one_in: u64,
 }
 
 impl Recorded {
-    /// What the event at `index` is, for people.
+    /// The event at `index` in words.
     pub fn describe(&self, index: usize) -> String {
-        self.trace.events.get(index).map(describe).unwrap_or_default()
+        self.trace.events.get(index).map(Event::to_string).unwrap_or_default()
     }
 }
 
-/// A heap in use, what it should hold, and what it did.
+/// A heap in use, with the contents that it should have and the recording of its stores.
 pub(crate) struct Script {
     pub heap: Heap,
     bytes: Bytes,
     recorder: Arc<Recorder>,
     lines: Lines,
-    /// Steps so far count; before, they only prepare.
+    /// Whether the steps are recorded; before that they only prepare.
     is_begun: bool,
     states: Vec<Expected>,
 }
 
-/// Runs an operation once, without any loss, and writes down what is to be cut.
+/// Runs an operation once, without any loss, and records the part that is checked.
 pub(crate) fn record(operation: &Operation) -> Result<Recorded, Broken> {
     let recorded = run(operation)?;
     if operation.start == Start::Recovery { recovered(recorded) } else { Ok(recorded) }
@@ -151,7 +126,7 @@ fn run(operation: &Operation) -> Result<Recorded, Broken> {
     Ok(Recorded { lines: script.lines, trace, subject, boot, losses_max, recovery_one_in })
 }
 
-/// The longest recovery from a loss of power in what was recorded, as a recording of its own.
+/// The longest recovery from a loss of power during the recording, as a recording of its own.
 fn recovered(recorded: Recorded) -> Result<Recorded, Broken> {
     let mut lines = recorded.lines.clone();
     let mut allowed = States::one(0);
@@ -165,7 +140,7 @@ fn recovered(recorded: Recorded) -> Result<Recorded, Broken> {
         if matches!(event, Event::Flush { .. }) {
             continue;
         }
-        // Nothing persisted but what must be, or everything.
+        // Only the stores that must be persisted, or all stores.
         for contents in [lines.guaranteed(), lines.current()] {
             let reopened = recorded.subject.reopen(contents, end)?;
             let found = reopened.states.and(allowed);
@@ -184,11 +159,8 @@ fn recovered(recorded: Recorded) -> Result<Recorded, Broken> {
     Ok(Recorded { lines: Lines::new(&contents), trace, boot: 1, ..recorded })
 }
 
-/// The boot in which operations are recorded.
-pub(crate) const FIRST_BOOT: u64 = 1;
-
 impl Script {
-    /// What was done so far only prepared; from here on losses come.
+    /// Ends the preparation: from here on losses are tried.
     pub fn begin(&mut self) {
         for event in &self.recorder.take().events {
             self.lines.apply(event);
@@ -196,7 +168,7 @@ impl Script {
         self.is_begun = true;
     }
 
-    /// One step: `run` does it and says what should be there then.
+    /// Runs one step. `run` carries the step out and changes the expected contents accordingly.
     pub fn step<R>(
         &mut self,
         step: &'static str,
@@ -222,7 +194,7 @@ impl Script {
         Ok(result)
     }
 
-    /// An object with bytes in it, durably; to prepare, for it takes several steps.
+    /// Makes an object that has these bytes durably, in several steps.
     pub fn object(&mut self, step: &'static str, bytes: &[u8]) -> Result<Offset, Broken> {
         let len = bytes.len() as u64;
         let offset = self.step(step, |heap, expected| {
@@ -235,7 +207,7 @@ impl Script {
         Ok(offset)
     }
 
-    /// An object's bytes may be anything from here on.
+    /// Notes that an object's bytes may be anything from here on.
     fn forget(&mut self, step: &'static str, object: Offset) -> Result<(), Broken> {
         self.step(step, |_, next| {
             if let Some(object) = next.objects.get_mut(&object.get()) {
@@ -245,7 +217,7 @@ impl Script {
         })
     }
 
-    /// Stores an object's bytes as its user does, and makes them durable.
+    /// Stores an object's bytes as a user of the heap does, and makes them durable.
     pub fn fill(&mut self, step: &'static str, offset: Offset, bytes: &[u8]) -> Result<(), Broken> {
         if self.states[self.states.len() - 1].has_bytes(offset.get()) {
             self.forget("bytes on their way", offset)?;

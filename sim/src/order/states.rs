@@ -1,19 +1,19 @@
-//! Which crash states of a point are tried: all of them, or those that find most.
+//! The choice of crash states that are tried at a point: all of them, or those that find most.
 //!
-//! A *selection* says for each dirty line which of its cuts is found (0: the guaranteed one).
-//! Selections of a point are numbered; the same counts, bound and seed give the same ones, so a
-//! number names a state.
+//! A *selection* says for each dirty line which of the line's cuts is found; 0 is the guaranteed
+//! cut. Selections of a point are numbered. The same counts, bound and seed give the same list, so
+//! a number names a state.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
-/// For each dirty line the number of its cut.
+/// The number of a cut for each dirty line.
 pub(crate) type Selection = Vec<usize>;
 
 /// Selections of a point.
 pub(crate) struct Selections {
     pub list: Vec<Selection>,
-    /// Whether these are all there are.
+    /// Whether the list has every selection of the point.
     pub is_all: bool,
 }
 
@@ -37,12 +37,12 @@ impl Selections {
     }
 }
 
-/// Every line as it is now.
+/// The selection in which every line is as it is now.
 fn whole(counts: &[usize]) -> Selection {
     counts.iter().map(|count| count - 1).collect()
 }
 
-/// Counts through all of them, the first line fastest.
+/// Every selection; the first line's cut changes fastest.
 fn all(counts: &[usize]) -> Vec<Selection> {
     let mut list = Vec::new();
     let mut selection = vec![0; counts.len()];
@@ -56,8 +56,8 @@ fn all(counts: &[usize]) -> Vec<Selection> {
     }
 }
 
-/// Everything persisted but one line, nothing but one line; the whole cuts first, then those
-/// between.
+/// Selections in which everything was persisted but one line, or nothing but one line. Whole lines
+/// come first, then lines with a part of their stores.
 fn deviations(counts: &[usize], list: &mut Vec<Selection>, states_max: usize, random: &mut Random) {
     let mut ends = Vec::new();
     let mut between = Vec::new();
@@ -79,7 +79,7 @@ fn deviations(counts: &[usize], list: &mut Vec<Selection>, states_max: usize, ra
     }
 }
 
-/// Everything persisted but two lines, nothing but two.
+/// Selections in which everything was persisted but two lines, or nothing but two lines.
 fn pairs(counts: &[usize], list: &mut Vec<Selection>, states_max: usize, random: &mut Random) {
     let room = (states_max.saturating_sub(list.len())).div_ceil(2);
     let lines = counts.len();
@@ -102,7 +102,7 @@ fn pairs(counts: &[usize], list: &mut Vec<Selection>, states_max: usize, random:
     }));
 }
 
-/// Keeps `len` of the items, drawn, in their order.
+/// Keeps `len` items, drawn at random, in their order.
 fn thin<T>(items: &mut Vec<T>, len: usize, random: &mut Random) {
     let mut left = items.len();
     let mut wanted = len;

@@ -1,4 +1,4 @@
-//! The heap, reopened on a crash state, looked at and used again.
+//! A heap that is reopened on a crash state, compared with the oracle and used again.
 
 use std::sync::Arc;
 
@@ -9,19 +9,21 @@ use super::contents::Contents;
 use super::explore::{End, Reopened, Subject};
 use super::model::Lines;
 use super::oracle::{Difference, Expected, Held};
-use super::script::{FIRST_BOOT, Settings};
+use super::settings::{FIRST_BOOT, Settings};
 use super::sys::{Bytes, memory_of};
 use super::trace::{Recorder, States, Trace};
 
-/// Objects taken after a recovery, to see that none lies in what must have survived.
+/// Bytes of the objects that are allocated after a recovery, to see that none lies in an object
+/// that must have survived.
 const SIZES_AFTER: [u64; 5] = [16, 64, 160, 1_000, 70_000];
 
 /// A heap and the states that it may be in.
 pub(crate) struct HeapSubject {
     pub settings: Settings,
-    /// Number of the boot in which it was recorded: only a later one may bring freed objects back.
+    /// Number of the boot in which the operation was recorded. Only a later boot may bring freed
+    /// objects back.
     pub boot: u64,
-    /// What it should hold after each step; at most 64.
+    /// The contents that the heap should have after each step; at most 64.
     pub states: Vec<Expected>,
 }
 
@@ -92,7 +94,8 @@ impl HeapSubject {
         let recovery = recorder.take();
         let mut after = Lines::new(contents);
         recovery.events.iter().for_each(|event| after.apply(event));
-        // All of the memory is looked at now and then only: it takes longer than the recovery.
+        // All of the memory is compared in one case of 64 only: that takes longer than the
+        // recovery.
         let is_whole = contents.hash().is_multiple_of(64);
         if let Some(offset) = bytes.first_difference(after.current(), is_whole) {
             return Err(Broken::Untapped { when: "recovery", offset });
@@ -104,7 +107,7 @@ impl HeapSubject {
 }
 
 impl Opened {
-    /// Which of `states` it is.
+    /// The numbers of those `states` that were found.
     fn states(&self, states: &[Expected]) -> States {
         states
             .iter()
@@ -119,7 +122,7 @@ impl Opened {
         })
     }
 
-    /// Takes memory and writes all of it: nothing that must be there may change.
+    /// Allocates objects and writes all their bytes: no object that must be there may change.
     fn use_again(&self, expected: &Expected) -> Result<(), Broken> {
         let mut now = expected.clone();
         let mut held = self.held.clone();
@@ -146,8 +149,8 @@ impl Opened {
     }
 }
 
-/// Runs `f` on a thread of its own, whose caches of the heap go with it; a panic is a failure like
-/// others.
+/// Runs `f` on a thread of its own, so that the heap's caches of the thread end with it. A panic is
+/// a failure like others.
 fn catching<R: Send>(f: impl FnOnce() -> Result<R, Broken> + Send) -> Result<R, Broken> {
     std::thread::scope(|scope| scope.spawn(f).join()).unwrap_or_else(|panic| {
         let text = panic
@@ -158,8 +161,8 @@ fn catching<R: Send>(f: impl FnOnce() -> Result<R, Broken> + Send) -> Result<R, 
     })
 }
 
-/// What the heap says it holds, of the objects that were ever given out; and how many there are in
-/// all.
+/// The contents that the heap reports: those of the known objects that are allocated, and the
+/// number of all objects.
 fn held_by(heap: &Heap, states: &[Expected]) -> Result<Held, Broken> {
     let mut held = Held::default();
     for root in heap.roots().map_err(|error| Broken::Refused { step: "roots", error })? {

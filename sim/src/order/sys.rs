@@ -1,5 +1,5 @@
-//! The memory of an open heap, from outside: filled before it is opened, read and written while it
-//! is.
+//! The memory of a heap as its user sees it: filled before the heap is opened, then read and
+//! written.
 
 use perdura_heap::{Durability, Memory, MemoryError};
 
@@ -51,8 +51,8 @@ impl Bytes {
         out
     }
 
-    /// The first byte that is not as in `contents`; of all the memory, or of what is not zeros
-    /// there.
+    /// The first byte that is not as in `contents`. If not `is_whole`, only the parts that are not
+    /// zeros in `contents` are compared.
     pub fn first_difference(&self, contents: &Contents, is_whole: bool) -> Option<u64> {
         let differs = |offset: u64, expected: &[u8]| {
             let found = self.read(offset, expected.len());

@@ -1,22 +1,22 @@
-//! What an operation did to a memory, in order: stores, flushes and fences, with the moments
-//! between them.
+//! Stores, flushes and fences of an operation in their order, with the moments between them.
 //!
 //! A fence completes the flushes of its own thread only, so flushes and fences carry the thread's
-//! number (numbered as they come). Marks are not the memory's: they say what an oracle may expect
-//! from there on.
+//! number, given in the order of their first event. Marks are no events of the memory: a mark says
+//! which states the oracle allows from there on.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
 use parking_lot::Mutex;
 
-/// A set of the oracle's states, a bit each: those that a loss may lead to.
+/// A set of the oracle's states, a bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct States(pub u64);
 
 impl States {
-    /// State `number` only.
+    /// The set that has only state `number`.
     pub fn one(number: usize) -> Self {
         Self(1 << number)
     }
@@ -38,20 +38,20 @@ impl States {
     }
 }
 
-/// One thing that happened.
+/// One event of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Store {
         offset: u64,
         bytes: Arc<[u8]>,
     },
-    /// Past the caches: as if stored and flushed at once.
+    /// A store past the caches: as if stored and flushed at once.
     Stream {
         offset: u64,
         bytes: Arc<[u8]>,
         thread: usize,
     },
-    /// Pages given up: they read as zeros, and nothing guarantees that.
+    /// Pages that were given up: they read as zeros, which a loss may undo.
     Empty {
         offset: u64,
         len: u64,
@@ -63,18 +63,33 @@ pub(crate) enum Event {
     Fence {
         thread: usize,
     },
-    /// From here on a loss leads to one of these.
+    /// From here on a loss leads to one of these states.
     Mark(States),
 }
 
 impl Event {
-    /// Offset and bytes, if it stores any.
+    /// Offset and bytes of a store.
     pub fn stored(&self) -> Option<(u64, &[u8])> {
         match self {
             Self::Store { offset, bytes } | Self::Stream { offset, bytes, .. } => {
                 Some((*offset, bytes))
             }
             Self::Empty { .. } | Self::Flush { .. } | Self::Fence { .. } | Self::Mark(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store { offset, bytes } => write!(f, "{} bytes at {offset:#x}", bytes.len()),
+            Self::Stream { offset, bytes, .. } => {
+                write!(f, "{} bytes past the caches at {offset:#x}", bytes.len())
+            }
+            Self::Empty { offset, len } => write!(f, "{len} bytes given up at {offset:#x}"),
+            Self::Flush { line_offset, .. } => write!(f, "line {line_offset:#x}"),
+            Self::Fence { thread } => write!(f, "fence of thread {thread}"),
+            Self::Mark(_) => f.write_str("end of a step"),
         }
     }
 }
@@ -86,7 +101,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Streams are stores, too.
+    /// Number of stores, together with those past the caches.
     pub fn stores(&self) -> usize {
         self.events.iter().filter(|event| event.stored().is_some()).count()
     }
@@ -100,7 +115,7 @@ impl Trace {
     }
 }
 
-/// Writes down what a heap does.
+/// Records stores, flushes and fences of a heap.
 #[derive(Default)]
 pub(crate) struct Recorder {
     recording: Mutex<Recording>,
@@ -138,17 +153,17 @@ impl Recorder {
         self.push(|_| Event::Mark(states));
     }
 
-    /// Events so far.
+    /// Number of events so far.
     pub fn len(&self) -> usize {
         self.recording.lock().trace.events.len()
     }
 
-    /// Marks a moment that has passed: the one after `events` events.
+    /// Marks a past moment: the one after `events` events.
     pub fn mark_after(&self, events: usize, states: States) {
         self.recording.lock().trace.events.insert(events, Event::Mark(states));
     }
 
-    /// What was written down since the last call.
+    /// Takes the events that were recorded since the last call.
     pub fn take(&self) -> Trace {
         std::mem::take(&mut self.recording.lock().trace)
     }

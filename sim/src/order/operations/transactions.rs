@@ -1,12 +1,13 @@
-//! Transactions and roots: redo and undo, words, objects and both, abort and nesting, logs that run
-//! full.
+//! Transactions and roots: redo and undo logs; words, objects and both; aborted and nested
+//! transactions; full logs.
 
 use perdura_heap::{Heap, HeapError, LogAs, Offset, Ptr, Records, Tx};
 
 use super::super::broken::Broken;
 use super::super::oracle::Expected;
-use super::super::script::{Operation, Script, Settings};
-use super::pattern;
+use super::super::script::{Operation, Script};
+use super::super::settings::Settings;
+use super::steps::{compact, pattern};
 
 pub(crate) fn all() -> Vec<Operation> {
     let redo = |name, run| Operation::new(name, Settings::REDO, run);
@@ -45,7 +46,7 @@ pub(crate) fn all() -> Vec<Operation> {
     ]
 }
 
-/// A transaction, and what it does to the oracle.
+/// A transaction that commits.
 fn transact<R>(
     script: &mut Script,
     step: &'static str,
@@ -58,7 +59,7 @@ fn transact<R>(
     })
 }
 
-/// One that is undone: nothing changes.
+/// A transaction that is undone, so that nothing changes.
 fn undone(
     script: &mut Script,
     step: &'static str,
@@ -90,7 +91,7 @@ impl From<HeapError> for Undone {
     }
 }
 
-/// `bytes` into an object, `at` bytes behind its begin.
+/// Writes `bytes` into an object, `at` bytes behind the object's begin.
 fn write(
     tx: &mut Tx<'_>,
     next: &mut Expected,
@@ -107,7 +108,7 @@ fn inside(object: Offset, at: usize) -> Offset {
     Offset::new(object.get() + at as u64).unwrap_or(object)
 }
 
-/// A filled object, made in the transaction.
+/// Makes a filled object in the transaction.
 fn make(tx: &mut Tx<'_>, next: &mut Expected, bytes: &[u8]) -> Result<Offset, HeapError> {
     let made = tx.alloc(bytes.len() as u64)?;
     tx.write_bytes(made, bytes)?;
@@ -121,7 +122,8 @@ fn drop_object(tx: &mut Tx<'_>, next: &mut Expected, object: Offset) -> Result<(
     Ok(())
 }
 
-/// Words and objects, an object taken and one freed; then again over what was just written.
+/// Words and objects that are written, an object that is allocated and one that is freed; then the
+/// same places again.
 fn commit(script: &mut Script) -> Result<(), Broken> {
     let small = script.object("a small object", &pattern(1, 64))?;
     let large = script.object("a larger one", &pattern(2, 400))?;
@@ -144,7 +146,7 @@ fn commit(script: &mut Script) -> Result<(), Broken> {
     })
 }
 
-/// More than one piece of the log holds.
+/// A transaction that needs more than one piece of the log.
 fn commit_large(script: &mut Script) -> Result<(), Broken> {
     let len = 33_000;
     let object = script.object("a large object", &pattern(1, len))?;
@@ -185,7 +187,7 @@ fn abort(script: &mut Script) -> Result<(), Broken> {
     undone(script, "another undone", |tx, next| write(tx, next, small, 0, &pattern(10, 64)))
 }
 
-/// The inner transaction is undone, the outer one is not; then the other way round.
+/// An inner transaction that is undone in one that commits, and the other way round.
 fn nested(script: &mut Script) -> Result<(), Broken> {
     let small = script.object("a small object", &pattern(1, 64))?;
     let large = script.object("a larger one", &pattern(2, 400))?;
@@ -213,8 +215,8 @@ fn nested(script: &mut Script) -> Result<(), Broken> {
     })
 }
 
-/// What a transaction wrote to an object that was freed since must not be found in the next one
-/// there.
+/// A write to an object that is freed afterwards: the write must not be found in the next object at
+/// that place.
 fn write_freed(script: &mut Script) -> Result<(), Broken> {
     let object = script.object("an object", &pattern(1, 128))?;
     script.begin();
@@ -233,7 +235,7 @@ fn write_freed(script: &mut Script) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Plain stores over what a transaction changed: the transaction is not to come over them.
+/// Plain stores over bytes that a transaction changed: a recovery must not undo the stores.
 fn persist_after_commit(script: &mut Script) -> Result<(), Broken> {
     let object = script.object("an object", &pattern(1, 128))?;
     script.begin();
@@ -242,11 +244,11 @@ fn persist_after_commit(script: &mut Script) -> Result<(), Broken> {
     transact(script, "write again", |tx, next| write(tx, next, object, 8, &pattern(4, 8)))
 }
 
-/// The chunk of the log is used up, and another taken or the same one begun again.
+/// Commits until the log's chunk is full, and another is taken or the same one begun again.
 fn log_full(script: &mut Script) -> Result<(), Broken> {
     let object = script.object("an object", &pattern(1, 256))?;
-    // A line a commit, so that few are left; how many depends on the format only in how much is
-    // prepared.
+    // Each commit takes a line of the log, so few lines are left. The format decides only how many
+    // of these commits belong to the preparation.
     for number in 0..1_018_u64 {
         transact(script, "fill the log", |tx, next| {
             write(tx, next, object, 0, &(number | 1).to_le_bytes())
@@ -273,7 +275,7 @@ fn fold_commits(script: &mut Script) -> Result<(), Broken> {
         write(tx, next, object, 16, &pattern(5, 8))?;
         drop_object(tx, next, old)
     })?;
-    super::compact(script)?;
+    compact(script)?;
     transact(script, "write in the new generation", |tx, next| {
         write(tx, next, object, 32, &pattern(6, 100))?;
         make(tx, next, &pattern(7, 64)).map(drop)
@@ -291,7 +293,7 @@ fn type_id() -> u64 {
     <[u64; 8] as perdura_heap::Persist>::type_id()
 }
 
-/// Named roots: set, replaced, removed; alone and in a transaction.
+/// Named roots that are set, replaced and removed, alone and in a transaction.
 fn roots(script: &mut Script) -> Result<(), Broken> {
     let one = script.object("an object", &pattern(1, 64))?;
     let other = script.object("another", &pattern(2, 64))?;
