@@ -1,23 +1,24 @@
-//! The functions that are replaced, with the C library's manners: `errno`, null, what zero bytes
-//! are.
+//! The functions that are replaced. They treat `errno`, null pointers and sizes of zero as the C
+//! library does.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 
 use perdura_heap::Heap;
 
-use crate::{elsewhere, open, say};
+use crate::{elsewhere, heap, say};
 
-/// From here on a block that grows gets a fifth more than asked for, since it cannot grow in place.
+/// Bytes from which on a growing block gets a fifth more than was asked for, because no block can
+/// grow in place.
 const GROWS_BYTES: usize = 64 << 10;
 
-/// From here on `calloc` gives pages back in the place of writing zeros.
+/// Bytes from which on `calloc` gives pages back to the kernel instead of writing zeros.
 const EMPTIED_BYTES: usize = 1 << 20;
 
-/// Takes memory of a size at a multiple of a power of two.
+/// Allocates `bytes` at a multiple of `align`, a power of two.
 #[inline]
 fn take(bytes: usize, align: usize) -> *mut c_void {
-    if let Some(heap) = open::heap()
+    if let Some(heap) = heap::heap()
         && let Ok(memory) = heap.cap_alloc_aligned(bytes.max(1) as u64, align.max(16) as u64)
     {
         return memory.as_ptr().cast();
@@ -34,19 +35,19 @@ fn take_elsewhere(bytes: usize, align: usize) -> *mut c_void {
     memory
 }
 
-/// The heap if the memory is its own.
+/// The heap, if the memory comes from the heap.
 #[inline]
 fn heap_of(memory: *mut c_void) -> Option<&'static Heap> {
-    open::heap().filter(|heap| heap.offset_of(memory.cast()).is_some())
+    heap::heap().filter(|heap| heap.offset_of(memory.cast()).is_some())
 }
 
-/// Takes memory of `bytes`; null and `ENOMEM` if there is none.
+/// Allocates `bytes`; returns null and sets `ENOMEM` if there is no memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
     take(bytes, 16)
 }
 
-/// Takes zeroed memory for `count` times `bytes`.
+/// Allocates zeroed memory for `count` times `bytes`.
 #[unsafe(no_mangle)]
 pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     let Some(all) = count.checked_mul(bytes) else {
@@ -61,24 +62,23 @@ pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     memory
 }
 
-/// Zeros a large block by giving its pages back: programs take large tables of which they touch
-/// little. False: it is small, or not the heap's, or lies in a file, whose room in its file system
-/// must not go.
+/// Zeros a large block by giving the block's pages back, because programs allocate large tables and
+/// touch little of them. Returns false for a small block, for memory of another allocator, and for
+/// a heap in a file, whose space in the file system must not be given up.
 fn empty(memory: *mut c_void, bytes: usize) -> bool {
-    if bytes < EMPTIED_BYTES || open::dir().is_some() || heap_of(memory).is_none() {
+    if bytes < EMPTIED_BYTES || heap::dir().is_some() || heap_of(memory).is_none() {
         return false;
     }
     // SAFETY: a block of this size is whole spans of the heap's private memory, at a multiple of a
-    // page; it was just taken, so nobody relies on its bytes, those up to the end of its last page
-    // included.
+    // page. It was just allocated, so nobody relies on its bytes up to the end of its last page.
     unsafe { libc::madvise(memory, bytes, libc::MADV_DONTNEED) == 0 }
 }
 
-/// Gives memory back; null is none. Changes no `errno`: callers free between a failure and their
-/// look at it.
+/// Frees memory; null is ignored. `errno` stays, because callers free memory between a failure and
+/// reading `errno`.
 ///
 /// # Safety
-/// Nobody uses it any more.
+/// Nobody uses the memory any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(memory: *mut c_void) {
     let Some(some) = NonNull::new(memory.cast::<u8>()) else { return };
@@ -95,14 +95,14 @@ pub unsafe extern "C" fn free(memory: *mut c_void) {
             }
         }
     }
-    // A lock that had to be waited for has changed it.
+    // Waiting for a lock may have changed `errno`.
     set_errno(errno);
 }
 
-/// Gives memory another size, perhaps elsewhere; null: it is as it was.
+/// Changes the size of memory, perhaps by moving it; returns null if the memory is unchanged.
 ///
 /// # Safety
-/// Nobody uses it by its old address after that.
+/// Nobody uses the old address after that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
     if memory.is_null() {
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_vo
         return moved;
     }
     let len = usable_bytes.min(bytes);
-    // SAFETY: two objects, both at least this long; the old one is the caller's to give.
+    // SAFETY: two objects, both at least this long; the caller gives the old one up.
     unsafe {
         moved.cast::<u8>().copy_from_nonoverlapping(memory.cast(), len);
         free(memory);
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_vo
     moved
 }
 
-/// As [`realloc`], for `count` times `bytes`.
+/// Changes the size of memory to `count` times `bytes`, as [`realloc`] does.
 ///
 /// # Safety
 /// As for [`realloc`].
@@ -158,8 +158,8 @@ pub unsafe extern "C" fn reallocarray(
     }
 }
 
-/// Takes memory at a multiple of `align`, a power of two and a multiple of a pointer's size; says
-/// what went wrong.
+/// Allocates memory at a multiple of `align`, a power of two and a multiple of a pointer's size.
+/// Returns 0 or the number of the error.
 ///
 /// # Safety
 /// `out` may be written.
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn posix_memalign(
     let errno = errno();
     let memory = take(bytes, align);
     if memory.is_null() {
-        // The result says it; `errno` is as it was.
+        // The result names the error, and `errno` must not change.
         set_errno(errno);
         return libc::ENOMEM;
     }
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn posix_memalign(
     0
 }
 
-/// Takes memory at a multiple of `align`.
+/// Allocates memory at a multiple of `align`, a power of two.
 #[unsafe(no_mangle)]
 pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
     if !align.is_power_of_two() {
@@ -194,7 +194,7 @@ pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
     take(bytes, align)
 }
 
-/// As [`aligned_alloc`]; what is no power of two is made one, as ever.
+/// Allocates memory at a multiple of `align`, which is rounded up to a power of two.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
     match align.checked_next_power_of_two() {
@@ -206,13 +206,13 @@ pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-/// Takes memory at a multiple of a page.
+/// Allocates memory at a multiple of a page.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(bytes: usize) -> *mut c_void {
     take(bytes, page_bytes())
 }
 
-/// Takes whole pages.
+/// Allocates whole pages.
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
     match bytes.max(1).checked_next_multiple_of(page_bytes()) {
@@ -224,10 +224,10 @@ pub extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
     }
 }
 
-/// Bytes that memory may use; 0 of null.
+/// The usable bytes of memory; 0 for null.
 ///
 /// # Safety
-/// It is memory in use.
+/// The memory is in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(memory: *mut c_void) -> usize {
     if memory.is_null() { 0 } else { usable("malloc_usable_size", memory) }
@@ -248,22 +248,22 @@ fn usable(call: &str, memory: *mut c_void) -> usize {
 #[cold]
 fn foreign(call: &str, memory: *mut c_void) -> ! {
     say::abort(format_args!(
-        "{call}({memory:p}): this address is neither in capacity memory nor from the C library: freed before, or never \
-         allocated"
+        "{call}({memory:p}): this address is neither in capacity memory nor from the C library: \
+         freed before, or never allocated"
     ));
 }
 
 fn page_bytes() -> usize {
-    // SAFETY: asks a number.
+    // SAFETY: the call only returns a number.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 fn errno() -> c_int {
-    // SAFETY: this thread's.
+    // SAFETY: `errno` is this thread's own.
     unsafe { *libc::__errno_location() }
 }
 
 fn set_errno(value: c_int) {
-    // SAFETY: this thread's.
+    // SAFETY: `errno` is this thread's own.
     unsafe { *libc::__errno_location() = value };
 }

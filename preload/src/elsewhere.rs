@@ -1,8 +1,9 @@
-//! What the C library's allocator gave in the heap's place: from before the heap was open, beyond
-//! its room, or from threads that it cannot serve.
+//! Memory that the C library's allocator gave in the heap's place: before the heap was open, beyond
+//! the heap's room, or to threads that the heap cannot serve.
 //!
-//! A table of addresses and sizes with open addressing, under one lock: such memory is rare. It
-//! grows to nothing beyond its bound; then there is no more such memory.
+//! The memory is listed in a table of addresses and sizes with open addressing, under one lock,
+//! because such memory is rare. The table has a fixed size; once it is full, such memory is
+//! refused.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,9 +11,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::next;
 
-/// Entries; memory is touched where they are used.
+/// Entries of the table; only memory of used entries is touched.
 const ENTRIES: usize = 1 << 22;
-/// Never fuller, so that searches end soon.
+/// Most entries in use, so that searches end soon.
 const USED_MAX: usize = ENTRIES / 4 * 3;
 
 #[derive(Clone, Copy)]
@@ -22,11 +23,11 @@ struct Entry {
     bytes: usize,
 }
 
-/// The table; all zeros is an empty one.
+/// The table of memory from the C library.
 pub struct Table {
     entries: *mut Entry,
     used: usize,
-    /// Ever entered.
+    /// Number of all entries there ever were.
     taken: u64,
 }
 
@@ -35,42 +36,42 @@ unsafe impl Send for Table {}
 
 static TABLE: Mutex<Table> = Mutex::new(Table { entries: ptr::null_mut(), used: 0, taken: 0 });
 
-/// The table, for whoever forks.
+/// Locks the table; also held during a fork.
 pub fn lock() -> MutexGuard<'static, Table> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes memory; null: there is none.
+/// Allocates memory from the C library; null if there is none.
 pub fn alloc(bytes: usize, align: usize) -> *mut c_void {
     let memory = next::alloc(bytes, align);
     if memory.is_null() || lock().insert(memory as usize, bytes) {
         return memory;
     }
-    // SAFETY: just taken, and nobody knows of it.
+    // SAFETY: the memory was just allocated, and nobody knows of it.
     unsafe { next::free(memory) };
     ptr::null_mut()
 }
 
-/// Bytes asked for; `None`: it is not from here.
+/// The bytes that were asked for; `None` if the memory is not on the list.
 pub fn bytes_of(memory: *mut c_void) -> Option<usize> {
     let table = lock();
     let at = table.find(memory as usize)?;
     Some(table.get(at).bytes)
 }
 
-/// Gives memory back; false: it is not from here.
+/// Frees memory; returns false if the memory is not on the list.
 pub fn free(memory: *mut c_void) -> bool {
-    // Of several who free it one finds it. Off the list first: the address may be given out again
-    // at once.
+    // Of several threads that free one address only one finds it. It leaves the list first, because
+    // the address may be allocated again at once.
     if !lock().remove(memory as usize) {
         return false;
     }
-    // SAFETY: it was on the list, so it is the C library's.
+    // SAFETY: the memory was on the list, so it is the C library's.
     unsafe { next::free(memory) };
     true
 }
 
-/// How many there ever were.
+/// The number of all allocations so far.
 pub fn taken() -> u64 {
     lock().taken
 }
@@ -104,7 +105,7 @@ impl Table {
         None
     }
 
-    /// Those behind move up, so that no search ends too early.
+    /// Removes an entry, and moves later entries up, so that no search ends too early.
     fn remove(&mut self, address: usize) -> bool {
         let Some(mut hole) = self.find(address) else { return false };
         let mut at = hole;
@@ -127,7 +128,7 @@ impl Table {
 
     fn get(&self, at: usize) -> Entry {
         assert!(at < ENTRIES && !self.entries.is_null(), "an entry outside the table");
-        // SAFETY: inside the mapping (just checked), which holds zeros or entries.
+        // SAFETY: inside the mapping (just checked), which has zeros or entries.
         unsafe { *self.entries.add(at) }
     }
 

@@ -1,14 +1,14 @@
-//! Programs that fork: the child has the heap as it was, and works on.
+//! Programs that fork: the child has the heap as it was at the fork, and goes on with it.
 //!
-//! Private memory the kernel copies. A file both would share: the child copies what is used of it,
-//! to a file of its own, and the parent waits for that (as for a page table that is copied, only
-//! longer). A parent without descriptors left copies itself, and the child has its heap in private
-//! memory. A child by `vfork` or `posix_spawn` only executes another program; one by a bare `clone`
-//! without `CLONE_VM` must not be used with a file.
+//! Private memory is copied by the kernel. A file would be shared by both processes, so the child
+//! copies the used parts to a file of its own, and the parent waits meanwhile. A parent that has no
+//! descriptors left makes the copy itself, and the child's heap lies in private memory. A child by
+//! `vfork` or `posix_spawn` only executes another program; a heap in a file does not work in a
+//! child by a bare `clone` without `CLONE_VM`.
 //!
-//! While the heap is held nobody may need it, the other libraries' handlers included. Those that
-//! asked later are done before the heap is held and after it is let go of, so this library asks
-//! first of all (`build.rs`).
+//! While the heap is held nobody may need it, not even the fork handlers of other libraries.
+//! Handlers that are registered later run before the heap is held and after it is released, so this
+//! library registers its handlers first of all (`build.rs`).
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -18,39 +18,38 @@ use std::sync::MutexGuard;
 use perdura_heap::{PrivateCopy, Still};
 use rustix::io::Errno;
 
-use crate::{elsewhere, open, say};
+use crate::{elsewhere, heap, say};
 
-/// What is held from before a fork until after it.
+/// Locks that are held from before a fork until after it.
 struct Held {
-    /// Dropped first: whoever frees has the heap before the table.
+    /// Dropped first, because a thread that frees memory has the heap before the table.
     heap: Option<Still<'static>>,
     _table: Option<MutexGuard<'static, elsewhere::Table>>,
     parting: Parting,
 }
 
-/// How a child comes to memory of its own.
+/// The way in which the child gets memory of its own.
 enum Parting {
-    /// It has its own.
+    /// The kernel copies the memory.
     None,
-    /// It copies, and the parent waits at the other end: the parent's and the child's.
+    /// The child copies, and the parent waits at the first of these ends of a pipe.
     Pipe([c_int; 2]),
-    /// It takes what its parent has copied, which has no descriptors left; or there was no memory
-    /// for that.
+    /// The child takes the copy of its parent, which has no descriptors left; or there was no
+    /// memory for a copy.
     Copied(Result<PrivateCopy, Errno>),
 }
 
 struct Slot(UnsafeCell<Held>);
 
-// SAFETY: reached only by a thread that holds all that `before` locks, and several threads may fork
-// at once: from the last lock taken until what is here has been taken out, before any of it is let
-// go of.
+// SAFETY: only a thread that holds all locks of `before` uses the slot, and it empties the slot
+// before it releases any of them, also if several threads fork at once.
 unsafe impl Sync for Slot {}
 
 const NOTHING: Held = Held { heap: None, _table: None, parting: Parting::None };
 
 static HELD: Slot = Slot(UnsafeCell::new(NOTHING));
 
-/// From now on forks are seen.
+/// Registers the handlers of forks.
 pub fn watch() {
     // SAFETY: three functions that live as long as the process: this library is never unloaded.
     let refused = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
@@ -60,11 +59,11 @@ pub fn watch() {
 }
 
 unsafe extern "C" fn before() {
-    let Some(heap) = open::heap() else { return };
+    let Some(heap) = heap::heap() else { return };
     let still = heap.hold_still();
     let table = elsewhere::lock();
     let mut ends = [-1; 2];
-    let parting = match open::dir() {
+    let parting = match heap::dir() {
         None => Parting::None,
         // SAFETY: two descriptors are written to this stack.
         Some(_) if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } == 0 => {
@@ -72,26 +71,27 @@ unsafe extern "C" fn before() {
         }
         Some(_) => Parting::Copied(still.private_copy()),
     };
-    // SAFETY: see `Slot`; all locks are held now, and whoever had them before has left nothing
-    // here.
+    // SAFETY: see `Slot`; all locks are held now, and the thread that had them before has emptied
+    // the slot.
     unsafe { *HELD.0.get() = Held { heap: Some(still), _table: Some(table), parting } };
 }
 
-/// Takes what `before` has left for this thread, or, in a child, for the one that it is a copy of.
+/// Takes the locks that `before` has left for this thread; in a child for the thread that the child
+/// is a copy of.
 fn take() -> Held {
     // SAFETY: see `Slot`; the locks that `before` took are held until the caller drops this.
     unsafe { mem::replace(&mut *HELD.0.get(), NOTHING) }
 }
 
 unsafe extern "C" fn in_parent() {
-    if open::heap().is_none() {
+    if heap::heap().is_none() {
         return;
     }
     let held = take();
     if let Parting::Pipe([read, write]) = held.parting {
         let mut byte = 0_u8;
-        // SAFETY: this stack's byte, and descriptors that `before` opened. It ends with a byte, or
-        // because the child has.
+        // SAFETY: a byte on this stack, and descriptors that `before` opened. The read ends with a
+        // byte or with the child.
         unsafe {
             libc::close(write);
             while libc::read(read, (&raw mut byte).cast(), 1) < 0
@@ -103,16 +103,16 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
-    if open::heap().is_none() {
+    if heap::heap().is_none() {
         return;
     }
     let held = take();
-    let (Some(dir), Some(heap)) = (open::dir(), &held.heap) else { return };
+    let (Some(dir), Some(heap)) = (heap::dir(), &held.heap) else { return };
     let parted = match held.parting {
         Parting::None => Ok(()),
         Parting::Pipe([read, write]) => {
-            // SAFETY: descriptors that `before` opened, and one byte of a constant. The first may
-            // be the last there are.
+            // SAFETY: descriptors that `before` opened, and one byte of a constant. The first is
+            // closed at once, because no other descriptor may be left.
             unsafe {
                 libc::close(read);
                 let parted = heap.part_from_parent(dir);

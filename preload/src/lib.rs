@@ -1,18 +1,17 @@
-//! `libperdura_preload.so`: a program that knows nothing of Perdura has its heap in capacity
-//! memory.
+//! `libperdura_preload.so`: the heap of an unmodified program lies in capacity memory.
 //!
-//! Loaded with `LD_PRELOAD` (`perdura run` does that), it takes the place of the C library's
-//! `malloc` and its kin; C++ `new` and the allocators of most languages stand on those. Memory
-//! comes from one [`perdura_heap::Heap`] of which only capacity memory is used, opened by a
-//! constructor, before `main`.
+//! The library is loaded with `LD_PRELOAD` (`perdura run` does that) and replaces `malloc` and the
+//! related functions of the C library; C++ `new` and the allocators of most languages call those.
+//! Memory comes from one [`perdura_heap::Heap`] of which only capacity memory is used. A
+//! constructor opens the heap before `main`.
 //!
-//! Invariants: a pointer goes back to where it came from. The heap knows its own by their address;
-//! all others, those from before it was open and those it had no room for, come from the C
-//! library's allocator and are on a list ([`elsewhere`]). What is neither ends the process, with
-//! the pointer named. Nothing here calls the functions it replaces: this library's own memory is
-//! the C library's ([`next::CLibrary`]).
+//! Invariants: memory goes back to the allocator that it came from. The heap knows its own memory
+//! by the address. All other memory, from before the heap was open and beyond the heap's room,
+//! comes from the C library's allocator and is on a list ([`elsewhere`]). A pointer that is neither
+//! ends the process, and is named. Nothing here calls the functions that it replaces: this
+//! library's own memory is the C library's ([`next::CLibrary`]).
 //!
-//! Settings, by environment: see [`settings`].
+//! The settings come from the environment: see [`settings`].
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod calls;
@@ -20,6 +19,8 @@ mod calls;
 mod elsewhere;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod fork;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod heap;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod next;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

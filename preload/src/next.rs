@@ -14,7 +14,7 @@ unsafe extern "C" {
     fn __libc_free(memory: *mut c_void);
 }
 
-/// Takes memory from the C library; null: it has none.
+/// Allocates memory from the C library; null if there is none.
 pub fn alloc(bytes: usize, align: usize) -> *mut c_void {
     // SAFETY: any size and any power of two may be asked for.
     unsafe {
@@ -25,22 +25,22 @@ pub fn alloc(bytes: usize, align: usize) -> *mut c_void {
     }
 }
 
-/// Gives it back.
+/// Frees memory of the C library.
 ///
 /// # Safety
-/// It is the C library's, and nobody uses it any more.
+/// The memory is the C library's, and nobody uses it any more.
 pub unsafe fn free(memory: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe { __libc_free(memory) };
 }
 
-/// Where this library's own memory comes from.
+/// The allocator of this library's own memory.
 pub struct CLibrary;
 
 #[global_allocator]
 static OWN: CLibrary = CLibrary;
 
-// SAFETY: the C library's allocator does what is asked for here; alignments up to 16 are its own.
+// SAFETY: the C library's allocator keeps this trait's contract, and aligns to 16 by itself.
 unsafe impl GlobalAlloc for CLibrary {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         alloc(layout.size(), layout.align()).cast()

@@ -1,42 +1,25 @@
-//! Opens the heap before `main`, and says at the end what it was used for.
+//! Opens the heap before `main`, and reports at the end how much of it was used.
 //!
-//! Not at the first `malloc`, which the dynamic loader makes when nothing is ready yet. What is
-//! allocated before comes from [`crate::elsewhere`]. And before the constructors of all other
-//! libraries (`build.rs`), the C library's own included: see [`crate::fork`]. So little of that may
-//! be relied on here.
+//! The heap is not opened at the first `malloc`, because the dynamic loader calls that when nothing
+//! is ready yet; memory that is allocated earlier comes from [`crate::elsewhere`]. The heap is
+//! opened before the constructors of all other libraries (`build.rs`), even the C library's: see
+//! [`crate::fork`]. So this file can rely on little of the C library.
 
 use std::ffi::{c_char, c_int};
-use std::path::PathBuf;
-use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use perdura_heap::{Config, Durability, Heap, HeapError, Memory, MemoryError};
 use rustix::process::{Resource, getrlimit};
 
 use crate::say::Kept;
 use crate::settings::{self, Environment, Settings};
-use crate::{elsewhere, fork, say};
+use crate::{elsewhere, fork, heap, say};
 
-/// Not worth trying below this many.
+/// Least bytes of a heap that are tried when memory is scarce.
 const BYTES_LEAST: u64 = 64 << 20;
 
-static HEAP: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
-static DIR: OnceLock<PathBuf> = OnceLock::new();
-/// Standard error as it was at the start: many programs close theirs before they end.
+/// Standard error as it was at the start, because many programs close theirs before they end.
 static REPORT: OnceLock<Kept> = OnceLock::new();
-
-/// The heap, once it is open; it stays so for the rest of the process.
-#[inline]
-pub fn heap() -> Option<&'static Heap> {
-    // SAFETY: null, or a heap that was leaked.
-    unsafe { HEAP.load(Acquire).as_ref() }
-}
-
-/// Where the heap's file lies, if it lies in one.
-pub fn dir() -> Option<&'static PathBuf> {
-    DIR.get()
-}
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -47,7 +30,7 @@ static AT_START: extern "C" fn(c_int, *const *const c_char, *const *const c_char
 static AT_EXIT: extern "C" fn() = report;
 
 extern "C" fn start(_: c_int, _: *const *const c_char, words: *const *const c_char) {
-    // SAFETY: given by the loader; no other thread is there yet.
+    // SAFETY: the loader passes the environment; there is no other thread yet.
     let settings = match Settings::of(&unsafe { Environment::new(words) }) {
         Ok(settings) => settings,
         Err(wrong) => {
@@ -62,10 +45,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, words: *const *const c_ch
             {
                 let _ = REPORT.set(kept);
             }
-            if let Some(dir) = settings.dir {
-                let _ = DIR.set(dir);
-            }
-            HEAP.store(Box::into_raw(Box::new(heap)), Release);
+            heap::publish(heap, settings.dir);
             fork::watch();
         }
         Err(error) => say::refuse(format_args!(
@@ -77,8 +57,8 @@ extern "C" fn start(_: c_int, _: *const *const c_char, words: *const *const c_ch
 fn open(settings: &Settings) -> Result<Heap, HeapError> {
     let mut config = Config::default();
     config.numa_node = settings.numa_node;
-    // What a system call must make at once takes a small program longer than all it does. Private
-    // memory comes in huge pages where the kernel has them, at the first touch.
+    // For a file, getting the pages of a bucket at once takes longer than many small programs run.
+    // Private memory comes in huge pages where the kernel has them, at the first touch.
     config.contiguous = settings.dir.is_none();
     let heap = |bytes| Heap::open(memory(settings, bytes)?, config.clone());
     if let Some(bytes) = settings.bytes {
@@ -86,7 +66,7 @@ fn open(settings: &Settings) -> Result<Heap, HeapError> {
     }
     let mut bytes = settings::default_bytes(settings.numa_node);
     if settings.dir.is_some() {
-        // Beyond it a file that is made longer ends the process.
+        // The kernel ends a process that makes a file longer.
         bytes = bytes.min(file_bytes_most());
     }
     loop {
@@ -97,18 +77,19 @@ fn open(settings: &Settings) -> Result<Heap, HeapError> {
     }
 }
 
-/// Whether a smaller heap may be had: addresses may be limited (`ulimit -v`), or a file's length.
+/// Whether a smaller heap may succeed: addresses or a file's length may be limited (`ulimit -v`,
+/// `ulimit -f`).
 fn is_for_size(error: &HeapError) -> bool {
     match error {
         HeapError::Memory(MemoryError::Anonymous { .. }) => true,
         HeapError::Memory(MemoryError::File { what, .. }) => matches!(*what, "extend" | "map"),
-        // The heap's own tables.
+        // There is no memory for the heap's own tables.
         HeapError::Refused { .. } => true,
         _ => false,
     }
 }
 
-/// How long a file may be (`ulimit -f`).
+/// Most bytes that a file of this process may have (`ulimit -f`).
 fn file_bytes_most() -> u64 {
     getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
@@ -121,7 +102,7 @@ fn memory(settings: &Settings, bytes: u64) -> Result<Memory, MemoryError> {
 }
 
 extern "C" fn report() {
-    let (Some(heap), Some(kept)) = (heap(), REPORT.get()) else { return };
+    let (Some(heap), Some(kept)) = (heap::heap(), REPORT.get()) else { return };
     if !kept.is_same() {
         return;
     }

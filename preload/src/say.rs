@@ -1,40 +1,40 @@
-//! Messages without `malloc`: a line on the stack, written at once.
+//! Messages that need no `malloc`: each is a line on the stack, and is written at once.
 
 use std::ffi::c_int;
 use std::fmt::{self, Write};
 use std::mem::MaybeUninit;
 
-/// A descriptor of a library's own for what it says at the end, as long as it means the same file:
-/// programs close what they did not open.
+/// A descriptor of this library's own for its last message. Programs close descriptors that they
+/// did not open, so it is used only if it still means the same file.
 pub struct Kept {
     number: c_int,
     file: (libc::dev_t, libc::ino_t),
 }
 
 impl Kept {
-    /// Another of the same file, out of the way of those that programs count on; `None`: it cannot
-    /// be had.
+    /// Duplicates a descriptor, with a number above those that programs count on; `None` if the
+    /// system refuses.
     pub fn of(descriptor: c_int) -> Option<Self> {
-        // SAFETY: a new descriptor.
+        // SAFETY: the call only makes a new descriptor.
         let number = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 100) };
         file_of(number).map(|file| Self { number, file })
     }
 
-    /// False: there is nobody to tell; the number may be the program's now.
+    /// Whether the descriptor still means the same file; if not, the number may be the program's.
     pub fn is_same(&self) -> bool {
         file_of(self.number) == Some(self.file)
     }
 
-    /// Writes a line to it.
+    /// Writes a line to the descriptor.
     pub fn say(&self, text: fmt::Arguments<'_>) {
         say_to(self.number, text);
     }
 }
 
-/// What tells the file of a descriptor from others.
+/// Device and number of a descriptor's file; `None` if the descriptor is closed.
 fn file_of(number: c_int) -> Option<(libc::dev_t, libc::ino_t)> {
     let mut found = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: written to this stack; all zeros is a value.
+    // SAFETY: the call writes to this stack, and all zeros is a valid value.
     unsafe {
         let outcome = libc::fstat(number, found.as_mut_ptr());
         let found = found.assume_init();
@@ -42,7 +42,7 @@ fn file_of(number: c_int) -> Option<(libc::dev_t, libc::ino_t)> {
     }
 }
 
-/// A line being made; what does not fit is cut off.
+/// A line that is being made; text beyond its room is cut off.
 struct Line {
     bytes: [u8; 512],
     len: usize,
@@ -50,7 +50,7 @@ struct Line {
 
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // One byte is left for the end of the line.
+        // One byte is kept for the end of the line.
         let room = self.bytes.len() - 1 - self.len;
         let taken = text.len().min(room);
         self.bytes[self.len..self.len + taken].copy_from_slice(&text.as_bytes()[..taken]);
@@ -69,22 +69,21 @@ fn say_to(descriptor: c_int, text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 512], len: 0 };
     let _ = line.write_fmt(format_args!("perdura: {text}"));
     line.bytes[line.len] = b'\n';
-    // SAFETY: the bytes are on this stack. If nobody can be told there is nothing left to do about
-    // it.
+    // SAFETY: the bytes are on this stack. A failure to write cannot be reported anywhere.
     unsafe { libc::write(descriptor, line.bytes.as_ptr().cast(), line.len + 1) };
 }
 
 /// Ends a process that misuses its memory.
-#[allow(dead_code)] // of the two libraries that have this file, one keeps memory
+#[allow(dead_code)] // only one of the two libraries that have this file keeps memory
 pub fn abort(text: fmt::Arguments<'_>) -> ! {
     say(text);
     // SAFETY: ends the process.
     unsafe { libc::abort() }
 }
 
-/// Ends a process that cannot have what it was started with.
+/// Ends a process that cannot get the memory or the files that it was started with.
 pub fn refuse(text: fmt::Arguments<'_>) -> ! {
     say(text);
-    // SAFETY: ends the process, without its destructors: nothing of it ran yet.
+    // SAFETY: ends the process without destructors, before any of its code has run.
     unsafe { libc::_exit(127) }
 }

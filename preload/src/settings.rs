@@ -1,12 +1,12 @@
-//! Settings, from the environment (`perdura run` sets it).
+//! Settings from the environment, which `perdura run` sets.
 //!
-//! `PERDURA_CAPACITY`         `anonymous` (private memory, the default), or a directory on the medium to use: memory is
-//!                            then a file without a name in it
-//! `PERDURA_CAPACITY_BYTES`   most bytes of capacity memory; by default the machine's memory, or what is free on
-//!                            `PERDURA_NUMA_NODE`, at most 64 GiB. What is not allocated costs nothing
-//!                            (docs/heap.md).
-//! `PERDURA_NUMA_NODE`        the NUMA node to take it from
-//! `PERDURA_CAPACITY_REPORT`  `1`: say at the end what was used, on standard error
+//! - `PERDURA_CAPACITY`: `anonymous` (private memory, the default), or a directory on the medium to
+//!   use: the memory is then a file without a name in that directory.
+//! - `PERDURA_CAPACITY_BYTES`: most bytes of capacity memory. The default is the machine's memory,
+//!   or the free memory of `PERDURA_NUMA_NODE`, and at most 64 GiB. Bytes that are not allocated
+//!   cost nothing (docs/heap.md).
+//! - `PERDURA_NUMA_NODE`: number of the NUMA node that the memory comes from.
+//! - `PERDURA_CAPACITY_REPORT`: `1` reports at the end, on standard error, how much was used.
 
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -16,17 +16,17 @@ use perdura_heap::HEAP_BYTES_MIN;
 
 const BYTES_MOST: u64 = 64 << 30;
 
-/// What to open.
+/// Settings of the heap to open.
 pub struct Settings {
-    /// The directory; `None`: private memory.
+    /// Directory of the heap's file; `None` for private memory.
     pub dir: Option<PathBuf>,
-    /// Bytes; `None`: as many as there are and can be had.
+    /// Bytes of the heap; `None` for as many as the system gives.
     pub bytes: Option<u64>,
     pub numa_node: Option<u32>,
     pub report: bool,
 }
 
-/// A setting that cannot be.
+/// A setting whose value is refused.
 #[derive(Debug)]
 pub struct Wrong {
     pub name: &'static str,
@@ -39,14 +39,14 @@ pub struct Environment(*const *const c_char);
 
 impl Environment {
     /// # Safety
-    /// It is what a constructor was given, or null, and nobody changes it.
+    /// `words` is the environment that a constructor gets, or null, and nobody changes it.
     pub unsafe fn new(words: *const *const c_char) -> Self {
         Self(words)
     }
 
     fn get(&self, name: &str) -> Option<&OsStr> {
         let mut at = self.0;
-        // SAFETY: a list of words that ends with null (the promise of `new`).
+        // SAFETY: a list of words that ends with null, by the contract of `new`.
         while !at.is_null() && !unsafe { *at }.is_null() {
             // SAFETY: as above; each word ends with a zero byte.
             let word = unsafe { CStr::from_ptr(*at) }.to_bytes();
@@ -86,20 +86,21 @@ impl Settings {
     }
 }
 
-/// Bytes to try if none were asked for.
+/// Bytes of a heap whose size was not set.
 pub fn default_bytes(numa_node: Option<u32>) -> u64 {
     if let Some(bytes) = numa_node.and_then(free_bytes_of) {
-        // The kernel ends a program that wants memory of a full node. What the heap has no room for comes from others.
+        // The kernel ends a program that needs memory of a full node. Memory beyond the heap comes
+        // from other nodes.
         return (bytes / 16 * 15).clamp(HEAP_BYTES_MIN, BYTES_MOST);
     }
-    // SAFETY: asks two numbers.
+    // SAFETY: the calls only return numbers.
     let (pages, page_bytes) =
         unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     let all = u64::try_from(pages).unwrap_or(0) * u64::try_from(page_bytes).unwrap_or(0);
     all.clamp(1 << 30, BYTES_MOST)
 }
 
-/// What a node has to give, with the files that it holds in memory; `None`: the system does not say.
+/// Bytes of a NUMA node that are free or hold cached files; `None` if the system does not tell.
 fn free_bytes_of(node: u32) -> Option<u64> {
     let path = format!("/sys/devices/system/node/node{node}/meminfo");
     let meminfo = std::fs::read_to_string(path).ok()?;

@@ -1,4 +1,5 @@
-// A library that uses memory before and after each fork, and said so before anything else was initialised.
+// A library that uses memory before and after each fork, and registered its handlers before
+// anything else was initialised.
 
 #include <pthread.h>
 #include <stdlib.h>

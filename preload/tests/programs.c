@@ -1,4 +1,5 @@
-// A program that uses all of malloc's kin, in several threads, and forks. Exits with 0, or says which line is wrong.
+// A program that calls malloc and all related functions in several threads, and forks. It exits
+// with 0, or names the line that is wrong.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -164,7 +165,8 @@ static void keep_errno(void) {
 
 static void in_threads(void *(*what)(void *)) {
   pthread_t all[THREADS];
-  for (int index = 0; index < THREADS; index++) EXPECT(pthread_create(&all[index], NULL, what, NULL) == 0);
+  for (int index = 0; index < THREADS; index++)
+    EXPECT(pthread_create(&all[index], NULL, what, NULL) == 0);
   for (int index = 0; index < THREADS; index++) EXPECT(pthread_join(all[index], NULL) == 0);
 }
 
@@ -221,7 +223,8 @@ static void manners(void) {
   EXPECT(posix_memalign(&out, 3, 10) == EINVAL && out == &errno);
   EXPECT(posix_memalign(&out, two, 10) == EINVAL && out == &errno);
   EXPECT(posix_memalign(&out, 64, huge) == ENOMEM && out == &errno && errno == 77);
-  void *pages = valloc(10), *whole = pvalloc(10), *line = aligned_alloc(64, 100), *far = memalign(1 << 21, 9);
+  void *pages = valloc(10), *whole = pvalloc(10);
+  void *line = aligned_alloc(64, 100), *far = memalign(1 << 21, 9);
   EXPECT((uintptr_t)pages % 4096 == 0 && (uintptr_t)whole % 4096 == 0);
   EXPECT((uintptr_t)line % 64 == 0 && (uintptr_t)far % (1 << 21) == 0 && far != NULL);
   EXPECT(malloc_usable_size(whole) >= 4096 && malloc_usable_size(NULL) == 0);
@@ -242,7 +245,8 @@ static long resident_bytes(void) {
   return resident * 4096;
 }
 
-// A large table of which little is touched costs little, and is zero, if it was to be, however often its memory was used.
+// A large table of which little is touched costs little, and calloc gives zeros however often the
+// memory was used before.
 static void sparse(void) {
   enum { BYTES = 512 << 20 };
   for (int round = 0; round < 6; round++) {
@@ -297,7 +301,8 @@ static void close_all(const char *path) {
     int child = fork();
     if (child == 0) {
       EXPECT(fstat(1000, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink == 1);
-      for (int index = 0; index < 20; index++) EXPECT(holds(memory[index], 1 << 20, (unsigned char)index));
+      for (int index = 0; index < 20; index++)
+        EXPECT(holds(memory[index], 1 << 20, (unsigned char)index));
       free(malloc(20 << 20));
       exit(0);
     }

@@ -299,8 +299,10 @@ fn ordinary_programs_do_what_they_do() {
     (0..100).for_each(|n| std::fs::write(listed.join(format!("file {n}")), "").unwrap());
     let listed = listed.to_str().unwrap();
     let loops = "for i in 1 2 3; do x=$(echo $i | tr 1-3 a-c); (echo $x; ls \"$0\" | wc -l); done";
-    let python = "import json,threading\nr=[]\ndef f(n):\n r.append(sum(len(json.dumps({str(i):[i]*9})) for i in range(n)))\n\
-                  t=[threading.Thread(target=f,args=(3000,)) for _ in range(4)]\n[x.start() for x in t];[x.join() for x in t]\nprint(r)";
+    let python = "import json,threading\nr=[]\n\
+                  def f(n):\n r.append(sum(len(json.dumps({str(i):[i]*9})) for i in range(n)))\n\
+                  t=[threading.Thread(target=f,args=(3000,)) for _ in range(4)]\n\
+                  [x.start() for x in t];[x.join() for x in t]\nprint(r)";
     let spawn = "import subprocess;print(subprocess.check_output(['sort','-n',%r])[-20:])"
         .replace("%r", &format!("{numbers:?}"));
     let programs: [&[&str]; 8] = [
