@@ -16,21 +16,21 @@
 
 // How a call ended. Codes keep their numbers; new ones may come.
 typedef enum perdura_code {
-  // It did what it was asked.
+  // The call succeeded.
   PERDURA_OK = 0,
-  // An argument cannot be: a null pointer, a name that is not UTF-8, an unknown kind.
+  // An argument is refused: a null pointer, a name that is not UTF-8, an unknown kind.
   PERDURA_ARGUMENT = 1,
-  // A size that cannot be: zero, or more than the heap has.
+  // A size is refused: zero, or more than the heap has.
   PERDURA_SIZE = 2,
-  // An alignment that cannot be.
+  // An alignment is refused: it is no power of two, or too large.
   PERDURA_ALIGNMENT = 3,
   // The heap is exhausted, or the system gives no memory.
   PERDURA_NO_MEMORY = 4,
-  // No object begins there.
+  // No object begins at the address.
   PERDURA_NO_OBJECT = 5,
-  // It was freed before.
+  // The object was freed before.
   PERDURA_FREED_TWICE = 6,
-  // It is memory of the other kind.
+  // The memory is of the other kind.
   PERDURA_OTHER_KIND = 7,
   // The address is not in this heap.
   PERDURA_FOREIGN = 8,
@@ -50,27 +50,27 @@ typedef enum perdura_code {
   PERDURA_LOG_FULL = 15,
   // Too many threads use the heap.
   PERDURA_THREADS = 16,
-  // This thread is in a transaction, in which that is done otherwise or not at all.
+  // The call is not possible in a transaction, and this thread is in one.
   PERDURA_NESTED = 17,
-  // A transaction is open elsewhere.
+  // A transaction of another thread is open.
   PERDURA_BUSY = 18,
-  // Something on the medium is damaged.
+  // Data on the medium are damaged.
   PERDURA_CORRUPT = 19,
   // The heap was written by another version.
   PERDURA_VERSION = 20,
   // The file or directory holds something else, or a heap with other fixed settings.
   PERDURA_NOT_A_HEAP = 21,
-  // The file or directory cannot be had.
+  // The file or directory cannot be opened or made.
   PERDURA_FILE = 22,
-  // Another program, or another handle, has it open.
+  // Another program, or another handle, has the heap open.
   PERDURA_IN_USE = 23,
-  // The NUMA node cannot be bound to.
+  // Memory cannot be bound to the NUMA node.
   PERDURA_NODE = 24,
   // The transaction's function asked for it to be undone, and it was.
   PERDURA_ABORTED = 25,
   // The region refused: its device has failed, or the budget is too small.
   PERDURA_REGION = 26,
-  // Something else; see the message.
+  // Another error; see the message.
   PERDURA_OTHER = 27,
   // This process was forked from the one that opened the heap.
   PERDURA_FORKED = 28,
@@ -78,52 +78,53 @@ typedef enum perdura_code {
 
 // The two kinds of memory.
 typedef enum perdura_kind {
-  // Survives.
+  // Memory that survives.
   PERDURA_PERSISTENT = 0,
-  // Gone after a restart.
+  // Memory that is gone after a restart.
   PERDURA_CAPACITY = 1,
 } perdura_kind;
 
-// How stores to a file become durable. A directory's memory needs no flush.
+// The way in which stores to a file become durable. A directory's memory needs no flush.
 typedef enum perdura_durability {
-  // Cache lines are written back, with the best instruction the processor has: DAX, persistent
-  // memory. The default.
+  // Cache lines are written back, with the best instruction of the processor: for DAX and
+  // persistent memory. This is the default.
   PERDURA_FLUSHED = 0,
-  // Stores are only ordered: memory that outlives the process and is kept by a battery.
+  // Stores are only ordered: for memory that outlives the process and is kept by a battery.
   PERDURA_ORDERED = 1,
 } perdura_durability;
 
 // An open heap. Any thread may use it.
 typedef struct perdura_heap perdura_heap;
 
-// A transaction in progress: valid within its function, and in its thread.
+// A transaction in progress, which is valid in its function and in its thread only.
 typedef struct perdura_tx perdura_tx;
 
 // Settings of `perdura_open`. All zero bytes, and a null pointer, are the defaults. Fields may be
-// added at the end: zero all of it first, and say how long it is.
+// added at the end: fill the structure with zeros first, and set `size_bytes`.
 typedef struct perdura_options {
-  // `sizeof(struct perdura_options)`: how many fields the program knows. 0: those here. A later
-  // library takes what a program does not know for zero; an earlier one refuses what it does not
-  // know, unless it is zero.
+  // `sizeof(struct perdura_options)`, which tells how many fields the program knows. 0 stands
+  // for the fields here. A later library takes fields that the program does not know for zero;
+  // an earlier library refuses fields that it does not know, unless they are zero.
   uint32_t size_bytes;
-  // One of perdura_durability; for files.
+  // One of perdura_durability, for a heap in a file.
   uint32_t durability;
-  // Bytes of the heap, at least 1 MiB; what is there already is never made smaller. 0: as large
-  // as it is, and 1 GiB if it is new.
+  // Bytes of the heap, at least 1 MiB. An existing heap is never made smaller. 0 stands for the
+  // present size, and for 1 GiB if the heap is new.
   uint64_t len_bytes;
-  // Not 0: capacity memory is bound to the NUMA node `numa_node`.
+  // If not 0, capacity memory is bound to the NUMA node `numa_node`.
   uint32_t bind_numa;
-  // Which node.
+  // Number of the NUMA node.
   uint32_t numa_node;
-  // For directories: milliseconds from the warning to the loss of power, from which follows how
-  // much may be dirty. 0: 30,000. The library watches for no warning: on its SIGTERM, or a
-  // battery's signal, the program calls perdura_close, which flushes in that time; see `holder`
-  // for who does it if the program does not.
+  // For a heap in a directory: milliseconds from the warning to the loss of power, which decide
+  // how much may be dirty. 0 stands for 30,000. The library watches for no warning: at SIGTERM,
+  // or at a battery's signal, the program calls perdura_close, which flushes in that time. If
+  // the program does not, the process of `holder` does.
   uint32_t warning_ms;
-  // For directories: path of the program `perdura`, which then keeps the memory if this process
-  // dies, and flushes it at its own SIGTERM, SIGINT or SIGPWR (or `perdura flush`): once this
-  // process has closed the heap or died, and it ends one that does neither. Null: what was not
-  // flushed dies with the process.
+  // For a heap in a directory: path of the program `perdura`, which then runs as the holder. The
+  // holder keeps the memory if this process dies. At its own SIGTERM, SIGINT or SIGPWR, or at
+  // `perdura flush`, the holder flushes the memory once this process has closed the heap or
+  // died, and ends a process that does neither. With null, memory that was not flushed is lost
+  // with the process.
   const char *holder;
 } perdura_options;
 
@@ -131,45 +132,45 @@ typedef struct perdura_options {
 extern "C" {
 #endif // __cplusplus
 
-// Takes capacity memory of `size` bytes, at a multiple of 16; its contents are arbitrary. It costs
-// no persistence and is gone after a restart.
+// Allocates capacity memory of `size` bytes, at a multiple of 16, with arbitrary contents.
+// Capacity memory costs no persistence and is gone after a restart.
 //
-// Returns memory that the caller gives back with capfree, or null: then nothing was taken.
+// Returns memory that the caller frees with capfree, or null: then nothing was allocated.
 //
 // What it needs:
 // `heap` is open.
 void *capmalloc(struct perdura_heap *heap, size_t size);
 
-// As capmalloc, at a multiple of `alignment`, a power of two.
+// Allocates capacity memory as capmalloc does, at a multiple of `alignment`, a power of two.
 //
 // What it needs:
 // `heap` is open.
 void *capmemalign(struct perdura_heap *heap, size_t alignment, size_t size);
 
-// Gives capacity memory back. Null is nothing. If it fails, the memory is as it was.
+// Frees capacity memory. Null is ignored. If the call fails, the memory is unchanged.
 //
 // What it needs:
 // `heap` is open.
 enum perdura_code capfree(struct perdura_heap *heap, void *memory);
 
-// Gives capacity memory another size, in place or by a copy; then the old memory is free. Null: it
-// is as it was. `memory` must not be null.
+// Changes the size of capacity memory, in place or by a copy that replaces the old memory. Returns
+// null if the memory is unchanged. `memory` must not be null.
 //
 // What it needs:
 // `heap` is open.
 void *caprealloc(struct perdura_heap *heap, void *memory, size_t size);
 
-// Takes a large area of at least `size` bytes, all zeros, apart from all objects; `kind` is one of
-// perdura_kind. A persistent one is there again after a restart: name it with perdura_root_set to
-// find it.
+// Allocates a large area of at least `size` bytes, all zeros, apart from all objects; `kind` is
+// one of perdura_kind. A persistent area survives a restart: give it a name with perdura_root_set
+// to find it then.
 //
-// Returns an area that the caller gives back with nvmunmap, or null: then nothing was taken.
+// Returns an area that the caller frees with nvmunmap, or null: then nothing was allocated.
 //
 // What it needs:
 // `heap` is open.
 void *nvmmap(struct perdura_heap *heap, uint32_t kind, size_t size);
 
-// Gives an area back. Null is nothing. If it fails, the area is as it was.
+// Frees an area. Null is ignored. If the call fails, the area is unchanged.
 //
 // What it needs:
 // `heap` is open.
@@ -184,20 +185,21 @@ enum perdura_code perdura_error_code(void);
 // fails, or its end. Of more than 1,023 bytes the middle is left out.
 const char *perdura_error(void);
 
-// Opens the heap at `path`, or makes one: in a file (on a DAX file system persistent memory; on
-// any other as durable as its page cache), or, if `path` is a directory, in a region with a
-// bounded dirty set that is kept on that SSD. What a crash cut is made whole or undone; capacity
-// memory is empty.
+// Opens the heap at `path`, or makes one. The heap lies in a file (persistent memory on a DAX file
+// system, on any other as durable as the page cache), or, if `path` is a directory, in a region
+// with a bounded dirty set whose image is kept in that directory. Operations that a crash has cut
+// are completed or undone; capacity memory is empty.
 //
 // A directory's heap notices stores by SIGBUS or SIGSEGV, which the library handles from then on.
-// Handlers of the program's own are installed before: they get what is not the library's. One that
-// is installed later must pass on what it does not know to the one that sigaction gave it, or the
-// program ends at its next store. No thread that stores may block these signals.
+// The program installs its own handlers of these signals before: they get the signals that are not
+// the library's. A handler that is installed later must pass signals that it does not know to the
+// handler that sigaction returned, or the program ends at its next store. No thread that stores
+// may block these signals.
 //
-// The heap is this process's alone. In a child that it forks every call fails with PERDURA_FORKED,
-// but perdura_close, which does nothing there; the child must not store to the heap's memory
-// either. Nobody else can open the heap while such a child lives, unless it executes another
-// program.
+// The heap belongs to this process alone. In a forked child every call fails with PERDURA_FORKED,
+// except perdura_close, which does nothing there; the child must not store to the heap's memory
+// either. Nobody else can open the heap while such a child lives, unless the child executes
+// another program.
 //
 // Returns a heap that the caller must close, or null: then nothing was opened. `path` and
 // `options` (null: the defaults) stay the caller's and are not used after the call.
@@ -206,93 +208,95 @@ const char *perdura_error(void);
 // `path` ends with a zero byte; `options` is null or valid.
 struct perdura_heap *perdura_open(const char *path, const struct perdura_options *options);
 
-// Closes the heap, durably, so that little is left to recover; a directory's memory is flushed to
-// its SSD. Other threads must have ended what they do. The handle and all addresses are invalid
-// after it, whatever it returns; if it fails, the heap is as whole as after a crash. Null is no
-// heap: nothing is done.
+// Closes the heap durably, so that little is left to recover; a directory's memory is flushed to
+// the SSD. Calls of other threads must have ended. The handle and all addresses are invalid after
+// the call, even if it fails; then the heap is as whole as after a crash. Null is ignored.
 //
 // What it needs:
 // `heap` is null or open, and nobody uses it.
 enum perdura_code perdura_close(struct perdura_heap *heap);
 
-// Takes persistent memory of `size` bytes, at a multiple of 16; its contents are arbitrary. That
-// it is taken is durable on return. With a name (1 to 39 bytes) it is also a root, both or
-// neither: perdura_root finds it after a restart. Without one (`name` is null) nothing leads to it
-// until something is stored that does.
+// Allocates persistent memory of `size` bytes, at a multiple of 16, with arbitrary contents. The
+// allocation is durable on return. With a name (1 to 39 bytes) the memory is also a named root,
+// both or neither: perdura_root finds it after a restart. Without a name (`name` is null) the
+// program stores a reference to the memory itself.
 //
-// Returns memory that stays taken until persistfree, across restarts, or null: then nothing was
-// taken.
+// Returns memory that stays allocated until persistfree, across restarts, or null: then nothing
+// was allocated.
 //
 // What it needs:
 // `heap` is open; `name` is null or ends with a zero byte.
 void *persistmalloc(struct perdura_heap *heap, size_t size, const char *name);
 
-// Gives persistent memory back. That it is free is durable with this thread's next durable call,
-// and before anybody else gets it: a loss of power before leaves it taken. Remove its name first,
-// if it has one. Null is nothing. If it fails, the memory is as it was.
+// Frees persistent memory. The free becomes durable with this thread's next durable call, and
+// before the memory is allocated again: a loss of power before that leaves it allocated. Remove
+// the memory's name first, if there is one. Null is ignored. If the call fails, the memory is
+// unchanged.
 //
 // What it needs:
 // `heap` is open.
 enum perdura_code persistfree(struct perdura_heap *heap, void *memory);
 
-// Gives persistent memory another size, in place or by a durable copy; then the old memory is
-// free. Whatever leads to it must be changed to the result. Null: it is as it was. `memory` must
-// not be null.
+// Changes the size of persistent memory, in place or by a durable copy that replaces the old
+// memory. The program must change its references to the result. Returns null if the memory is
+// unchanged. `memory` must not be null.
 //
 // What it needs:
 // `heap` is open.
 void *persistrealloc(struct perdura_heap *heap, void *memory, size_t size);
 
-// Makes bytes durable that were changed by plain stores. They must lie in the heap.
+// Makes bytes durable that were changed by plain stores. The bytes must lie in the heap.
 //
 // What it needs:
 // `heap` is open.
 enum perdura_code perdura_persist(struct perdura_heap *heap, const void *memory, size_t len);
 
-// Bytes that memory of either kind may use: at least those asked for. 0: no object begins there.
+// The usable bytes of memory of either kind, at least as many as were asked for; 0 if no object
+// begins at the address.
 //
 // What it needs:
 // `heap` is open.
 size_t perdura_usable_size(const struct perdura_heap *heap, const void *memory);
 
-// Where an address lies in the heap: what to store in persistent memory in the place of a pointer,
-// for the heap may lie at other addresses after a restart. 0: it is null, or not in this heap
-// (PERDURA_FOREIGN).
+// The offset of an address in the heap. Store offsets in persistent memory instead of pointers,
+// because the heap may lie at other addresses after a restart. Returns 0 if the address is null or
+// not in this heap (PERDURA_FOREIGN).
 //
 // What it needs:
 // `heap` is open.
 uint64_t perdura_offset(const struct perdura_heap *heap, const void *memory);
 
-// The address of an offset; null: it is 0, or beyond this heap (PERDURA_FOREIGN). The memory is
-// the heap's.
+// The address of an offset; null if the offset is 0 or beyond this heap (PERDURA_FOREIGN). The
+// memory is the heap's.
 //
 // What it needs:
 // `heap` is open.
 void *perdura_pointer(const struct perdura_heap *heap, uint64_t offset);
 
-// What a name leads to; null: there is no such root (PERDURA_NO_ROOT), or it is of a type that is
-// not C's (PERDURA_ROOT_TYPE), or the name cannot be one. The memory is the heap's.
+// The memory of a named root. Null if there is no such root (PERDURA_NO_ROOT), if a program in
+// another language gave the root a type (PERDURA_ROOT_TYPE), or if the name is refused. The memory
+// is the heap's.
 //
 // What it needs:
 // `heap` is open; `name` ends with a zero byte.
 void *perdura_root(const struct perdura_heap *heap, const char *name);
 
-// Makes a name (1 to 39 bytes) lead to memory of this heap, durably; makes the name if there is
-// none. The name is copied.
+// Gives memory of this heap a name (1 to 39 bytes), durably, or changes the memory of an existing
+// name. The name is copied.
 //
 // What it needs:
 // `heap` is open; `name` ends with a zero byte.
 enum perdura_code perdura_root_set(struct perdura_heap *heap, const char *name, void *memory);
 
-// Takes a name away, durably; what it led to stays taken.
+// Removes a name, durably; the memory stays allocated.
 //
 // What it needs:
 // `heap` is open; `name` ends with a zero byte.
 enum perdura_code perdura_root_remove(struct perdura_heap *heap, const char *name);
 
-// Calls `each` with every root's name (the library's, valid during the call) and its memory, in
-// the order of names, until it returns something else than 0. `each` must return, as a
-// transaction's function must.
+// Calls `each` with the name and the memory of every root, in the order of names, until `each`
+// returns another number than 0. The name is the library's and is valid during the call. `each`
+// must return, as a transaction's function must.
 //
 // What it needs:
 // `heap` is open; `each` may be called with `arg`.
@@ -300,15 +304,15 @@ enum perdura_code perdura_roots(const struct perdura_heap *heap, int32_t (*each)
                                                                                  void*,
                                                                                  void*), void *arg);
 
-// Runs `body(tx, arg)` as a transaction. If it returns 0, all that it did through `tx` is durable,
-// and this returns PERDURA_OK; if it returns anything else, none of it was done, and this returns
-// PERDURA_ABORTED. A half-done change cannot be left behind, whenever the power fails. Within
-// `body` no other transaction of this thread can begin, and persistent memory is freed by
-// perdura_tx_free only and not resized (PERDURA_NESTED). Transactions do not lock: who changes one
-// object in two threads must exclude the other.
+// Runs `body(tx, arg)` as a transaction. If `body` returns 0, all changes through `tx` are
+// durable, and the call returns PERDURA_OK. If `body` returns another number, none of the changes
+// was made, and the call returns PERDURA_ABORTED. A loss of power at any time leaves all changes
+// or none. In `body` no other transaction of this thread can begin, and persistent memory is freed
+// by perdura_tx_free only and not resized (PERDURA_NESTED). Transactions do not lock: a program
+// that changes one object in two threads must exclude one of them meanwhile.
 //
-// `body` must return: not by `longjmp`; a C++ exception, or the end of the thread, ends the
-// process. What it allocates and what it frees, it does so with the commit.
+// `body` must return, and not by `longjmp`; a C++ exception, or the end of the thread, ends the
+// process. Memory that `body` allocates or frees is allocated or freed with the commit.
 //
 // What it needs:
 // `heap` is open; `body` may be called with `arg`.
@@ -316,8 +320,8 @@ enum perdura_code perdura_transaction(struct perdura_heap *heap, int (*body)(str
                                                                              void*), void *arg);
 
 // Changes `len` bytes at `to`, which lie in one persistent object or area, to those at `from`,
-// which stay the caller's. They are read back with perdura_tx_read: memory itself may change only
-// at the commit.
+// which stay the caller's. Read the changed bytes with perdura_tx_read, because memory itself may
+// change only at the commit.
 //
 // What it needs:
 // `tx` is this function's transaction; `len` bytes can be read at `from`.
@@ -330,27 +334,27 @@ enum perdura_code perdura_tx_write(struct perdura_tx *tx, void *to, const void *
 // `tx` is this function's transaction; `len` bytes can be written at `to`.
 enum perdura_code perdura_tx_read(struct perdura_tx *tx, void *to, const void *from, size_t len);
 
-// Takes persistent memory with the transaction: if it is undone, nothing was taken. Its contents
-// are arbitrary; fill it with perdura_tx_write. Null: none was taken, and the transaction may go
-// on.
+// Allocates persistent memory with the transaction: if the transaction is undone, nothing was
+// allocated. The contents are arbitrary; fill the memory with perdura_tx_write. Returns null if
+// nothing was allocated; the transaction may go on.
 //
 // What it needs:
 // `tx` is this function's transaction.
 void *perdura_tx_alloc(struct perdura_tx *tx, size_t size);
 
-// Gives persistent memory back once the transaction has committed. Null is nothing.
+// Frees persistent memory once the transaction has committed. Null is ignored.
 //
 // What it needs:
 // `tx` is this function's transaction.
 enum perdura_code perdura_tx_free(struct perdura_tx *tx, void *memory);
 
-// As perdura_root_set, with the transaction.
+// Gives memory a name as perdura_root_set does, with the transaction.
 //
 // What it needs:
 // `tx` is this function's transaction; `name` ends with a zero byte.
 enum perdura_code perdura_tx_root_set(struct perdura_tx *tx, const char *name, void *memory);
 
-// As perdura_root_remove, with the transaction.
+// Removes a name as perdura_root_remove does, with the transaction.
 //
 // What it needs:
 // `tx` is this function's transaction; `name` ends with a zero byte.

@@ -1,8 +1,7 @@
-//! Functions of the program that the library calls.
+//! Calls of the program's functions by the library.
 //!
-//! They may unwind, an exception of C++ or the end of their thread, and where they do it is seen
-//! and ends the process: the library's frames are not made to be left like that, and the program's
-//! are not to be left without a word.
+//! Such a function may unwind, by an exception of C++ or the end of its thread. That ends the
+//! process with a message, because the library's frames cannot be unwound.
 
 /// Runs `f`, which calls a function that the program gave to `call`.
 pub(crate) fn called<R>(call: &'static str, f: impl FnOnce() -> R) -> R {
@@ -17,8 +16,8 @@ struct Unwound(&'static str);
 impl Drop for Unwound {
     fn drop(&mut self) {
         eprintln!(
-            "perdura: {}: the function it called did not return but threw an exception, panicked or ended its thread; \
-             catch it within the function; the process ends",
+            "perdura: {}: the function it called did not return but threw an exception, panicked \
+             or ended its thread; catch that within the function; the process ends",
             self.0
         );
         std::process::abort()

@@ -8,10 +8,10 @@ use ::perdura_heap::HeapError;
 use crate::error::{Refusal, address, code, perdura_code};
 use crate::open::{heap_of, perdura_heap};
 
-/// Takes capacity memory of `size` bytes, at a multiple of 16; its contents are arbitrary. It costs
-/// no persistence and is gone after a restart.
+/// Allocates capacity memory of `size` bytes, at a multiple of 16, with arbitrary contents.
+/// Capacity memory costs no persistence and is gone after a restart.
 ///
-/// Returns memory that the caller gives back with capfree, or null: then nothing was taken.
+/// Returns memory that the caller frees with capfree, or null: then nothing was allocated.
 ///
 /// # Safety
 /// `heap` is open.
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn capmalloc(heap: *mut perdura_heap, size: usize) -> *mut
     address("capmalloc", || Ok(unsafe { heap_of(heap)? }.cap_alloc(size as u64)?.as_ptr().cast()))
 }
 
-/// As capmalloc, at a multiple of `alignment`, a power of two.
+/// Allocates capacity memory as capmalloc does, at a multiple of `alignment`, a power of two.
 ///
 /// # Safety
 /// `heap` is open.
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn capmemalign(
     })
 }
 
-/// Gives capacity memory back. Null is nothing. If it fails, the memory is as it was.
+/// Frees capacity memory. Null is ignored. If the call fails, the memory is unchanged.
 ///
 /// # Safety
 /// `heap` is open.
@@ -51,8 +51,8 @@ pub unsafe extern "C" fn capfree(heap: *mut perdura_heap, memory: *mut c_void) -
     })
 }
 
-/// Gives capacity memory another size, in place or by a copy; then the old memory is free. Null: it
-/// is as it was. `memory` must not be null.
+/// Changes the size of capacity memory, in place or by a copy that replaces the old memory. Returns
+/// null if the memory is unchanged. `memory` must not be null.
 ///
 /// # Safety
 /// `heap` is open.

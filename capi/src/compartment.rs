@@ -12,17 +12,17 @@ use crate::place::offset_of;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum perdura_kind {
-    /// Survives.
+    /// Memory that survives.
     PERDURA_PERSISTENT = 0,
-    /// Gone after a restart.
+    /// Memory that is gone after a restart.
     PERDURA_CAPACITY = 1,
 }
 
-/// Takes a large area of at least `size` bytes, all zeros, apart from all objects; `kind` is one of
-/// perdura_kind. A persistent one is there again after a restart: name it with perdura_root_set to
-/// find it.
+/// Allocates a large area of at least `size` bytes, all zeros, apart from all objects; `kind` is
+/// one of perdura_kind. A persistent area survives a restart: give it a name with perdura_root_set
+/// to find it then.
 ///
-/// Returns an area that the caller gives back with nvmunmap, or null: then nothing was taken.
+/// Returns an area that the caller frees with nvmunmap, or null: then nothing was allocated.
 ///
 /// # Safety
 /// `heap` is open.
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn nvmmap(heap: *mut perdura_heap, kind: u32, size: usize)
     })
 }
 
-/// Gives an area back. Null is nothing. If it fails, the area is as it was.
+/// Frees an area. Null is ignored. If the call fails, the area is unchanged.
 ///
 /// # Safety
 /// `heap` is open.

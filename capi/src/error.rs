@@ -1,7 +1,7 @@
-//! What a call that failed leaves behind: a code and a message, by thread.
+//! The code and the message of a thread's last call that failed.
 //!
-//! They lie in the thread's own memory and nothing takes them down: handlers of `atexit` and what
-//! runs late at a thread's end may call and fail like everybody else.
+//! Both lie in the thread's own memory and have no destructor: handlers of `atexit`, and code that
+//! runs late at a thread's end, may call the library and fail.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -17,21 +17,21 @@ use perdura_region::directory::DirectoryError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum perdura_code {
-    /// It did what it was asked.
+    /// The call succeeded.
     PERDURA_OK = 0,
-    /// An argument cannot be: a null pointer, a name that is not UTF-8, an unknown kind.
+    /// An argument is refused: a null pointer, a name that is not UTF-8, an unknown kind.
     PERDURA_ARGUMENT = 1,
-    /// A size that cannot be: zero, or more than the heap has.
+    /// A size is refused: zero, or more than the heap has.
     PERDURA_SIZE = 2,
-    /// An alignment that cannot be.
+    /// An alignment is refused: it is no power of two, or too large.
     PERDURA_ALIGNMENT = 3,
     /// The heap is exhausted, or the system gives no memory.
     PERDURA_NO_MEMORY = 4,
-    /// No object begins there.
+    /// No object begins at the address.
     PERDURA_NO_OBJECT = 5,
-    /// It was freed before.
+    /// The object was freed before.
     PERDURA_FREED_TWICE = 6,
-    /// It is memory of the other kind.
+    /// The memory is of the other kind.
     PERDURA_OTHER_KIND = 7,
     /// The address is not in this heap.
     PERDURA_FOREIGN = 8,
@@ -51,27 +51,27 @@ pub enum perdura_code {
     PERDURA_LOG_FULL = 15,
     /// Too many threads use the heap.
     PERDURA_THREADS = 16,
-    /// This thread is in a transaction, in which that is done otherwise or not at all.
+    /// The call is not possible in a transaction, and this thread is in one.
     PERDURA_NESTED = 17,
-    /// A transaction is open elsewhere.
+    /// A transaction of another thread is open.
     PERDURA_BUSY = 18,
-    /// Something on the medium is damaged.
+    /// Data on the medium are damaged.
     PERDURA_CORRUPT = 19,
     /// The heap was written by another version.
     PERDURA_VERSION = 20,
     /// The file or directory holds something else, or a heap with other fixed settings.
     PERDURA_NOT_A_HEAP = 21,
-    /// The file or directory cannot be had.
+    /// The file or directory cannot be opened or made.
     PERDURA_FILE = 22,
-    /// Another program, or another handle, has it open.
+    /// Another program, or another handle, has the heap open.
     PERDURA_IN_USE = 23,
-    /// The NUMA node cannot be bound to.
+    /// Memory cannot be bound to the NUMA node.
     PERDURA_NODE = 24,
     /// The transaction's function asked for it to be undone, and it was.
     PERDURA_ABORTED = 25,
     /// The region refused: its device has failed, or the budget is too small.
     PERDURA_REGION = 26,
-    /// Something else; see the message.
+    /// Another error; see the message.
     PERDURA_OTHER = 27,
     /// This process was forked from the one that opened the heap.
     PERDURA_FORKED = 28,
@@ -93,8 +93,9 @@ pub(crate) enum Refusal {
     #[error("there is no root {name:?}")]
     NoRoot { name: String },
     #[error(
-        "this process was forked from the one that opened the heap, which goes on with it; leave it to that process, or \
-         open it in the child after the parent has closed it (a daemon: after it forked)"
+        "this process was forked from the one that opened the heap, which goes on with it; leave \
+         it to that process, or open it in the child after the parent has closed it (a daemon: \
+         after it forked)"
     )]
     Forked,
     #[error("the transaction was undone: its function returned {returned}")]
@@ -176,14 +177,15 @@ fn code_of_memory(error: &MemoryError) -> perdura_code {
     }
 }
 
-/// What to do, where the error does not say it.
+/// Advice on what to do, for errors that do not give it.
 fn advice(code: perdura_code) -> &'static str {
     match code {
         PERDURA_NO_OBJECT | PERDURA_FOREIGN => {
             "; pass an address that this heap gave out, and the first byte of it"
         }
         PERDURA_NESTED => {
-            " (C has perdura_tx_alloc, perdura_tx_free and perdura_tx_write, and no nested transactions)"
+            " (C has perdura_tx_alloc, perdura_tx_free and perdura_tx_write, and no nested \
+             transactions)"
         }
         PERDURA_FREED_TWICE => "; free it once, and forget its address then",
         PERDURA_OTHER_KIND => {
@@ -194,26 +196,28 @@ fn advice(code: perdura_code) -> &'static str {
         PERDURA_ROOT_TYPE => "; open it with the program that made it, or remove the root",
         PERDURA_NOT_A_HEAP => "; name another file, or delete this one if it is not needed",
         PERDURA_CORRUPT => {
-            "; `perdura check` says what is damaged, `perdura check --repair` mends a file's heap where nothing is lost by \
-             it; else restore it from a copy"
+            "; `perdura check` says what is damaged, `perdura check --repair` mends a file's heap \
+             where nothing is lost by it; else restore it from a copy"
         }
         _ => "",
     }
 }
 
-/// Room for a message and the zero byte behind it. Only long paths make longer ones.
+/// Bytes of a message with its zero byte. Only long paths make longer messages.
 const TEXT_BYTES: usize = 1024;
-/// In the place of what does not fit: the beginning says what failed, the end why and what to do.
+/// Text in the place of a long message's middle: the beginning names the failed call, the end says
+/// why it failed and what to do.
 const LEFT_OUT: &str = " [...] ";
 
 struct Last {
     code: perdura_code,
-    /// Ends with a zero byte.
+    /// The message, which ends with a zero byte.
     text: [u8; TEXT_BYTES],
 }
 
 thread_local! {
-    static LAST: RefCell<Last> = const { RefCell::new(Last { code: PERDURA_OK, text: [0; TEXT_BYTES] }) };
+    static LAST: RefCell<Last> =
+        const { RefCell::new(Last { code: PERDURA_OK, text: [0; TEXT_BYTES] }) };
 }
 
 const _: () = assert!(!std::mem::needs_drop::<RefCell<Last>>());
@@ -238,7 +242,7 @@ fn fitting(text: &str) -> Cow<'_, str> {
     format!("{}{LEFT_OUT}{}", &text[..begin], &text[end.unwrap_or(text.len())..]).into()
 }
 
-/// Runs what a call does. The code and the message of a refusal are this thread's until its next
+/// Runs the body of a call. The code and the message of a refusal stay this thread's until its next
 /// refusal.
 pub(crate) fn guard<R>(
     call: &str,
@@ -254,24 +258,24 @@ pub(crate) fn guard<R>(
             Err(code)
         }
         Err(_) => {
-            // The panic has said on standard error what and where.
+            // The panic's message is on standard error already.
             eprintln!("perdura: {call}: a mistake in libperdura (above); the process ends");
             std::process::abort()
         }
     }
 }
 
-/// As [`guard`], for calls that return a code.
+/// Runs the body of a call that returns a code; see [`guard`].
 pub(crate) fn code(call: &str, f: impl FnOnce() -> Result<(), Refusal>) -> perdura_code {
     guard(call, f).err().unwrap_or(PERDURA_OK)
 }
 
-/// As [`guard`], for calls that return an address or null.
+/// Runs the body of a call that returns an address or null; see [`guard`].
 pub(crate) fn address<T>(call: &str, f: impl FnOnce() -> Result<*mut T, Refusal>) -> *mut T {
     guard(call, f).unwrap_or(ptr::null_mut())
 }
 
-/// A string of C.
+/// The text of a C string.
 ///
 /// # Safety
 /// `text` is null or ends with a zero byte, and stays as it is for as long as the result is used.

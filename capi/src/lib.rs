@@ -1,14 +1,16 @@
 //! The C interface of the heap: `libperdura.so`, `libperdura.a`, `include/perdura.h`.
 //!
-//! Names are the paper's (pMem: `persistmalloc`, `capmalloc`, `nvmmap`) where it has some. The
-//! header is made from this source by cbindgen, and a test compares.
+//! Names are those of the paper pMem (`persistmalloc`, `capmalloc`, `nvmmap`) where it has names.
+//! The header is made from this source by cbindgen, and a test compares both. Opening, closing and
+//! the holder are the library `perdura`'s; all other calls go to `perdura_heap` itself, because the
+//! library has no calls on memory of its own, and signals are left to the C program.
 //!
-//! Invariants: nothing unwinds into C; a panic is our own mistake and ends the process with what
-//! was wrong on standard error. A call that fails leaves all as it was, returns null or a code, and
-//! says what, where and what to do in `perdura_error()`. Pointers of C are believed where nothing
-//! can check them: each function says what it needs.
+//! Invariants: nothing unwinds into C; a panic is our own mistake and ends the process with a
+//! message on standard error. A call that fails changes nothing, returns null or a code, and
+//! `perdura_error()` tells what failed, where, and what to do. A pointer from C is trusted where
+//! nothing can check it: each function says what it needs.
 
-// C's names.
+// The types have C's names.
 #![allow(non_camel_case_types)]
 
 mod called;

@@ -16,20 +16,21 @@ pub struct perdura_heap {
     heap: Heap,
 }
 
-/// Opens the heap at `path`, or makes one: in a file (on a DAX file system persistent memory; on
-/// any other as durable as its page cache), or, if `path` is a directory, in a region with a
-/// bounded dirty set that is kept on that SSD. What a crash cut is made whole or undone; capacity
-/// memory is empty.
+/// Opens the heap at `path`, or makes one. The heap lies in a file (persistent memory on a DAX file
+/// system, on any other as durable as the page cache), or, if `path` is a directory, in a region
+/// with a bounded dirty set whose image is kept in that directory. Operations that a crash has cut
+/// are completed or undone; capacity memory is empty.
 ///
 /// A directory's heap notices stores by SIGBUS or SIGSEGV, which the library handles from then on.
-/// Handlers of the program's own are installed before: they get what is not the library's. One that
-/// is installed later must pass on what it does not know to the one that sigaction gave it, or the
-/// program ends at its next store. No thread that stores may block these signals.
+/// The program installs its own handlers of these signals before: they get the signals that are not
+/// the library's. A handler that is installed later must pass signals that it does not know to the
+/// handler that sigaction returned, or the program ends at its next store. No thread that stores
+/// may block these signals.
 ///
-/// The heap is this process's alone. In a child that it forks every call fails with PERDURA_FORKED,
-/// but perdura_close, which does nothing there; the child must not store to the heap's memory
-/// either. Nobody else can open the heap while such a child lives, unless it executes another
-/// program.
+/// The heap belongs to this process alone. In a forked child every call fails with PERDURA_FORKED,
+/// except perdura_close, which does nothing there; the child must not store to the heap's memory
+/// either. Nobody else can open the heap while such a child lives, unless the child executes
+/// another program.
 ///
 /// Returns a heap that the caller must close, or null: then nothing was opened. `path` and
 /// `options` (null: the defaults) stay the caller's and are not used after the call.
@@ -56,10 +57,9 @@ pub unsafe extern "C" fn perdura_open(
     })
 }
 
-/// Closes the heap, durably, so that little is left to recover; a directory's memory is flushed to
-/// its SSD. Other threads must have ended what they do. The handle and all addresses are invalid
-/// after it, whatever it returns; if it fails, the heap is as whole as after a crash. Null is no
-/// heap: nothing is done.
+/// Closes the heap durably, so that little is left to recover; a directory's memory is flushed to
+/// the SSD. Calls of other threads must have ended. The handle and all addresses are invalid after
+/// the call, even if it fails; then the heap is as whole as after a crash. Null is ignored.
 ///
 /// # Safety
 /// `heap` is null or open, and nobody uses it.
@@ -69,7 +69,8 @@ pub unsafe extern "C" fn perdura_close(heap: *mut perdura_heap) -> perdura_code 
         // SAFETY: the caller's promise.
         let Some(opened) = (unsafe { heap.as_ref() }) else { return Ok(()) };
         if opened.heap.is_forked() {
-            // All of it is the parent's: even to drop it could wait for a thread that is not here.
+            // The heap is the parent's: even dropping it could wait for a thread that does not
+            // exist in the child.
             return Ok(());
         }
         // SAFETY: `perdura_open` made it, and the caller gives it up.

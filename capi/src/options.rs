@@ -1,4 +1,4 @@
-//! Settings of `perdura_open`, as C gives them.
+//! Settings of `perdura_open`, as a C program gives them.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -6,48 +6,49 @@ use std::path::PathBuf;
 
 use crate::error::Refusal;
 
-/// How stores to a file become durable. A directory's memory needs no flush.
+/// The way in which stores to a file become durable. A directory's memory needs no flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum perdura_durability {
-    /// Cache lines are written back, with the best instruction the processor has: DAX, persistent
-    /// memory. The default.
+    /// Cache lines are written back, with the best instruction of the processor: for DAX and
+    /// persistent memory. This is the default.
     PERDURA_FLUSHED = 0,
-    /// Stores are only ordered: memory that outlives the process and is kept by a battery.
+    /// Stores are only ordered: for memory that outlives the process and is kept by a battery.
     PERDURA_ORDERED = 1,
 }
 
 /// Settings of `perdura_open`. All zero bytes, and a null pointer, are the defaults. Fields may be
-/// added at the end: zero all of it first, and say how long it is.
+/// added at the end: fill the structure with zeros first, and set `size_bytes`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct perdura_options {
-    /// `sizeof(struct perdura_options)`: how many fields the program knows. 0: those here. A later
-    /// library takes what a program does not know for zero; an earlier one refuses what it does not
-    /// know, unless it is zero.
+    /// `sizeof(struct perdura_options)`, which tells how many fields the program knows. 0 stands
+    /// for the fields here. A later library takes fields that the program does not know for zero;
+    /// an earlier library refuses fields that it does not know, unless they are zero.
     pub size_bytes: u32,
-    /// One of perdura_durability; for files.
+    /// One of perdura_durability, for a heap in a file.
     pub durability: u32,
-    /// Bytes of the heap, at least 1 MiB; what is there already is never made smaller. 0: as large
-    /// as it is, and 1 GiB if it is new.
+    /// Bytes of the heap, at least 1 MiB. An existing heap is never made smaller. 0 stands for the
+    /// present size, and for 1 GiB if the heap is new.
     pub len_bytes: u64,
-    /// Not 0: capacity memory is bound to the NUMA node `numa_node`.
+    /// If not 0, capacity memory is bound to the NUMA node `numa_node`.
     pub bind_numa: u32,
-    /// Which node.
+    /// Number of the NUMA node.
     pub numa_node: u32,
-    /// For directories: milliseconds from the warning to the loss of power, from which follows how
-    /// much may be dirty. 0: 30,000. The library watches for no warning: on its SIGTERM, or a
-    /// battery's signal, the program calls perdura_close, which flushes in that time; see `holder`
-    /// for who does it if the program does not.
+    /// For a heap in a directory: milliseconds from the warning to the loss of power, which decide
+    /// how much may be dirty. 0 stands for 30,000. The library watches for no warning: at SIGTERM,
+    /// or at a battery's signal, the program calls perdura_close, which flushes in that time. If
+    /// the program does not, the process of `holder` does.
     pub warning_ms: u32,
-    /// For directories: path of the program `perdura`, which then keeps the memory if this process
-    /// dies, and flushes it at its own SIGTERM, SIGINT or SIGPWR (or `perdura flush`): once this
-    /// process has closed the heap or died, and it ends one that does neither. Null: what was not
-    /// flushed dies with the process.
+    /// For a heap in a directory: path of the program `perdura`, which then runs as the holder. The
+    /// holder keeps the memory if this process dies. At its own SIGTERM, SIGINT or SIGPWR, or at
+    /// `perdura flush`, the holder flushes the memory once this process has closed the heap or
+    /// died, and ends a process that does neither. With null, memory that was not flushed is lost
+    /// with the process.
     pub holder: *const c_char,
 }
 
-/// The same, checked.
+/// Settings of `perdura_open` that were checked.
 pub(crate) struct Wanted {
     pub len_bytes: Option<u64>,
     pub durability: ::perdura_heap::Durability,
@@ -97,24 +98,25 @@ impl Wanted {
     }
 }
 
-/// The length of the first layout, which a 0 stands for.
+/// Bytes of the first layout, which a 0 stands for.
 const OPTIONS_BYTES: u32 = size_of::<perdura_options>() as u32;
-/// Longer than the structure will ever be: what says so was never set.
+/// More bytes than the structure will ever have: a larger value was never set.
 const OPTIONS_BYTES_MAX: u32 = 4096;
 
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(OPTIONS_BYTES == 40);
 
-/// Refuses what this library does not know.
+/// Refuses options with fields that this library does not know.
 ///
 /// # Safety
-/// Where it is more than the first layout has, `size_bytes` can be read at `options`.
+/// `size_bytes` bytes can be read at `options` if that is more than the first layout has.
 unsafe fn check_size(size_bytes: u32, options: *const u8) -> Result<(), Refusal> {
     let refused = |why| Err(Refusal::Argument { what: "options->size_bytes", why });
     match size_bytes {
         0 | OPTIONS_BYTES => Ok(()),
         given if !(OPTIONS_BYTES..=OPTIONS_BYTES_MAX).contains(&given) => refused(
-            "is no length that perdura_options ever had; set it to 0 or to sizeof(struct perdura_options)",
+            "is no length that perdura_options ever had; set it to 0 or to sizeof(struct \
+             perdura_options)",
         ),
         given => {
             let mut unknown = OPTIONS_BYTES as usize..given as usize;
@@ -123,7 +125,8 @@ unsafe fn check_size(size_bytes: u32, options: *const u8) -> Result<(), Refusal>
                 return Ok(());
             }
             refused(
-                "says that there are fields, set by the program, which this library does not know; use a later one",
+                "says that there are fields, set by the program, which this library does not know; \
+                 use a later one",
             )
         }
     }

@@ -6,13 +6,13 @@ use crate::error::{address, code, guard, perdura_code, text_of};
 use crate::open::{heap_of, perdura_heap};
 use crate::place::{offset_of, range_of};
 
-/// Takes persistent memory of `size` bytes, at a multiple of 16; its contents are arbitrary. That
-/// it is taken is durable on return. With a name (1 to 39 bytes) it is also a root, both or
-/// neither: perdura_root finds it after a restart. Without one (`name` is null) nothing leads to it
-/// until something is stored that does.
+/// Allocates persistent memory of `size` bytes, at a multiple of 16, with arbitrary contents. The
+/// allocation is durable on return. With a name (1 to 39 bytes) the memory is also a named root,
+/// both or neither: perdura_root finds it after a restart. Without a name (`name` is null) the
+/// program stores a reference to the memory itself.
 ///
-/// Returns memory that stays taken until persistfree, across restarts, or null: then nothing was
-/// taken.
+/// Returns memory that stays allocated until persistfree, across restarts, or null: then nothing
+/// was allocated.
 ///
 /// # Safety
 /// `heap` is open; `name` is null or ends with a zero byte.
@@ -34,9 +34,10 @@ pub unsafe extern "C" fn persistmalloc(
     })
 }
 
-/// Gives persistent memory back. That it is free is durable with this thread's next durable call,
-/// and before anybody else gets it: a loss of power before leaves it taken. Remove its name first,
-/// if it has one. Null is nothing. If it fails, the memory is as it was.
+/// Frees persistent memory. The free becomes durable with this thread's next durable call, and
+/// before the memory is allocated again: a loss of power before that leaves it allocated. Remove
+/// the memory's name first, if there is one. Null is ignored. If the call fails, the memory is
+/// unchanged.
 ///
 /// # Safety
 /// `heap` is open.
@@ -52,9 +53,9 @@ pub unsafe extern "C" fn persistfree(heap: *mut perdura_heap, memory: *mut c_voi
     })
 }
 
-/// Gives persistent memory another size, in place or by a durable copy; then the old memory is
-/// free. Whatever leads to it must be changed to the result. Null: it is as it was. `memory` must
-/// not be null.
+/// Changes the size of persistent memory, in place or by a durable copy that replaces the old
+/// memory. The program must change its references to the result. Returns null if the memory is
+/// unchanged. `memory` must not be null.
 ///
 /// # Safety
 /// `heap` is open.
@@ -72,7 +73,7 @@ pub unsafe extern "C" fn persistrealloc(
     })
 }
 
-/// Makes bytes durable that were changed by plain stores. They must lie in the heap.
+/// Makes bytes durable that were changed by plain stores. The bytes must lie in the heap.
 ///
 /// # Safety
 /// `heap` is open.
@@ -90,7 +91,8 @@ pub unsafe extern "C" fn perdura_persist(
     })
 }
 
-/// Bytes that memory of either kind may use: at least those asked for. 0: no object begins there.
+/// The usable bytes of memory of either kind, at least as many as were asked for; 0 if no object
+/// begins at the address.
 ///
 /// # Safety
 /// `heap` is open.

@@ -1,4 +1,4 @@
-//! Addresses and offsets: what may be stored in persistent memory, and what a program works with.
+//! Offsets, which may be stored in persistent memory, and addresses, which a program works with.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,9 +8,9 @@ use ::perdura_heap::{Heap, HeapError, Offset};
 use crate::error::{Refusal, address, guard};
 use crate::open::{heap_of, perdura_heap};
 
-/// Where an address lies in the heap: what to store in persistent memory in the place of a pointer,
-/// for the heap may lie at other addresses after a restart. 0: it is null, or not in this heap
-/// (PERDURA_FOREIGN).
+/// The offset of an address in the heap. Store offsets in persistent memory instead of pointers,
+/// because the heap may lie at other addresses after a restart. Returns 0 if the address is null or
+/// not in this heap (PERDURA_FOREIGN).
 ///
 /// # Safety
 /// `heap` is open.
@@ -26,8 +26,8 @@ pub unsafe extern "C" fn perdura_offset(heap: *const perdura_heap, memory: *cons
     .unwrap_or(0)
 }
 
-/// The address of an offset; null: it is 0, or beyond this heap (PERDURA_FOREIGN). The memory is
-/// the heap's.
+/// The address of an offset; null if the offset is 0 or beyond this heap (PERDURA_FOREIGN). The
+/// memory is the heap's.
 ///
 /// # Safety
 /// `heap` is open.
@@ -56,7 +56,7 @@ pub(crate) fn offset_of(heap: &Heap, memory: *const c_void) -> Result<Offset, Re
     Ok(heap.offset_of(memory.cast()).ok_or_else(foreign)?)
 }
 
-/// The offset of a range that must lie in this heap; so `len` is one that a slice can have.
+/// The offset of a range that must lie in this heap, so that a slice can have `len` bytes.
 pub(crate) fn range_of(heap: &Heap, memory: *const c_void, len: usize) -> Result<Offset, Refusal> {
     let offset = offset_of(heap, memory)?;
     let len_bytes = len as u64;

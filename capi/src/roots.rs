@@ -1,4 +1,4 @@
-//! Named roots. Those of C are of the type `u8`: bytes whose meaning the program knows.
+//! Named roots. C programs have roots of the type `u8`: bytes whose meaning the program knows.
 
 use std::ffi::{c_char, c_void};
 use std::ptr;
@@ -10,8 +10,9 @@ use crate::error::{Refusal, address, code, perdura_code, text_of};
 use crate::open::{heap_of, perdura_heap};
 use crate::place::offset_of;
 
-/// What a name leads to; null: there is no such root (PERDURA_NO_ROOT), or it is of a type that is
-/// not C's (PERDURA_ROOT_TYPE), or the name cannot be one. The memory is the heap's.
+/// The memory of a named root. Null if there is no such root (PERDURA_NO_ROOT), if a program in
+/// another language gave the root a type (PERDURA_ROOT_TYPE), or if the name is refused. The memory
+/// is the heap's.
 ///
 /// # Safety
 /// `heap` is open; `name` ends with a zero byte.
@@ -29,8 +30,8 @@ pub unsafe extern "C" fn perdura_root(
     })
 }
 
-/// Makes a name (1 to 39 bytes) lead to memory of this heap, durably; makes the name if there is
-/// none. The name is copied.
+/// Gives memory of this heap a name (1 to 39 bytes), durably, or changes the memory of an existing
+/// name. The name is copied.
 ///
 /// # Safety
 /// `heap` is open; `name` ends with a zero byte.
@@ -47,7 +48,7 @@ pub unsafe extern "C" fn perdura_root_set(
     })
 }
 
-/// Takes a name away, durably; what it led to stays taken.
+/// Removes a name, durably; the memory stays allocated.
 ///
 /// # Safety
 /// `heap` is open; `name` ends with a zero byte.
@@ -63,9 +64,9 @@ pub unsafe extern "C" fn perdura_root_remove(
     })
 }
 
-/// Calls `each` with every root's name (the library's, valid during the call) and its memory, in
-/// the order of names, until it returns something else than 0. `each` must return, as a
-/// transaction's function must.
+/// Calls `each` with the name and the memory of every root, in the order of names, until `each`
+/// returns another number than 0. The name is the library's and is valid during the call. `each`
+/// must return, as a transaction's function must.
 ///
 /// # Safety
 /// `heap` is open; `each` may be called with `arg`.
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn perdura_roots(
         for root in heap.roots()? {
             let name = std::ffi::CString::new(root.name).unwrap_or_default();
             let memory = root.object.map_or(ptr::null_mut(), |object| heap.pointer(object));
-            // SAFETY: the caller's function, with what it was promised.
+            // SAFETY: the caller's function, with the arguments that it expects.
             let run = || unsafe { each(name.as_ptr(), memory.cast(), arg) };
             if called("perdura_roots", run) != 0 {
                 break;

@@ -10,20 +10,20 @@ use crate::open::{heap_of, perdura_heap};
 use crate::place::{offset_of, range_of};
 use crate::roots::pointer_to;
 
-/// A transaction in progress: valid within its function, and in its thread.
+/// A transaction in progress, which is valid in its function and in its thread only.
 pub struct perdura_tx {
     _opaque: [u8; 0],
 }
 
-/// Runs `body(tx, arg)` as a transaction. If it returns 0, all that it did through `tx` is durable,
-/// and this returns PERDURA_OK; if it returns anything else, none of it was done, and this returns
-/// PERDURA_ABORTED. A half-done change cannot be left behind, whenever the power fails. Within
-/// `body` no other transaction of this thread can begin, and persistent memory is freed by
-/// perdura_tx_free only and not resized (PERDURA_NESTED). Transactions do not lock: who changes one
-/// object in two threads must exclude the other.
+/// Runs `body(tx, arg)` as a transaction. If `body` returns 0, all changes through `tx` are
+/// durable, and the call returns PERDURA_OK. If `body` returns another number, none of the changes
+/// was made, and the call returns PERDURA_ABORTED. A loss of power at any time leaves all changes
+/// or none. In `body` no other transaction of this thread can begin, and persistent memory is freed
+/// by perdura_tx_free only and not resized (PERDURA_NESTED). Transactions do not lock: a program
+/// that changes one object in two threads must exclude one of them meanwhile.
 ///
-/// `body` must return: not by `longjmp`; a C++ exception, or the end of the thread, ends the
-/// process. What it allocates and what it frees, it does so with the commit.
+/// `body` must return, and not by `longjmp`; a C++ exception, or the end of the thread, ends the
+/// process. Memory that `body` allocates or frees is allocated or freed with the commit.
 ///
 /// # Safety
 /// `heap` is open; `body` may be called with `arg`.
@@ -43,8 +43,11 @@ pub unsafe extern "C" fn perdura_transaction(
             let run = || unsafe { body(std::ptr::from_mut(tx).cast(), arg) };
             let returned = called("perdura_transaction", run);
             if heap.is_forked() {
-                // To commit it or to undo it is the parent's.
-                eprintln!("perdura: perdura_transaction: its function forked, and the child returned from it too; end");
+                // Only the parent may commit the transaction or undo it.
+                eprintln!(
+                    "perdura: perdura_transaction: the function forked, and the child returned, \
+                     too; end the child in the function; the process ends"
+                );
                 std::process::abort()
             }
             match returned {
@@ -56,8 +59,8 @@ pub unsafe extern "C" fn perdura_transaction(
 }
 
 /// Changes `len` bytes at `to`, which lie in one persistent object or area, to those at `from`,
-/// which stay the caller's. They are read back with perdura_tx_read: memory itself may change only
-/// at the commit.
+/// which stay the caller's. Read the changed bytes with perdura_tx_read, because memory itself may
+/// change only at the commit.
 ///
 /// # Safety
 /// `tx` is this function's transaction; `len` bytes can be read at `from`.
@@ -107,9 +110,9 @@ pub unsafe extern "C" fn perdura_tx_read(
     })
 }
 
-/// Takes persistent memory with the transaction: if it is undone, nothing was taken. Its contents
-/// are arbitrary; fill it with perdura_tx_write. Null: none was taken, and the transaction may go
-/// on.
+/// Allocates persistent memory with the transaction: if the transaction is undone, nothing was
+/// allocated. The contents are arbitrary; fill the memory with perdura_tx_write. Returns null if
+/// nothing was allocated; the transaction may go on.
 ///
 /// # Safety
 /// `tx` is this function's transaction.
@@ -123,7 +126,7 @@ pub unsafe extern "C" fn perdura_tx_alloc(tx: *mut perdura_tx, size: usize) -> *
     })
 }
 
-/// Gives persistent memory back once the transaction has committed. Null is nothing.
+/// Frees persistent memory once the transaction has committed. Null is ignored.
 ///
 /// # Safety
 /// `tx` is this function's transaction.
@@ -140,7 +143,7 @@ pub unsafe extern "C" fn perdura_tx_free(tx: *mut perdura_tx, memory: *mut c_voi
     })
 }
 
-/// As perdura_root_set, with the transaction.
+/// Gives memory a name as perdura_root_set does, with the transaction.
 ///
 /// # Safety
 /// `tx` is this function's transaction; `name` ends with a zero byte.
@@ -158,7 +161,7 @@ pub unsafe extern "C" fn perdura_tx_root_set(
     })
 }
 
-/// As perdura_root_remove, with the transaction.
+/// Removes a name as perdura_root_remove does, with the transaction.
 ///
 /// # Safety
 /// `tx` is this function's transaction; `name` ends with a zero byte.
@@ -175,7 +178,7 @@ pub unsafe extern "C" fn perdura_tx_root_remove(
 }
 
 /// # Safety
-/// Null, or what [`perdura_transaction`] passed to the function that runs now.
+/// `tx` is null, or the pointer that [`perdura_transaction`] passed to the function that runs now.
 unsafe fn tx_of<'t>(tx: *mut perdura_tx) -> Result<&'t mut Tx<'t>, Refusal> {
     // SAFETY: the caller's promise: it is a transaction that only this function uses, one call
     // after the other.

@@ -1,4 +1,5 @@
-// Calls of every function, right and wrong. Run with the name of a part; exits with 0, or says which line is wrong.
+// Calls every function, rightly and wrongly. Run it with the name of a part; it exits with 0, or
+// names the line that is wrong.
 
 #include <perdura.h>
 
@@ -66,7 +67,8 @@ static int replace(perdura_tx *tx, void *arg) {
   FAILS(perdura_tx_free(tx, swap->old), PERDURA_FREED_TWICE, "freed before");
   FAILS(perdura_tx_write(tx, (char *)fresh + 8, &value, 64), PERDURA_OUT_OF_OBJECT, "one object");
   FAILS(perdura_tx_write(tx, &value, &value, 8), PERDURA_FOREIGN, "not in this heap");
-  FAILS(perdura_tx_write(tx, fresh, &value, SIZE_MAX), PERDURA_OUT_OF_OBJECT, "18446744073709551615");
+  FAILS(perdura_tx_write(tx, fresh, &value, SIZE_MAX), PERDURA_OUT_OF_OBJECT,
+        "18446744073709551615");
   FAILS(perdura_tx_read(tx, &value, fresh, SIZE_MAX / 2 + 1), PERDURA_OUT_OF_OBJECT, "one object");
   FAILS(perdura_tx_read(tx, &value, fresh, SIZE_MAX / 2), PERDURA_OUT_OF_OBJECT, "one object");
   FAILS(perdura_transaction(swap->heap, replace, arg), PERDURA_NESTED, "no nested");
@@ -153,7 +155,8 @@ static void mistakes(const char *path) {
   NULLS(nvmmap(heap, 2, 10), PERDURA_ARGUMENT, "kind");
   NULLS(nvmmap(heap, PERDURA_CAPACITY, 0), PERDURA_SIZE, "compartment");
   NULLS(persistmalloc(heap, 10, ""), PERDURA_ROOT_NAME, "1 to 39");
-  NULLS(persistmalloc(heap, 10, "a name of forty bytes, one more than may"), PERDURA_ROOT_NAME, "40");
+  NULLS(persistmalloc(heap, 10, "a name of forty bytes, one more than may"), PERDURA_ROOT_NAME,
+        "40");
   NULLS(persistmalloc(heap, 10, "\xff"), PERDURA_ARGUMENT, "UTF-8");
   EXPECT(persistmalloc(heap, 10, "name") != NULL);
   NULLS(persistmalloc(heap, 10, "name"), PERDURA_ROOT_TAKEN, "\"name\"");
@@ -161,7 +164,8 @@ static void mistakes(const char *path) {
   FAILS(perdura_root_remove(heap, "nobody"), PERDURA_NO_ROOT, "\"nobody\"");
   FAILS(perdura_root_set(heap, "name", &local), PERDURA_FOREIGN, "not in this heap");
   FAILS(perdura_persist(heap, &local, 4), PERDURA_FOREIGN, "not in this heap");
-  FAILS(perdura_persist(heap, perdura_root(heap, "name"), SIZE_MAX), PERDURA_OUT_OF_OBJECT, "bytes");
+  FAILS(perdura_persist(heap, perdura_root(heap, "name"), SIZE_MAX), PERDURA_OUT_OF_OBJECT,
+        "bytes");
   FAILS(perdura_transaction(heap, NULL, NULL), PERDURA_ARGUMENT, "null");
   FAILS(perdura_persist(NULL, &local, 4), PERDURA_ARGUMENT, "heap is null");
   EXPECT(perdura_offset(heap, &local) == 0 && perdura_error_code() == PERDURA_FOREIGN);

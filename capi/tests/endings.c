@@ -1,5 +1,5 @@
-// How processes come and go with a heap open. Run with the name of a part and a path; exits with 0, or says which line
-// is wrong.
+// Processes that end and fork with a heap open. Run it with the name of a part and a path; it exits
+// with 0, or names the line that is wrong.
 
 #define _GNU_SOURCE
 
@@ -80,7 +80,7 @@ static int fork_within(perdura_tx *tx, void *returns) {
   return 0;
 }
 
-// The parent has frees that are not durable, slots of its own and a log; so has its copy in the child.
+// The parent has frees that are not durable, slots of its own and a log; the child has copies.
 static void forks(void) {
   for (int i = 0; i < OBJECTS; i++) EXPECT((objects[i] = persistmalloc(heap, 64, NULL)) != NULL);
   for (int i = 0; i < 3; i++) EXPECT(persistfree(heap, objects[i]) == PERDURA_OK);
@@ -152,7 +152,8 @@ static void long_message(void) {
   EXPECT(perdura_open(path, NULL) == NULL && perdura_error_code() == PERDURA_FILE);
   const char *said = perdura_error();
   EXPECT(strlen(said) > 900 && strlen(said) < 1024 && strstr(said, " [...] ") != NULL);
-  EXPECT(strstr(said, "perdura_open: /nonexistent/xxx") == said && strstr(said, "No such file") != NULL);
+  EXPECT(strstr(said, "perdura_open: /nonexistent/xxx") == said);
+  EXPECT(strstr(said, "No such file") != NULL);
 }
 
 static void fails_late(void) {

@@ -1,5 +1,5 @@
-//! Writes what fuzzing of traces begins with to a folder: made-up traces of every format, plain,
-//! packed where that is another way through the readers, and with the format left to be found out.
+//! Writes the seeds for fuzzing of traces to a folder: generated traces of every format, plain,
+//! packed where packed traces take another way through the readers, and without a given format.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use perdura_plan::trace::{Format, generate};
 
-/// Records of a trace: few, so that a mutation often meets one that matters.
+/// Records of a trace, few enough that a mutation often meets one that matters.
 const RECORDS: usize = 12;
 
 fn main() -> ExitCode {
@@ -36,7 +36,7 @@ fn write_all(folder: &Path) -> std::io::Result<usize> {
     };
     for (choice, &format) in (0..).zip(Format::ALL) {
         let trace = generate::render(format, &generate::records(format, 1, RECORDS));
-        // The target's first three bytes: format (a number that none has: found out), bad records
+        // The target's first three bytes: format (an unknown number stands for any), bad records
         // passed over, seed.
         write(format!("{format}"), [choice, 0, 0], &trace)?;
         write(format!("{format}-lenient"), [choice, 100, 0], &trace)?;

@@ -1,5 +1,5 @@
-//! Any bytes as a heap: a typed error or a heap, never a panic, a hang or memory without bound; and
-//! a check says what it is, and of a heap that it called sound, that it opens.
+//! Any bytes are opened as a heap: the result is a typed error or a heap, never a panic, a hang or
+//! memory without bound. A heap that the check calls sound opens.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -9,8 +9,8 @@ use perdura_heap::{Config, Durability, Heap, HeapError, Kind, Logging, Memory, P
 
 const HEAP_BYTES: u64 = 2 << 20;
 
-/// A small heap with runs, a large object, a compartment, roots, a snapshot and logs, as a killed
-/// process leaves it.
+/// The bytes of a small heap with runs, a large object, a compartment, roots, a snapshot and logs,
+/// as a killed process leaves them.
 static IMAGES: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
     [Logging::Redo, Logging::Undo].map(|logging| {
         let mut config = Config::default();
@@ -32,20 +32,20 @@ static IMAGES: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
             }
         }
         let mut bytes = vec![0; HEAP_BYTES as usize];
-        // SAFETY: all of the heap's memory, which nobody changes now.
+        // SAFETY: the slice covers the heap's memory, which nobody changes now.
         unsafe { heap.memory().base().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
         bytes
     })
 });
 
-// The input is patches: three bytes of place, one of value; the first byte chooses the image and
-// where they go.
+// The input is a list of patches, each with three bytes of place and one of value. The first byte
+// chooses the image and the part of it that is patched.
 fuzz_target!(|input: &[u8]| {
     let Some((mode, patches)) = input.split_first() else { return };
     let mut image = IMAGES[usize::from(mode & 1)].clone();
     for patch in patches.chunks_exact(4) {
         let place = u32::from_le_bytes([patch[0], patch[1], patch[2], 0]) as usize;
-        // Most of what counts lies at the beginning: superblock, roots, span table.
+        // Most structures lie at the beginning: superblock, roots, span table.
         let span = if mode & 2 == 0 { image.len() } else { 128 << 10 };
         image[place % span] = patch[3];
     }

@@ -1,4 +1,5 @@
-//! Any bytes as an image: a typed error or a region, never a panic, a hang or memory without bound.
+//! Any bytes are opened as an image: the result is a typed error or a region, never a panic, a hang
+//! or memory without bound.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};
@@ -9,11 +10,12 @@ use perdura_media::{BlockBuf, Device, SimClock};
 use perdura_image::fuzzing::repair_checksums;
 use perdura_region::{Compression, Config, LaneId, Region};
 
-/// A small image with frames of several kinds, compressed and not, after a few checkpoints and a
-/// group commit.
+/// The bytes of a small image with frames of several kinds, compressed and not, after a few
+/// checkpoints and a group commit.
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let device = SimDevice::new(0, 1);
-    let region = Region::open(Arc::new(device.clone()), Arc::new(SimClock::new(1)), config()).unwrap();
+    let clock = Arc::new(SimClock::new(1));
+    let region = Region::open(Arc::new(device.clone()), clock, config()).unwrap();
     for round in 0..6u64 {
         let mut lane = region.lock(LaneId(0));
         for at in (round * 64..200_000).step_by(4_160) {
@@ -38,14 +40,14 @@ fn config() -> Config {
     }
 }
 
-// The input is patches: two or three bytes of place, one of value; the first byte says whether
-// checksums are made right again, so that what lies behind them is reached.
+// The input is a list of patches, each with two or three bytes of place and one of value. The first
+// byte says whether checksums are made right again, so that later checks are reached.
 fuzz_target!(|input: &[u8]| {
     let Some((mode, patches)) = input.split_first() else { return };
     let mut image = IMAGE.clone();
     for patch in patches.chunks_exact(4) {
         let place = u32::from_le_bytes([patch[0], patch[1], patch[2], 0]) as usize;
-        // Most of what counts lies at the beginning.
+        // Most structures lie at the beginning.
         let span = if mode & 2 == 0 { image.len() } else { 16 << 10 };
         image[place % span] = patch[3];
     }

@@ -1,5 +1,5 @@
-//! Any bytes as an NBD client, cut anywhere: no panic, the same answers and requests, and what is
-//! accepted lies within the export.
+//! Any bytes are sent by an NBD client, cut anywhere: there is no panic, answers and requests do
+//! not depend on the cuts, and every accepted request lies within the export.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ use perdura_block::nbd::wire::{PAYLOAD_MAX_BYTES, REQUEST_BYTES};
 
 const CAPACITY_BYTES: u64 = 1 << 20;
 
-/// What the server says, what it is asked, and whether it ends the connection.
+/// Answers of the server, requests of the client, and whether the server ends the connection.
 type Story = (Vec<u8>, Vec<Request>, bool);
 
 fn follow(input: &[u8], cut: usize, read_only: bool) -> Story {
@@ -34,7 +34,7 @@ fn follow(input: &[u8], cut: usize, read_only: bool) -> Story {
             Ok((_, Step::Over)) => return (out, Vec::new(), true),
             Err(_) => return (out, Vec::new(), true),
         }
-        // 256 options, each answered with what is known of the export, several times at most.
+        // At most 256 options, each answered with a few descriptions of the export.
         assert!(out.len() <= 1 << 20);
     };
     let terms = Terms { capacity_bytes: CAPACITY_BYTES, read_only, structured };

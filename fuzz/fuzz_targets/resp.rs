@@ -1,4 +1,5 @@
-//! Any bytes, cut anywhere: no panic, the same commands, memory bounded by what was received.
+//! Any bytes are received, cut anywhere: there is no panic, the commands do not depend on the cuts,
+//! and memory is bounded by the bytes received.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any bytes as a trace of any format, found or given: records that keep what readers promise, or
-//! an error; and bytes changed in a trace that was made up.
+//! Any bytes are read as a trace of any format, found or given: the result is an error, or records
+//! that keep the promises of readers. The same holds for a generated trace with changed bytes.
 #![no_main]
 
 use std::sync::Once;
@@ -7,13 +7,13 @@ use std::sync::Once;
 use libfuzzer_sys::fuzz_target;
 use perdura_plan::trace::{Format, ReadOptions, generate};
 
-/// The fuzzer ends at any panic, caught or not. Those of the library for Parquet are caught, and
-/// errors; one that leaves the target still ends it.
+/// Removes the fuzzer's panic hook once: the hook ends the process at any panic, but readers catch
+/// the panics of the library for Parquet. A panic that leaves the target still ends the process.
 static CAUGHT: Once = Once::new();
 
-// The first byte chooses the format, the second how many bad records are passed over, the third a
-// seed: with one, what follows is changes to a made-up trace, three bytes of place and one of
-// value.
+// The first byte chooses the format, the second the number of bad records that are passed over, the
+// third a seed. With a seed the rest is a list of changes to a generated trace, each with three
+// bytes of place and one of value.
 fuzz_target!(|data: &[u8]| {
     CAUGHT.call_once(|| drop(std::panic::take_hook()));
     let [choice, skip_bad, seed, rest @ ..] = data else { return };
@@ -21,7 +21,8 @@ fuzz_target!(|data: &[u8]| {
     let made = format.filter(|_| *seed > 0).map(|format| {
         let mut trace = generate::render(format, &generate::records(format, u64::from(*seed), 16));
         for change in rest.chunks_exact(4) {
-            let at = u32::from_le_bytes([change[0], change[1], change[2], 0]) as usize % trace.len();
+            let place = u32::from_le_bytes([change[0], change[1], change[2], 0]);
+            let at = place as usize % trace.len();
             trace[at] = change[3];
         }
         trace

@@ -1,13 +1,13 @@
-//! Any text as a workload file, and any change to one of the stock suite: benchmarks that keep
-//! every rule, or an error with its line.
+//! Any text is read as a workload file, and any change to a file of the stock suite: the result is
+//! benchmarks that keep every rule, or an error with its line.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use perdura_lab::access::stock::STOCK;
 use perdura_lab::access::workload::parse_soundly;
 
-// The first byte chooses a file of the suite, whose text is changed by what follows: two bytes of
-// place, one of value. Beyond the last file what follows is the text.
+// The first byte chooses a file of the suite. The rest is a list of changes to that file's text,
+// each with two bytes of place and one of value. Beyond the last file the rest is the text itself.
 fuzz_target!(|data: &[u8]| {
     let [choice, rest @ ..] = data else { return };
     let Some(stock) = STOCK.get(usize::from(*choice)) else {

@@ -1,6 +1,5 @@
-//! `perdura._native`: the analysis of traces for Python. What is asked, in which order, and on how
-//! many machines is Python's (`perdura/plan`); what is counted is the library's that `perdura plan
-//! trace` calls too.
+//! `perdura._native`: the analysis of traces for Python. The Python code (`perdura/plan`) decides
+//! the settings, the order and the machines; the counting is that of `perdura plan trace`.
 //!
 //! Data come in as Arrow batches, borrowed and not copied; parts go out and come back as bytes.
 
@@ -33,7 +32,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// A `ValueError` with the words of an error: whatever goes wrong here is wrong in what was given.
+/// A `ValueError` with the text of an error, because every error here is one of the arguments.
 fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Options as people write them, understood as by the command line.
+//! Options as people write them, with the meaning that the command line gives them.
 
 use std::time::Duration;
 

@@ -116,7 +116,10 @@ impl Memory {
     /// Whether this memory is all zeros because no process had it before.
     pub(crate) fn is_fresh(&self) -> bool {
         matches!(&self.source, Source::Mapped { room: Some(_), .. } | Source::Paged(_))
-            || matches!(&self.source, Source::Mapped { mapping, .. } if mapping.backed() == Backed::Nothing)
+            || matches!(
+                &self.source,
+                Source::Mapped { mapping, .. } if mapping.backed() == Backed::Nothing
+            )
     }
 
     /// Puts, in a forked child, a file of its own in the place of the file without a name that it

@@ -84,7 +84,7 @@ def main(words: Optional[List[str]] = None) -> int:
     try:
         windows = args.windows.split(",")
         shares = [_share(share) for share in args.shares.split(",")]
-        # What is wrong with words is said before Spark is started.
+        # Wrong options are reported before Spark is started.
         columns = Columns.of(args.columns)
         Settings.of(windows, shares, args.volume_size)
         if args.skip_bad < 0:
@@ -95,8 +95,8 @@ def main(words: Optional[List[str]] = None) -> int:
         if args.master:
             builder = builder.master(args.master)
             if args.master.startswith("local"):
-                # Workers on this machine are what we are: `python3` may be another, without this
-                # package.
+                # Workers on this machine run this interpreter, because `python3` may be another
+                # one, without this package.
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         was_there = SparkSession.getActiveSession() is not None
         spark = builder.getOrCreate()
@@ -111,10 +111,10 @@ def main(words: Optional[List[str]] = None) -> int:
                 skip_bad=args.skip_bad,
             )
         finally:
-            # A session of whoever calls us is theirs.
+            # A session that the caller has made stays open.
             if not was_there:
                 spark.stop()
-        # What cannot be stored was counted nevertheless.
+        # The figures are complete even if they cannot be stored.
         if args.json != "-":
             _show(report)
         if args.json == "-":
@@ -125,26 +125,25 @@ def main(words: Optional[List[str]] = None) -> int:
         print(f"perdura.plan: {error}", file=sys.stderr)
         return 1
     except (PySparkException, Py4JError) as error:
-        # A path that is not there, a file that is damaged, a worker without this package.
+        # A path that does not exist, a damaged file, or a worker without this package.
         print(f"perdura.plan: Spark: {_cause(error)}", file=sys.stderr)
         return 1
     return 0
 
 
 def _cause(error: Exception) -> str:
-    """What Spark failed of, without the stacks of its two languages: they are in its log."""
+    """The cause of Spark's failure, without the stacks of two languages, which are in the log."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     said = []
     while java is not None:
         said.append((java.getMessage() or java.toString()).split("\n", 1)[0])
         java = java.getCause()
     if said:
-        # Its own errors begin so, and name the file; what lies at the bottom says what is wrong
-        # with it.
+        # Spark's own errors begin so and name the file; the last cause says what is wrong with it.
         own = [text for text in said if text.startswith("[")]
         return ": ".join(dict.fromkeys(own[-1:] + said[-1:]))
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # A worker's traceback ends with what was raised.
+    # A worker's traceback ends with the exception.
     raised = [line for line in lines if line.split(":", 1)[0].endswith("Error")]
     return (raised[-1:] or lines[:1] or [type(error).__name__])[0]
 
@@ -168,7 +167,7 @@ def _text(report: Dict[str, Any]) -> str:
 
 
 def _try_out(path: str) -> None:
-    """What cannot be stored is said before the work."""
+    """Refuses a path that cannot be written, before the work begins."""
     if os.path.exists(path):
         with open(path, "a", encoding="utf-8"):
             return
@@ -177,7 +176,7 @@ def _try_out(path: str) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    """All of it or nothing: what was in the file stays until all is written."""
+    """Replaces a file as a whole: the old contents stay until all is written."""
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
@@ -205,7 +204,8 @@ def _show(report: Dict[str, Any]) -> None:
     print(report["verdict"]["sentence"])
     print(
         f"{report['trace']}: {report['records']} records in {report['duration_ns'] / 1e9:.1f} s, "
-        f"{report['touched_pages']} pages touched, {report['written_pages']} written {report['page_writes']} times"
+        f"{report['touched_pages']} pages touched, {report['written_pages']} written "
+        f"{report['page_writes']} times"
     )
     print(
         f"{'worst interval':>16} {'adversarial':>14} {'unique':>14}  pages of 4096 B (tumbling; "

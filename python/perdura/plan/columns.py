@@ -1,4 +1,4 @@
-"""Which column of a table is what, and a table's records in one form.
+"""The meaning of a table's columns, and a table's records in one form.
 
 Words are those of ``perdura plan trace --columns``:
 ``time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk``.
@@ -12,7 +12,7 @@ from perdura import _native
 #: The last byte that a request may have.
 END_MAX = 2**63 - 1
 
-#: Words for what an access does, in lower case.
+#: Words for reads and writes, in lower case.
 WRITES = ("w", "write")
 READS = ("r", "read")
 
@@ -30,7 +30,7 @@ def text_of_time(unit: int) -> Tuple[str, int]:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold the parts of a record.
+    """The columns that hold the parts of a record.
 
     A column is given by its name, or by its number from 1. Where it is ``None`` the constant beside
     it holds for all records.
@@ -50,7 +50,7 @@ class Columns:
     all_write: Optional[bool] = None
     #: ``None`` makes each file one volume.
     volume: Union[str, int, None] = None
-    #: Whether numbers mean what Perdura writes them for: 0 reads, 1 writes.
+    #: Whether numbers have Perdura's meaning: 0 is a read, 1 is a write.
     has_own_ops: bool = False
 
     @classmethod

@@ -125,7 +125,7 @@ def _text(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
 
 def _present(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
     if pa.types.is_dictionary(values.type) and values.dictionary.null_count:
-        # Rows that name an entry without a value are not counted as such.
+        # Rows without a value do not count.
         values = values.dictionary_decode()
     if values.null_count:
         missing = pc.index(pc.is_null(values), True).as_py()
@@ -176,7 +176,7 @@ def _read_times(values: pa.Array, unit: int, column: Union[str, int], row: int) 
             f"column {column}, row {row + at}: {values[at].as_py()!r} is no time in units of "
             f"{unit} ns"
         )
-    # Before the point there may be nothing.
+    # The digits before the point may be missing.
     whole = pc.replace_substring_regex(values, r"^([0-9]*).*$", r"0\1")
     decimals = pc.replace_substring_regex(values, r"^[0-9]*\.?", "")
     if digits > 0:
@@ -196,7 +196,7 @@ def _longs(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa
 
 @contextlib.contextmanager
 def _refusing(column: Union[str, int], row: int) -> Iterator[None]:
-    """Arrow refuses what is no whole number, no text or does not fit, with the value."""
+    """Arrow refuses a value that is no whole number, no text, or does not fit, and names it."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -211,7 +211,7 @@ def _writes(values: pa.Array, columns: Columns, row: int) -> pa.Array:
         if is_write is None:
             at = pc.index(coded.indices, pa.scalar(code, coded.indices.type)).as_py()
             if at < 0:
-                # A category of which no row is.
+                # A category that no row has.
                 continue
             word = coded.dictionary[code].as_py()
             raise ValueError(
@@ -232,8 +232,8 @@ def _no_negative(values: pa.Array, column: Union[str, int, None], row: int) -> N
 def _numbered(
     values: pa.Array, numbers: Dict[str, int], column: Union[str, int, None], row: int
 ) -> pa.Array:
-    """Volumes by the order in which they come: what else but text and whole numbers has, has more
-    than one name.
+    """The numbers of volumes, given in the order in which the names come. Names are text or whole
+    numbers, because values of other types can be written in more than one way.
     """
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     if not (_is_text(kind) or pa.types.is_integer(kind)):

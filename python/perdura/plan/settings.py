@@ -1,4 +1,4 @@
-"""What is asked: windows, shares, and the size of volumes."""
+"""Settings of an analysis: windows, shares, and the size of volumes."""
 
 from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple, Union
@@ -35,7 +35,7 @@ class Settings:
         elif size is not None and not (isinstance(size, int) and 0 <= size < 2**64):
             raise ValueError(f"volume_size {size}: expected bytes, or a size such as '1TB'")
         settings = cls(windows_ns, [*(float(share) for share in shares), JUDGED], size)
-        # Refuses what means nothing.
+        # Refuses settings without a meaning.
         _native.Analysis(settings.windows_ns, settings.shares)
         return settings
 
