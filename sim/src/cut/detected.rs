@@ -2,7 +2,7 @@
 //!
 //! Each room reports damage in its own words: the image a checksum, the heap and the store a word
 //! that no program writes. An error of another kind explains a flipped bit wrongly, and counts as a
-//! failure: a setting refused, memory that cannot be had, an image of another version.
+//! failure: a mode of tracking refused, memory that cannot be had, an image of another version.
 
 use perdura_region::{ImageError, OpenError};
 use perdura_store::{HeapError, Unreadable};
@@ -109,15 +109,12 @@ mod tests {
     #[test]
     fn an_error_of_another_kind_is_no_detection() {
         let when = "after a bit flipped";
-        let setting = || {
-            let (name, value, expected) = ("lanes", "0".to_string(), "1 at least");
-            OpenError::Setting { name, value, expected }
-        };
+        let grain = || OpenError::Grain { image_bytes: 64, mode_bytes: 4096 };
         let version = || OpenError::Image(ImageError::Version { found: 9, supported: 1 });
         for broken in [
-            Broken::Open { when, error: setting() },
+            Broken::Open { when, error: grain() },
             Broken::Open { when, error: version() },
-            open_store(in_image(setting())),
+            open_store(in_image(grain())),
             open_store(HeapError::Version { found: 2, supported: 1 }),
             Broken::Count { db: 0, found: 1, expected: 2 },
             Broken::NotFinal { when },
