@@ -92,6 +92,18 @@ const BOTTOM: f64 = 42.0;
 const LEGEND_ROW: f64 = 17.0;
 
 impl Chart {
+    /// An empty chart of half a page's width: two of them lie beside each other.
+    #[must_use]
+    pub fn half() -> Self {
+        Self { width: 535.0, height: 260.0, ..Self::default() }
+    }
+
+    /// An empty chart of a page's width.
+    #[must_use]
+    pub fn whole() -> Self {
+        Self { width: 1080.0, ..Self::half() }
+    }
+
     /// The chart as an `svg` element, with a legend where there are two series or more.
     pub fn svg(&self) -> String {
         let mut out = String::new();

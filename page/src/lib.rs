@@ -1,15 +1,18 @@
 //! Pages: results as one HTML file that needs no script and nothing from a network.
 //!
-//! [`page`] is the skeleton with its style, [`Chart`] draws SVG in the colours of that style, and
-//! [`escape`], [`short`] and [`data`] put text, numbers and whole results on a page.
+//! [`page`] is the skeleton with its style, [`charts`] is a section with charts, [`Chart`] draws
+//! SVG in the colours of that style, [`table`] writes tables, and [`escape`], [`short`] and
+//! [`data`] put text, numbers and whole results on a page.
 
 use std::fmt::{self, Write};
 
 mod axis;
 mod chart;
+mod table;
 mod text;
 
 pub use chart::{COLOURS, Chart, Point, Series, Style};
+pub use table::table;
 pub use text::{escape, short};
 
 /// A whole page with this title. `body` writes the content between the skeleton's beginning and

@@ -1,5 +1,5 @@
-//! The page of `perdura-lab caches`: the paper's figures drawn from what was found here, the
-//! modelled ones labelled. One file: no script, nothing from a network.
+//! The page of `perdura-lab caches`: the paper's figures drawn from these results, the modelled
+//! ones labelled. One file without scripts and without resources from a network.
 
 use std::fmt::Write;
 
@@ -9,12 +9,10 @@ use crate::caches::placement::{Filling, Placement};
 use crate::caches::result::{AloneResult, CachesResult, Step, StepResult};
 use perdura_page::{Chart, Point, Series, Style, data, escape, short};
 
-const NARROW: f64 = 350.0;
-const MIDDLE: f64 = 535.0;
-const WIDE: f64 = 1080.0;
-const HEIGHT: f64 = 230.0;
+/// Width of a chart of which three lie beside each other, pixels.
+const THIRD: f64 = 350.0;
 
-/// The page.
+/// Draws the page.
 pub fn page(result: &CachesResult) -> String {
     perdura_page::page("Two kinds of memory in one cache", |out| Page { result, out }.write())
 }
@@ -43,15 +41,19 @@ impl<'p> Page<'p> {
         let (machine, setup) = (&self.result.machine, &self.result.configuration);
         write!(
             self.out,
-            "<h1>What persistent and capacity memory cost each other in the cache they share</h1>\
-             <p>A hash table in persistent memory (insert 50 %, look up 30 %, delete 20 %) beside work on capacity \
-             memory (emits records, looks back at one of {} kept, counts in a table of {}), {} of its steps for each \
+            "<h1>How persistent and capacity memory disturb each other in their shared cache</h1>\
+             <p>A hash table in persistent memory (insert 50 %, look up 30 %, delete 20 %) beside \
+             work on capacity \
+             memory (emits records, looks back at one of {} kept, counts in a table of {}), {} of \
+             its steps for each \
              hash operation; seed {}.</p>\
-             <p class=\"note\"><span class=\"modelled\">Modelled</span>: a last-level cache of {}, {} ways, lines of {} \
-             B, least recently used, physically indexed, fed with every load and store; a flush {}. Addresses are led \
-             through the {}. The paper's machine has 1 MB; its ways are assumed. Loads of the heap's own structures in \
-             DRAM are in no step.</p>\
-             <p>{}, {} processors, {} of memory, {}, load {} at the beginning; perdura {} {}.{}</p>",
+             <p class=\"note\"><span class=\"modelled\">Modelled</span>: a last-level cache of {}, \
+             {} ways, lines of {} \
+             B, least recently used, physically indexed, fed with every load and store; a flush \
+             {}. Addresses are translated by the {}. The paper's machine has 1 MB; its ways are \
+             assumed. Loads of the heap's own structures in DRAM are not counted.</p>\
+             <p>{}, {} processors, {} of memory, {}, load {} at the beginning; perdura {} \
+             {}.{}</p>",
             bytes(setup.kept_bytes),
             bytes(setup.hot_bytes),
             setup.capacity_steps_per_operation,
@@ -90,36 +92,26 @@ impl<'p> Page<'p> {
         self.chart(Chart {
             title: "Modelled: misses of the last-level cache".into(),
             series: self.by_step(&counts, misses),
-            ..over_operations(&counts, MIDDLE)
+            ..over_operations(&counts)
         });
         let fewer = |step: &StepResult| step.modelled_misses_fewer_percent;
         self.chart(Chart {
             title: "Modelled: misses fewer than the base's, %".into(),
             series: self.by_step(&counts, fewer).split_off(1),
-            ..over_operations(&counts, MIDDLE)
+            ..over_operations(&counts)
         });
         let last: Vec<&StepResult> = self.last_steps();
-        let owner = |(index, owner): (usize, Owner)| Series {
-            name: owner.name().into(),
-            class: format!("c{index}"),
-            points: points(&last, |step| Some(step.modelled.of(owner).misses as f64)),
-            style: Style::Bars,
+        let owner = |(index, owner): (usize, Owner)| {
+            let misses = |step: &StepResult| Some(step.modelled.of(owner).misses as f64);
+            bars(owner.name(), format!("c{index}"), &last, misses)
         };
         let names = || last.iter().map(|step| step.step.name().to_owned()).collect();
         self.chart(Chart {
             title: "Modelled: misses by owner, most operations".into(),
             x_names: names(),
             series: Owner::ALL.into_iter().enumerate().map(owner).collect(),
-            width: MIDDLE,
-            height: HEIGHT,
-            ..Chart::default()
+            ..Chart::half()
         });
-        let kind = |name: &str, class: &str, of: &dyn Fn(&StepResult) -> Option<f64>| Series {
-            name: name.into(),
-            class: class.into(),
-            points: points(&last, of),
-            style: Style::Bars,
-        };
         if last.iter().any(|step| step.persistent.is_some()) {
             let persistent = |step: &StepResult| Some(step.persistent?.breaks_per_1000);
             let capacity = |step: &StepResult| Some(step.capacity?.breaks_per_1000);
@@ -127,17 +119,16 @@ impl<'p> Page<'p> {
                 title: "Breaks per 1,000 pages, most operations".into(),
                 x_names: names(),
                 series: vec![
-                    kind("persistent pages", "c0", &persistent),
-                    kind("capacity pages", "c1", &capacity),
+                    bars("persistent pages", "c0", &last, persistent),
+                    bars("capacity pages", "c1", &last, capacity),
                 ],
-                width: MIDDLE,
-                height: HEIGHT,
-                ..Chart::default()
+                ..Chart::half()
             });
         }
         self.end();
         self.out.push_str(
-            "<p class=\"note\"><span class=\"published\">Published</span> (the paper, its machine): 12 to 13 % fewer \
+            "<p class=\"note\"><span class=\"published\">Published</span> (the paper, its \
+             machine): 12 to 13 % fewer \
              misses with all steps, 89 % fewer breaks with buckets, of the log 1 to 2 %.</p>",
         );
         Ok(())
@@ -174,7 +165,7 @@ impl<'p> Page<'p> {
         self.chart(Chart {
             title: "Modelled: misses of the capacity work more than alone, %".into(),
             series: self.by_step(&counts, beside),
-            ..over_operations(&counts, MIDDLE)
+            ..over_operations(&counts)
         });
         if self.result.alone.iter().any(|alone| alone.native.is_some()) {
             let alone = self.alone(&counts, |index| {
@@ -186,7 +177,7 @@ impl<'p> Page<'p> {
             self.chart(Chart {
                 title: "Measured here: a capacity step, ns (a thread each)".into(),
                 series,
-                ..over_operations(&counts, MIDDLE)
+                ..over_operations(&counts)
             });
         }
         self.end();
@@ -201,15 +192,9 @@ impl<'p> Page<'p> {
         let bars = |title: &str, of: &dyn Fn(usize) -> f64| Chart {
             title: title.into(),
             x_names: logs.iter().map(|log| log.log.name().to_owned()).collect(),
-            series: vec![Series {
-                name: String::new(),
-                class: "c2".into(),
-                points: (0..logs.len()).map(|x| Point { x, y: of(x), range: None }).collect(),
-                style: Style::Bars,
-            }],
-            width: NARROW,
-            height: HEIGHT,
-            ..Chart::default()
+            series: vec![Series::over("", "c2", Style::Bars, (0..logs.len()).map(|x| Some(of(x))))],
+            width: THIRD,
+            ..Chart::half()
         };
         let all = [
             bars("Log bytes per changed byte", &|x| logs[x].log_bytes_per_changed_byte),
@@ -232,26 +217,24 @@ impl<'p> Page<'p> {
                     };
                     Some(step.modelled_times.iter().find(is_it)?.shorter_percent)
                 };
-                Series {
-                    name: writes.name().into(),
-                    class: format!("c{index}"),
-                    points: points(&self.steps_of(Step::Hybrid), shorter),
-                    style: Style::Bars,
-                }
+                let hybrid = self.steps_of(Step::Hybrid);
+                bars(writes.name(), format!("c{index}"), &hybrid, shorter)
             };
             let series = WriteShare::ALL.into_iter().enumerate().map(assumed).collect();
             self.chart(Chart {
                 title: format!("Modelled: shorter by, %; a write takes {} reads", short(*factor)),
                 series,
-                ..over_operations(&counts, MIDDLE)
+                ..over_operations(&counts)
             });
         }
         self.end();
         let times = &self.result.configuration.times;
         write!(
             self.out,
-            "<p class=\"note\"><span class=\"modelled\">Modelled</span>: the base takes {} ns for an access, {} \
-             ns more for a miss, a write for a line written back; of the misses that all steps together save, half, all, or \
+            "<p class=\"note\"><span class=\"modelled\">Modelled</span>: the base takes {} ns for \
+             an access, {} \
+             ns more for a miss, a write for a line written back; of the misses that all steps \
+             together save, half, all, or \
              a third would have been writes.</p>",
             short(times.hit_ns),
             short(times.read_ns),
@@ -268,17 +251,9 @@ impl<'p> Page<'p> {
             title: title.into(),
             x_names: buckets.iter().map(|bucket| bytes(bucket.bucket_bytes)).collect(),
             x_name: "bucket".into(),
-            series: vec![Series {
-                name: String::new(),
-                class: "c0".into(),
-                points: (0..buckets.len())
-                    .filter_map(|x| Some(Point { x, y: of(x)?, range: None }))
-                    .collect(),
-                style: Style::Bars,
-            }],
-            width: NARROW,
-            height: HEIGHT,
-            ..Chart::default()
+            series: vec![Series::over("", "c0", Style::Bars, (0..buckets.len()).map(of))],
+            width: THIRD,
+            ..Chart::half()
         };
         let all = [
             chart("Modelled: misses", &|x| Some(buckets[x].modelled.total().misses as f64)),
@@ -287,10 +262,10 @@ impl<'p> Page<'p> {
                 Some(1000.0 * (a.breaks + b.breaks) as f64 / (a.pages + b.pages).max(1) as f64)
             }),
             chart("Measured: operation and capacity step, ns", &|x| Some(buckets[x].operation_ns)),
-            chart("Measured: the slowest of them, us", &|x| {
+            chart("Measured: the slowest operation, us", &|x| {
                 Some(buckets[x].operation_ns_max as f64 / 1e3)
             }),
-            chart("Bytes there per byte of objects", &|x| buckets[x].resident_per_live),
+            chart("Resident bytes per byte of objects", &|x| buckets[x].resident_per_live),
         ];
         all.into_iter().for_each(|chart| self.chart(chart));
         self.end();
@@ -299,11 +274,13 @@ impl<'p> Page<'p> {
 
     fn table(&mut self) -> Written {
         self.out.push_str(
-            "<h2>All figures of the steps</h2><div class=\"wide\"><table><tr><th>operations</th><th>step</th>\
+            "<h2>All figures of the steps</h2><div \
+             class=\"wide\"><table><tr><th>operations</th><th>step</th>\
              <th class=\"modelled\">misses</th><th class=\"modelled\">fewer, %</th>\
              <th class=\"modelled\">persistent</th><th class=\"modelled\">capacity</th>\
              <th class=\"modelled\">metadata</th><th class=\"modelled\">log</th>\
-             <th class=\"modelled\">lines written</th><th>flushed/operation</th><th>breaks fewer, %</th>\
+             <th class=\"modelled\">lines written</th><th>flushed/operation</th><th>breaks fewer, \
+             %</th>\
              <th>operation, ns</th><th>capacity step, ns</th><th>pages moved</th></tr>",
         );
         for step in &self.result.steps {
@@ -314,7 +291,8 @@ impl<'p> Page<'p> {
             let native = step.native.as_ref();
             write!(
                 self.out,
-                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+                 <td>{}</td>\
                  <td>{}</td><td>{:.2}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
                 short(step.operations as f64),
                 step.step.name(),
@@ -336,7 +314,7 @@ impl<'p> Page<'p> {
         Ok(())
     }
 
-    /// Counts of operations, growing.
+    /// Counts of operations in ascending order.
     fn counts(&self) -> Vec<u64> {
         self.steps_of(Step::Base).iter().map(|step| step.operations).collect()
     }
@@ -351,14 +329,10 @@ impl<'p> Page<'p> {
     }
 
     fn by_step(&self, counts: &[u64], of: impl Fn(&StepResult) -> Option<f64>) -> Vec<Series> {
-        let series = |(index, step): (usize, Step)| Series {
-            name: step.name().into(),
-            class: if step == Step::Base { "base".into() } else { format!("c{}", index - 1) },
-            points: points(
-                &self.steps_of(step)[..counts.len().min(self.steps_of(step).len())],
-                &of,
-            ),
-            style: Style::Bars,
+        let series = |(index, step): (usize, Step)| {
+            let class = if step == Step::Base { "base".into() } else { format!("c{}", index - 1) };
+            let steps = self.steps_of(step);
+            bars(step.name(), class, &steps[..counts.len().min(steps.len())], &of)
         };
         Step::ALL.into_iter().enumerate().map(series).collect()
     }
@@ -377,7 +351,7 @@ impl<'p> Page<'p> {
         }
     }
 
-    /// Draws a chart, if there is anything on it.
+    /// Draws a chart if it has any points.
     fn chart(&mut self, chart: Chart) {
         if chart.series.iter().any(|series| !series.points.is_empty()) {
             self.out.push_str(&chart.svg());
@@ -399,15 +373,8 @@ fn placement_chart(placed: &[&Placement], threads: usize, is_memory_file: bool) 
         (Filling::Gathered, Some(size)) => format!("g {}", bytes(size as u64)),
         _ => "demand".into(),
     };
-    let series = |name: &str, class: &str, of: &dyn Fn(&Placement) -> Option<f64>| Series {
-        name: name.into(),
-        class: class.into(),
-        points: placed
-            .iter()
-            .enumerate()
-            .filter_map(|(x, placed)| Some(Point { x, y: of(placed)?, range: None }))
-            .collect(),
-        style: Style::Bars,
+    let series = |name: &str, class: &str, of: &dyn Fn(&Placement) -> Option<f64>| {
+        Series::over(name, class, Style::Bars, placed.iter().map(|placed| of(placed)))
     };
     Chart {
         title: format!(
@@ -420,25 +387,26 @@ fn placement_chart(placed: &[&Placement], threads: usize, is_memory_file: bool) 
             series("persistent", "c0", &|placed| Some(placed.persistent?.breaks_per_1000)),
             series("capacity", "c1", &|placed| Some(placed.capacity?.breaks_per_1000)),
         ],
-        width: WIDE,
-        height: HEIGHT,
-        ..Chart::default()
+        ..Chart::whole()
     }
 }
 
-fn over_operations(counts: &[u64], width: f64) -> Chart {
+fn over_operations(counts: &[u64]) -> Chart {
     Chart {
         x_names: counts.iter().map(|count| short(*count as f64)).collect(),
         x_name: "hash operations".into(),
-        width,
-        height: HEIGHT,
-        ..Chart::default()
+        ..Chart::half()
     }
 }
 
-fn points(steps: &[&StepResult], of: impl Fn(&StepResult) -> Option<f64>) -> Vec<Point> {
-    let point = |(x, step): (usize, &&StepResult)| Some(Point { x, y: of(step)?, range: None });
-    steps.iter().enumerate().filter_map(point).collect()
+/// Bars with a figure of each step.
+fn bars(
+    name: &str,
+    class: impl Into<String>,
+    steps: &[&StepResult],
+    of: impl Fn(&StepResult) -> Option<f64>,
+) -> Series {
+    Series::over(name, class, Style::Bars, steps.iter().map(|step| of(step)))
 }
 
 fn as_line(series: Series) -> Series {

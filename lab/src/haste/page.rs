@@ -1,15 +1,16 @@
-//! The page of `perdura-lab haste`: the slides' charts from what was measured and modelled here. One
-//! file, no script.
+//! The page of `perdura-lab haste`: the slides' charts, drawn from measured and modelled results.
+//! One file without scripts.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use perdura_block::path::Step;
 use perdura_media::Bytes;
 
 use crate::haste::{HasteResult, RawPoint, SIZES, TimeOn};
-use perdura_page::{COLOURS, Chart, Point, Series, Style, escape};
+use perdura_page::{COLOURS, Chart, Series, Style, escape, table};
 
-/// The page.
+/// Draws the page.
 pub fn page(result: &HasteResult) -> String {
     perdura_page::page("Fast memories and I/O-intensive work", |out| write(result, out))
 }
@@ -18,10 +19,11 @@ fn write(result: &HasteResult, out: &mut String) -> std::fmt::Result {
     let machine = &result.machine;
     write!(
         out,
-        "<h1>What fast memories do to I/O-intensive work</h1>\
+        "<h1>Fast memories and I/O-intensive work</h1>\
          <p>Scale {:?}, seed {}. Software measured on: {}.</p>\
-         <p class=\"note\"><span class=\"modelled\">Modelled</span>: all media. Requests, software and computing are this machine's; \
-         what the media would take follows from their profiles. Gains are over {}.</p>",
+         <p class=\"note\"><span class=\"modelled\">Modelled</span>: all media. Requests, software \
+         and computing are this machine's; \
+         the times of the media follow from their profiles. Gains are relative to {}.</p>",
         result.scale,
         result.seed,
         escape(&machine.to_string()),
@@ -32,14 +34,18 @@ fn write(result: &HasteResult, out: &mut String) -> std::fmt::Result {
         out.push_str("<h2>Software of the I/O path (measured)</h2><div class=\"charts\">");
         out.push_str(&software(result));
         out.push_str(&steps(result));
-        out.push_str("</div><h2>Bandwidth without a file system (modelled media, measured software)</h2><div class=\"charts\">");
+        out.push_str(
+            "</div><h2>Bandwidth without a file system (modelled media, measured software)</h2>\
+             <div class=\"charts\">",
+        );
         bandwidths(result, false, out);
         out.push_str(&bus(result));
         out.push_str("</div>");
         if let Some(filesystem) = &result.filesystem {
             write!(
                 out,
-                "<h2>Bandwidth with {}</h2><p class=\"note\">Measured: {}.</p><div class=\"charts\">",
+                "<h2>Bandwidth with {}</h2><p class=\"note\">Measured: {}.</p>\
+                 <div class=\"charts\">",
                 escape(&filesystem.name),
                 escape(&filesystem.how)
             )?;
@@ -59,7 +65,7 @@ fn write(result: &HasteResult, out: &mut String) -> std::fmt::Result {
             )?;
             out.push_str(&gains(result, title, &rows));
             out.push_str("</div>");
-            table(result, &rows, out)?;
+            on_systems(result, &rows, out)?;
         }
     }
     footprints(result, out)?;
@@ -90,29 +96,21 @@ fn size_names() -> Vec<String> {
 }
 
 fn software(result: &HasteResult) -> String {
-    let steps: Vec<&str> = ["base", "unscheduled", "atomic", "spin"].into();
-    let series = steps.iter().enumerate().map(|(index, step)| Series {
-        name: (*step).to_owned(),
-        class: COLOURS[index].into(),
-        points: result
-            .software
-            .iter()
-            .filter(|point| point.step == *step)
-            .filter_map(|point| {
-                Some(Point {
-                    x: size_of(point.request_bytes)?,
-                    y: point.software_ns / 1e3,
-                    range: None,
-                })
-            })
-            .collect(),
-        style: Style::Line,
+    let series = Step::ALL.iter().enumerate().map(|(index, step)| {
+        let of = |bytes| {
+            let mut points = result.software.iter();
+            let point =
+                points.find(|point| point.step == step.name() && point.request_bytes == bytes)?;
+            Some(point.software_ns / 1e3)
+        };
+        line(index, step.name(), of)
     });
     over_sizes("Software of a request, us, by step", "us", series.collect(), false).svg()
 }
 
-fn size_of(bytes: u64) -> Option<usize> {
-    SIZES.iter().position(|size| *size == bytes)
+/// A line over the request sizes in the colour of this number.
+fn line(index: usize, name: &str, of: impl Fn(u64) -> Option<f64>) -> Series {
+    Series::over(name, COLOURS[index % COLOURS.len()], Style::Line, SIZES.map(of))
 }
 
 fn over_sizes(title: &str, y_name: &str, series: Vec<Series>, is_log: bool) -> Chart {
@@ -123,47 +121,38 @@ fn over_sizes(title: &str, y_name: &str, series: Vec<Series>, is_log: bool) -> C
         x_name: "bytes a request".into(),
         series,
         is_log,
-        width: 535.0,
-        height: 260.0,
+        ..Chart::half()
     }
 }
 
-/// The slides' "HASTE Bandwidth", random writes by step.
+/// The first of the raw points of this size that `wanted` accepts.
+fn raw(
+    result: &HasteResult,
+    request_bytes: u64,
+    wanted: impl Fn(&RawPoint) -> bool,
+) -> Option<&RawPoint> {
+    result.raw.iter().find(|point| point.request_bytes == request_bytes && wanted(point))
+}
+
+/// The slides' chart "HASTE Bandwidth": random writes by step.
 fn steps(result: &HasteResult) -> String {
-    let of_step = |step: &str| {
-        let points = result.raw.iter().filter(|point| {
-            point.step == step
+    let series = Step::ALL.iter().enumerate().map(|(index, step)| {
+        let wanted = |point: &RawPoint| {
+            point.step == step.name()
                 && !point.is_read
                 && !point.is_sequential
                 && !point.with_filesystem
                 && is_paced(result, point)
-        });
-        points
-            .filter_map(|point| {
-                Some(Point {
-                    x: size_of(point.request_bytes)?,
-                    y: point.bytes_per_s / 1e6,
-                    range: None,
-                })
-            })
-            .collect()
-    };
-    let series =
-        ["base", "unscheduled", "atomic", "spin"].into_iter().enumerate().map(|(index, step)| {
-            Series {
-                name: step.into(),
-                class: COLOURS[index].into(),
-                points: of_step(step),
-                style: Style::Line,
-            }
-        });
+        };
+        line(index, step.name(), |bytes| Some(raw(result, bytes, wanted)?.bytes_per_s / 1e6))
+    });
     over_sizes("Random writes by step, MB/s (modelled medium)", "MB/s", series.collect(), false)
         .svg()
 }
 
-/// The steps were taken on one system.
+/// Whether a point belongs to the one system on which all steps were measured.
 fn is_paced(result: &HasteResult, point: &RawPoint) -> bool {
-    let with_steps = result.raw.iter().find(|other| other.step != "spin");
+    let with_steps = result.raw.iter().find(|other| other.step != Step::Spin.name());
     with_steps.is_none_or(|other| other.system == point.system)
 }
 
@@ -175,149 +164,91 @@ fn bandwidths(result: &HasteResult, with_filesystem: bool, out: &mut String) {
         ("Sequential writes", false, true),
     ] {
         let series = result.systems.iter().enumerate().map(|(index, (system, _))| {
-            let points = result.raw.iter().filter(|point| {
+            let wanted = |point: &RawPoint| {
                 point.system == *system
-                    && point.step == "spin"
+                    && point.step == Step::Spin.name()
                     && (point.is_read, point.is_sequential, point.with_filesystem)
                         == (is_read, is_sequential, with_filesystem)
-            });
-            Series {
-                name: system.clone(),
-                class: COLOURS[index % COLOURS.len()].into(),
-                points: points
-                    .filter_map(|point| {
-                        Some(Point {
-                            x: size_of(point.request_bytes)?,
-                            y: point.bytes_per_s / 1e6,
-                            range: None,
-                        })
-                    })
-                    .collect(),
-                style: Style::Line,
-            }
+            };
+            line(index, system, |bytes| Some(raw(result, bytes, wanted)?.bytes_per_s / 1e6))
         });
         let title = format!("{title}, MB/s");
         out.push_str(&over_sizes(&title, "MB/s", series.collect(), true).svg());
     }
 }
 
-/// The slides' "DDR Efficiency".
+/// The slides' chart "DDR Efficiency".
 fn bus(result: &HasteResult) -> String {
     let on_bus = result.systems.iter().filter(|(name, _)| {
         result.raw.iter().any(|point| point.system == *name && point.on_memory_bus)
     });
     let series = on_bus.enumerate().map(|(index, (system, _))| {
-        let points = result.raw.iter().filter(|point| {
+        let wanted = |point: &RawPoint| {
             point.system == *system
-                && point.step == "spin"
+                && point.step == Step::Spin.name()
                 && point.is_read
                 && !point.is_sequential
                 && !point.with_filesystem
-        });
-        Series {
-            name: system.clone(),
-            class: COLOURS[index].into(),
-            points: points
-                .filter_map(|point| {
-                    Some(Point {
-                        x: size_of(point.request_bytes)?,
-                        y: 100.0 * point.link_share?,
-                        range: None,
-                    })
-                })
-                .collect(),
-            style: Style::Line,
-        }
+        };
+        line(index, system, |bytes| Some(100.0 * raw(result, bytes, wanted)?.link_share?))
     });
     let mut series: Vec<Series> = series.collect();
-    let published = |x| Point { x, y: 11.0, range: None };
-    series.push(Series {
-        name: "HASTE slides".into(),
-        class: "paper".into(),
-        points: (0..SIZES.len()).map(published).collect(),
-        style: Style::Dashed,
-    });
+    let published = SIZES.map(|_| Some(11.0));
+    series.push(Series::over("HASTE slides", "paper", Style::Dashed, published));
     over_sizes("Share of the memory bus in use, %", "%", series, false).svg()
 }
 
-/// How many times faster than the disks.
+fn on<'t>(times: &'t [TimeOn], system: &str) -> Option<&'t TimeOn> {
+    times.iter().find(|time| time.system == system)
+}
+
+/// A chart of how many times faster each system is than the disks.
 fn gains(result: &HasteResult, title: &str, rows: &[(&str, &[TimeOn])]) -> String {
-    let series = result.systems.iter().filter(|(name, _)| *name != result.disks).enumerate().map(
-        |(index, (system, _))| {
-            let points = rows.iter().enumerate().filter_map(|(x, (_, times))| {
-                let of = |name: &str| {
-                    times.iter().find(|time| time.system == *name).map(TimeOn::total_s)
-                };
-                Some(Point { x, y: of(&result.disks)? / of(system)?, range: None })
-            });
-            Series {
-                name: system.clone(),
-                class: COLOURS[index % COLOURS.len()].into(),
-                points: points.collect(),
-                style: Style::Bars,
-            }
-        },
-    );
+    let others = result.systems.iter().filter(|(name, _)| *name != result.disks);
+    let series = others.enumerate().map(|(index, (system, _))| {
+        let gains = rows.iter().map(|(_, times)| {
+            Some(on(times, &result.disks)?.total_s() / on(times, system)?.total_s())
+        });
+        Series::over(system, COLOURS[index % COLOURS.len()], Style::Bars, gains)
+    });
     Chart {
         title: format!("{title}: times faster than {}", result.disks),
         y_name: "times".into(),
         x_names: rows.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        x_name: String::new(),
         series: series.collect(),
         is_log: true,
-        width: 1080.0,
-        height: 260.0,
+        ..Chart::whole()
     }
     .svg()
 }
 
-fn table(result: &HasteResult, rows: &[(&str, &[TimeOn])], out: &mut String) -> std::fmt::Result {
-    out.push_str("<div class=\"wide\"><table><tr><th>s</th><th>computing</th><th>software</th>");
-    for (system, _) in &result.systems {
-        write!(out, "<th>{}</th>", escape(system))?;
-    }
-    out.push_str("</tr>");
-    for (name, times) in rows {
-        let Some(first) = times.first() else { continue };
-        write!(
-            out,
-            "<tr><td>{}</td><td>{:.3}</td><td>{:.3}</td>",
-            escape(name),
-            first.compute_s,
-            first.software_s
-        )?;
-        for (system, _) in &result.systems {
-            match times.iter().find(|time| time.system == *system) {
-                Some(time) => write!(out, "<td>{:.3}</td>", time.total_s())?,
-                None => out.push_str("<td>-</td>"),
-            }
-        }
-        out.push_str("</tr>");
-    }
-    out.push_str(
-        "</table></div><div class=\"wide\"><table><tr><th>J drawn by the medium (modelled)</th>",
-    );
-    for (system, _) in &result.systems {
-        write!(out, "<th>{}</th>", escape(system))?;
-    }
-    out.push_str("</tr>");
-    for (name, times) in rows {
-        write!(out, "<tr><td>{}</td>", escape(name))?;
-        for (system, _) in &result.systems {
-            let drawn =
-                times.iter().find(|time| time.system == *system).and_then(|time| time.medium_j);
-            write!(
-                out,
-                "<td>{}</td>",
-                drawn.map_or("-".to_owned(), |joules| format!("{joules:.3}"))
-            )?;
-        }
-        out.push_str("</tr>");
-    }
+/// Tables of the times and of the energy on each system.
+fn on_systems(
+    result: &HasteResult,
+    rows: &[(&str, &[TimeOn])],
+    out: &mut String,
+) -> std::fmt::Result {
+    let systems = || result.systems.iter().map(|(system, _)| system.as_str());
+    let told = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
+    let times = rows.iter().filter_map(|(name, times)| {
+        let first = times.first()?;
+        let head = [(*name).to_owned(), told(Some(first.compute_s)), told(Some(first.software_s))];
+        let totals = systems().map(|system| told(on(times, system).map(TimeOn::total_s)));
+        Some(head.into_iter().chain(totals).collect::<Vec<_>>())
+    });
+    let headings: Vec<&str> = ["s", "computing", "software"].into_iter().chain(systems()).collect();
+    table(out, &headings, times)?;
+    let drawn = rows.iter().map(|(name, times)| {
+        let joules = systems().map(|system| told(on(times, system).and_then(|time| time.medium_j)));
+        std::iter::once((*name).to_owned()).chain(joules).collect::<Vec<_>>()
+    });
+    let headings: Vec<&str> =
+        std::iter::once("J drawn by the medium (modelled)").chain(systems()).collect();
+    table(out, &headings, drawn)?;
     let ways: BTreeSet<&str> =
         rows.iter().flat_map(|(_, times)| times.iter().map(|time| time.way.as_str())).collect();
     let ways: Vec<&str> = ways.into_iter().collect();
-    write!(out, "</table></div><p class=\"note\">How: {}.</p>", escape(&ways.join("; ")))
+    write!(out, "<p class=\"note\">How: {}.</p>", escape(&ways.join("; ")))
 }
 
 fn footprints(result: &HasteResult, out: &mut String) -> std::fmt::Result {
@@ -335,43 +266,26 @@ fn footprints(result: &HasteResult, out: &mut String) -> std::fmt::Result {
     if rows.is_empty() {
         return Ok(());
     }
-    out.push_str(
-        "<h2>Footprints</h2><div class=\"wide\"><table><tr><th></th><th>here</th><th>the slides'</th><th>what</th><th>did</th></tr>",
-    );
-    for (name, about, here, paper, did) in rows {
-        write!(
-            out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td style=\"text-align:left\">{}</td><td style=\"text-align:left\">{}</td></tr>",
-            escape(name),
-            Bytes(here),
-            Bytes(paper),
-            escape(&about),
-            escape(&did)
-        )?;
-    }
-    out.push_str("</table></div>");
-    Ok(())
+    out.push_str("<h2>Footprints</h2>");
+    let cells = rows.into_iter().map(|(name, about, here, paper, did)| {
+        [name.clone(), Bytes(here).to_string(), Bytes(paper).to_string(), about, did]
+    });
+    table(out, &["", "here", "the slides'", "what", "did"], cells)
 }
 
 fn checks(result: &HasteResult, out: &mut String) -> std::fmt::Result {
     if result.checks.is_empty() {
         return Ok(());
     }
-    out.push_str(
-        "<h2>Modelled against measured: the same at real pace</h2><table><tr><th>what</th><th>medium</th><th>modelled s</th>\
-         <th>measured s</th><th>error</th></tr>",
-    );
-    for check in &result.checks {
-        write!(
-            out,
-            "<tr><td>{}</td><td>{}</td><td>{:.4}</td><td>{:.4}</td><td>{:+.1} %</td></tr>",
-            escape(&check.what),
-            escape(&check.system),
-            check.modelled_s,
-            check.measured_s,
-            100.0 * check.error()
-        )?;
-    }
-    out.push_str("</table>");
-    Ok(())
+    out.push_str("<h2>Modelled against measured: the same at real pace</h2>");
+    let rows = result.checks.iter().map(|check| {
+        [
+            check.what.clone(),
+            check.system.clone(),
+            format!("{:.4}", check.modelled_s),
+            format!("{:.4}", check.measured_s),
+            format!("{:+.1} %", 100.0 * check.error()),
+        ]
+    });
+    table(out, &["what", "medium", "modelled s", "measured s", "error"], rows)
 }

@@ -1,5 +1,5 @@
-//! The page of `perdura-lab access insights`: each question with its answer, what was published beside it, and
-//! the figures as charts. One file, no script.
+//! The page of `perdura-lab access insights`: each question with its answer, the published
+//! statement beside it, and charts of the figures. One file without scripts.
 
 use std::fmt::Write;
 
@@ -11,13 +11,9 @@ use crate::access::insights::figures::{
 use crate::access::insights::price::PriceRow;
 use crate::access::insights::{Insight, InsightsResult};
 use crate::access::reference::PerPattern;
-use perdura_page::{COLOURS, Chart, Point, Series, Style, data, escape, short};
+use perdura_page::{COLOURS, Chart, Point, Series, Style, data, escape, short, table};
 
-const MIDDLE: f64 = 535.0;
-const WIDE: f64 = 1080.0;
-const HEIGHT: f64 = 260.0;
-
-/// The page.
+/// Draws the page.
 pub fn page(result: &InsightsResult) -> String {
     perdura_page::page("Eight insights about this machine's memory", |out| write_page(result, out))
 }
@@ -42,8 +38,9 @@ fn write_page(result: &InsightsResult, out: &mut String) -> Done {
     }
     write!(
         out,
-        "<p class=\"note\">Answers and charts are of this machine, measured unless they say estimated, prices aside; lines over bars are \
-         the lowest and the highest round. <span class=\"published\">Published</span>: {}; nothing of that was measured here.</p>",
+        "<p class=\"note\">Answers and charts are this machine's: measured, unless they say \
+         estimated; prices are given. Lines over bars reach from the lowest to the highest round. \
+         <span class=\"published\">Published</span>: {}; these figures were not measured here.</p>",
         escape(&result.references.about),
     )?;
     for insight in &result.insights {
@@ -83,7 +80,7 @@ fn answer(insight: &Insight, out: &mut String) -> Done {
     )
 }
 
-/// Charts of each memory.
+/// Draws the charts of each memory.
 fn each(result: &InsightsResult, charts: &dyn Fn(&PlaceFigures) -> Vec<Chart>, out: &mut String) {
     out.push_str("<div class=\"charts\">");
     for chart in result.places.iter().flat_map(charts) {
@@ -97,13 +94,11 @@ fn middle(place: &PlaceFigures, title: &str, y_name: &str, x_names: Vec<String>)
         title: format!("{title} ({})", place.place),
         y_name: y_name.into(),
         x_names,
-        width: MIDDLE,
-        height: HEIGHT,
-        ..Chart::default()
+        ..Chart::half()
     }
 }
 
-/// The ends of what rounds gave.
+/// A point with its range over the rounds.
 fn point(x: usize, rounds: &[f64]) -> Point {
     let ends = rounds.iter().fold([f64::INFINITY, 0.0], |[low, high], value| {
         [f64::min(low, *value), f64::max(high, *value)]
@@ -122,7 +117,7 @@ fn names(sizes: &[u64]) -> Vec<String> {
     sizes.iter().map(|size| Bytes(*size).to_string()).collect()
 }
 
-/// A bar for each size and instruction, GiB/s.
+/// A chart with a bar for each size and instruction, GiB/s.
 fn by_persist(place: &PlaceFigures, title: &str, of: &[&Written]) -> Chart {
     let sizes = sizes(of.iter().map(|one| one.write_bytes));
     let mut persists: Vec<&str> = Vec::new();
@@ -243,41 +238,39 @@ fn prices(result: &InsightsResult, out: &mut String) -> Done {
     let name = |row: &PriceRow| format!("{}, {}", row.name, row.label);
     let named = result.prices.rows.iter().map(name).collect();
     let chart = |title: &str, of: &dyn Fn(usize, usize) -> Option<f64>| {
-        let series = PerPattern::<f64>::NAMES.iter().enumerate().map(|(pattern, name)| Series {
-            name: (*name).into(),
-            class: COLOURS[pattern].into(),
-            points: (0..result.prices.rows.len())
-                .filter_map(|x| Some(Point { x, y: of(x, pattern)?, range: None }))
-                .collect(),
-            style: Style::Bars,
+        let series = PerPattern::<f64>::NAMES.iter().enumerate().map(|(pattern, name)| {
+            let values = (0..result.prices.rows.len()).map(|row| of(row, pattern));
+            Series::over(*name, COLOURS[pattern], Style::Bars, values)
         });
         Chart {
             title: title.into(),
             x_names: Vec::clone(&named),
             series: series.collect(),
             is_log: true,
-            width: WIDE,
-            height: HEIGHT,
-            ..Chart::default()
+            ..Chart::whole()
         }
     };
     let rows = &result.prices.rows;
     out.push_str("<h2>Price and performance</h2><div class=\"charts\">");
     out.push_str(
         &chart(
-            "Highest bandwidth, GiB/s (what is here measured, the others published)",
+            "Highest bandwidth, GiB/s (this machine measured, the others published)",
             &|row, pattern| rows[row].gib_per_s.all()[pattern],
         )
         .svg(),
     );
     out.push_str(
         &chart(
-            "Euro per GB, per GiB/s, lower is better (here: price given, bandwidth measured; the others published)",
+            "Euro per GB, per GiB/s, lower is better (this machine: price given, bandwidth \
+             measured)",
             &|row, pattern| rows[row].euro_per_gb_per_s.all()[pattern],
         )
         .svg(),
     );
-    out.push_str("</div><div class=\"wide\"><table><tr><th>system</th><th>bandwidth</th><th>price</th><th>EUR/GB</th>");
+    out.push_str(
+        "</div><div class=\"wide\"><table>\
+         <tr><th>system</th><th>bandwidth</th><th>price</th><th>EUR/GB</th>",
+    );
     for heading in ["GiB/s (threads)", "EUR/GB per GiB/s", "poster's EUR/GB/s, published"] {
         for pattern in PerPattern::<f64>::NAMES {
             write!(out, "<th>{pattern}<br>{heading}</th>")?;
@@ -310,26 +303,31 @@ fn prices(result: &InsightsResult, out: &mut String) -> Done {
 }
 
 fn systems(result: &InsightsResult, out: &mut String) -> Done {
-    out.push_str(
-        "<h2>The <span class=\"published\">published</span> systems</h2><div class=\"wide\"><table><tr><th>system</th><th>processor</th>\
-         <th>cores</th><th>modules</th><th>GB each</th><th>series</th><th>W each</th><th>64 B read, ns</th><th>p99</th></tr>",
-    );
+    out.push_str("<h2>The <span class=\"published\">published</span> systems</h2>");
     let or = |value: Option<String>| value.unwrap_or_else(|| "-".into());
-    for system in &result.references.systems {
-        write!(
-            out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&system.about),
-            escape(&system.cpu),
+    let rows = result.references.systems.iter().map(|system| {
+        [
+            system.about.clone(),
+            system.cpu.clone(),
             or(system.cores.map(|cores| cores.to_string())),
-            system.modules,
+            system.modules.to_string(),
             or(system.module_gb.map(|gb| gb.to_string())),
-            escape(&or(system.series.clone())),
+            or(system.series.clone()),
             or(system.module_watts.map(short)),
             or(system.read_64b_ns.map(|read| short(read.average))),
             or(system.read_64b_ns.map(|read| short(read.p99))),
-        )?;
-    }
-    out.push_str("</table></div>");
-    Ok(())
+        ]
+    });
+    let headings = [
+        "system",
+        "processor",
+        "cores",
+        "modules",
+        "GB each",
+        "series",
+        "W each",
+        "64 B read, ns",
+        "p99",
+    ];
+    table(out, &headings, rows)
 }
