@@ -1,4 +1,4 @@
-//! `perdura-lab media`.
+//! `perdura-lab media`: words to settings, results to the terminal.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,11 +19,11 @@ use perdura_terminal::{named, optional};
 
 #[derive(Debug, Args)]
 pub struct MediaArgs {
-    /// The medium: a built-in profile or the path of a TOML file; a wrong name lists those there
-    /// are.
+    /// The medium: a built-in profile or the path of a TOML file; an unknown name lists the
+    /// built-in ones.
     #[arg(long, value_name = "PROFILE", default_value = "pcm")]
     pub profile: String,
-    /// Put it behind this link, or `none` [default: the profile's own].
+    /// Put the medium behind this link, or behind `none` [default: the profile's own link].
     #[arg(long, value_name = "LINK")]
     pub link: Option<String>,
     /// Steps of the I/O path to compare, separated by commas: base, unscheduled, atomic, spin.
@@ -34,25 +34,27 @@ pub struct MediaArgs {
         default_value = "base,unscheduled,atomic,spin"
     )]
     pub steps: Vec<String>,
-    /// What the emulator holds, in DRAM [default: 4GiB].
+    /// Size of the emulated medium, in DRAM [default: 4GiB].
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub size: Option<String>,
-    /// The files that today's ways lead to [default: 1GiB, at most the medium's size].
+    /// Size of the files that the kernel's I/O paths read [default: 1GiB, at most the medium's
+    /// size].
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub file_size: Option<String>,
-    /// How long to measure, about; filling comes on top [default: 24].
+    /// Seconds of measuring, roughly; filling the medium comes on top [default: 24].
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     pub seconds: Option<f64>,
-    /// Folder for the file on the disk that is measured; it is removed at the end [default: .].
+    /// Folder for the file on the disk that is measured; the file is removed at the end [default:
+    /// .].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Seed of all places [default: 1].
+    /// Seed of all random places [default: 1].
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Also write everything found to this file.
+    /// Also write all results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Also draw it: one page, no script.
+    /// Also draw the results: one page, without scripts.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -97,7 +99,7 @@ fn resolve(args: &MediaArgs) -> Result<MediaSettings> {
     })
 }
 
-/// Those named, each once, in the order in which HASTE took them.
+/// The named steps, each once, in the order in which HASTE took them.
 fn steps(names: &[String]) -> Result<Vec<Step>> {
     let chosen = names.iter().map(|name| named("steps", name, name.parse::<Step>()));
     let chosen = chosen.collect::<Result<Vec<_>>>()?;
@@ -115,6 +117,7 @@ fn show(result: &MediaResult) {
         setup.clock,
     ));
     say(format_args!("\n{}", result.accuracy()));
+    result.findings.iter().for_each(say);
     say(format_args!(
         "\n{:<38}{:>9}{:>16}{:>12}{:>12}{:>9}",
         "one at a time (modelled, measured)",
@@ -147,19 +150,20 @@ fn show_paths(result: &MediaResult) {
         "path", "threads", "software, ns", "slices", "hardware, ns", "p50", "p99", "requests/s"
     ));
     result.paths.iter().for_each(|path| say(path_line(path)));
-    result.refused.iter().for_each(|refused| say(format_args!("not to be had here: {refused}")));
+    say("the steps on a medium that takes no time:");
+    result.alone.iter().for_each(|path| say(path_line(path)));
+    result.refused.iter().for_each(|refused| say(format_args!("not available here: {refused}")));
     say(
-        "\nthe slides (published, their driver and prototype): software 13.4 us in the base, 5 us with spin-waits, hardware 8.2 us",
+        "\nthe slides (published, their driver and prototype): software 13.4 us in the base, 5 us \
+         with spin-waits, hardware 8.2 us",
     );
-    if let Some(hidden) = &result.hidden {
-        say(hidden);
-    }
     let verdicts = result.verdicts_alone.iter().chain(&result.verdicts);
     verdicts.for_each(|verdict| say(&verdict.sentence));
     let direct = &result.direct;
     let [low, high] = direct.above_memcpy_ns_ci95;
     say(format_args!(
-        "\ndirect call over {}, {} blocks verified: {:.0} ns, memcpy of the same {:.0} ns: {:.0} ns above it \
+        "\ndirect call over {}, {} blocks verified: {:.0} ns, memcpy of the same {:.0} ns: {:.0} \
+         ns above it \
          (95 % interval {low:.0} to {high:.0}), {:.0} allowed: {}",
         Bytes(direct.size_bytes),
         direct.blocks,

@@ -1,9 +1,10 @@
-//! Measured beside modelled: one access at a time, and as many as keep the medium busy.
+//! Measured latency and bandwidth of an emulated medium beside its model: one access at a time, and
+//! as many as keep the medium busy.
 //!
-//! The target of a latency is the model's own answer to the same accesses on a virtual clock; of a
-//! bandwidth, what the model gives when there is always another request. Where the machine itself
-//! (copying from a random place, booking) takes longer than a target, the result says so and by
-//! what.
+//! The target of a latency is the model's answer to the same accesses on a virtual clock; the
+//! target of a bandwidth is the model's when there is always another request. Where the machine
+//! itself (copying from a random place, booking) takes longer than a target, the result says so and
+//! names the part.
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use super::result::{Latency, Stream};
 use super::{MediaBenchError, MediaSettings, Progress, filled, ns, quantile, sorted, stamp_ns};
 
-/// What a run finds out about one medium.
+/// Accuracy of one medium: the measured figures beside their targets.
 pub(super) struct Accuracy {
     pub(super) read: Latency,
     pub(super) write: Latency,
@@ -29,26 +30,26 @@ pub(super) struct Accuracy {
     pub(super) modelled_requests_per_s_of_a_granule: f64,
 }
 
-/// Further lengths.
+/// Lengths of an access that are measured besides the granule, bytes.
 const LENGTHS: [u64; 3] = [512, 4096, 65536];
-/// Links that the same medium is put behind.
+/// Links that the same medium is also put behind.
 const LINKS: [&str; 2] = ["pcie1x8", "ddr3x6"];
-/// Media behind other links hold less: the same memory is not there several times.
+/// Size of the media behind other links, bytes: they need no more, and are held at the same time.
 const OTHER_BYTES_MAX: u64 = 256 << 20;
-/// The stream of the headline: long enough that no request's latency counts.
+/// Request of the main stream, bytes: long enough that the latency of a request does not count.
 const STREAM_BYTES: u64 = 64 << 10;
-/// Requests under way in a stream.
+/// Requests under way at a time in a stream.
 const OUTSTANDING: usize = 64;
-/// Requests that are timed together in a stream.
+/// Requests of a stream that are timed together.
 const WINDOW: u64 = 128;
-/// A range that lies in a processor's caches: there DRAM is not what is measured.
+/// A range that fits into a processor's caches, bytes: accesses to it do not wait for DRAM.
 const CACHED_BYTES: u64 = 512 << 10;
-/// From here on an error is relative.
+/// From this target on, nanoseconds, an error is judged relative to it; below, by its difference.
 const RELATIVE_FROM_NS: f64 = 500.0;
 const LATENCY_ERROR_MAX: f64 = 0.05;
 const LATENCY_ERROR_MAX_NS: f64 = 30.0;
 const BANDWIDTH_ERROR_MAX: f64 = 0.03;
-/// Fewest accesses, however long they take (a disk's take milliseconds).
+/// Fewest accesses of a measurement, however long they take (a disk's take milliseconds).
 const ACCESSES_MIN: usize = 20;
 const ACCESSES_ENOUGH: usize = 2_000;
 const ACCESSES_MAX: usize = 200_000;
@@ -63,7 +64,7 @@ pub(super) fn measure(
     let others: Vec<System> =
         others.map(|link| settings.system.clone().with_link(link)).collect::<Result<_, _>>()?;
     let emulator = filled(&settings.system, settings.size_bytes, progress)?;
-    // Each link has two lengths and two streams; the medium itself all of them.
+    // Each other link has two lengths and two streams; the medium itself has all of them.
     let each = seconds / (2 * (2 + LENGTHS.len()) + 6 + 4 * others.len() + 2) as f64;
     let range_bytes = settings.size_bytes;
     let bench = Bench {
@@ -80,9 +81,9 @@ pub(super) fn measure(
     };
     let granule_bytes = settings.system.medium.granule.0;
     let cached = Bench { range_bytes: CACHED_BYTES.min(range_bytes), ..bench };
-    // No memory can be emulated that is faster than the machine's own. So what takes less than that
-    // may is asked for in a processor's caches, where the emulator is what is measured; the whole
-    // range follows.
+    // No memory can be emulated that is faster than the machine's DRAM. A medium that may be faster
+    // is measured in a range that fits into the caches, where the emulator's own time shows; the
+    // whole range follows.
     let is_fast =
         Model::unloaded(&settings.system, Access::Read, granule_bytes).ns() < RELATIVE_FROM_NS;
     let (headline, beside) = if is_fast { (cached, bench) } else { (bench, cached) };
@@ -133,14 +134,14 @@ pub(super) fn measure(
     })
 }
 
-/// Requests a second that one thread books and waits for while no real time passes.
+/// Requests a second that one thread books on a virtual clock.
 fn modelled_requests_per_s(
     settings: &MediaSettings,
     len_bytes: u64,
     seconds: f64,
 ) -> Result<f64, MediaBenchError> {
     const ROUND: usize = 10_000;
-    // Untouched memory costs nothing, and nothing is copied.
+    // Untouched memory takes no space, and nothing is copied.
     let emulator = Emulator::anonymous(&settings.system, settings.size_bytes, Pace::Virtual)?;
     let tsc = Tsc::calibrated();
     let places = settings.size_bytes / len_bytes;
@@ -164,15 +165,15 @@ fn modelled_requests_per_s(
 struct Bench<'e> {
     system: &'e System,
     emulator: &'e Emulator,
-    /// Accesses one at a time go to the first so many bytes.
+    /// Length of the range that single accesses go to, bytes from the start.
     range_bytes: u64,
-    /// Seconds of each measurement.
+    /// Duration of each measurement, seconds.
     each: f64,
     seed: u64,
 }
 
 impl Bench<'_> {
-    /// Where each access goes: a whole number of its length, anywhere.
+    /// A random offset that is a multiple of the access's length.
     fn offset(&self, random: &mut Random, len_bytes: u64) -> u64 {
         random.random_range(0..self.range_bytes / len_bytes) * len_bytes
     }
@@ -182,7 +183,7 @@ impl Bench<'_> {
         MediaBenchError::Device { what, source }
     }
 
-    /// One access at a time.
+    /// Measures and models one access at a time.
     fn latency(&self, access: Access, len_bytes: u64) -> Result<Latency, MediaBenchError> {
         let access_at = |offset_bytes, buf: &mut [u8]| match access {
             Access::Read => self.emulator.read(offset_bytes, buf),
@@ -217,7 +218,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Times of one call after the other, sorted. Nobody reads what is written.
+    /// Times of single calls in ascending order, nanoseconds. Written bytes are not verified.
     fn timed(
         &self,
         access: Access,
@@ -230,8 +231,8 @@ impl Bench<'_> {
         let mut buf = vec![0; len_bytes as usize];
         let mut times = Vec::new();
         let (began, limit_ns) = (tsc.ticks(), self.each * 1e9);
-        // A machine that stands still for a moment is to be one of many accesses, not the last of a
-        // few.
+        // At least `ACCESSES_MIN` accesses, so that one pause of the machine does not decide a
+        // quantile.
         let is_over = |times: &Vec<f64>| match ns(tsc, began, tsc.ticks()) {
             _ if times.len() >= ACCESSES_MAX => true,
             elapsed_ns if elapsed_ns > LONGER_AT_MOST * limit_ns => times.len() >= ACCESSES_MIN,
@@ -248,7 +249,7 @@ impl Bench<'_> {
         Ok(sorted(times))
     }
 
-    /// Median by the model of the same accesses, each begun when the one before was done.
+    /// Modelled median of the same accesses, each begun when the one before was done.
     fn modelled_ns(&self, access: Access, len_bytes: u64, accesses: usize) -> f64 {
         let model = Model::new(self.system, self.emulator.capacity_bytes());
         let mut random = Random::seed_from_u64(self.seed ^ len_bytes);
@@ -263,7 +264,8 @@ impl Bench<'_> {
         quantile(&sorted((0..accesses).map(one).collect()), 0.5)
     }
 
-    /// Why a latency is missed: the parts that no model makes shorter.
+    /// Names the machine's part that makes a latency miss its target, if one does: copying or
+    /// booking.
     fn limit(
         &self,
         access: Access,
@@ -281,19 +283,23 @@ impl Bench<'_> {
         let (copy_ns, book_ns) = (quantile(&copied, 0.5), quantile(&booked, 0.5));
         let verb = if access == Access::Read { "from" } else { "to" };
         let costs = format!(
-            "copying {} {verb} a random place in {} takes {copy_ns:.0} ns here, booking {book_ns:.0} ns",
+            "copying {} {verb} a random place in {} takes {copy_ns:.0} ns here, booking \
+             {book_ns:.0} ns",
             Bytes(len_bytes),
             Bytes(self.range_bytes),
         );
         Ok(match copy_ns + book_ns > target_ns {
             true => format!("the machine: {costs}"),
             false => {
-                format!("neither copying nor booking ({costs}): what else ran on this machine")
+                format!(
+                    "neither copying nor booking ({costs}): probably other work on this \
+                         machine"
+                )
             }
         })
     }
 
-    /// As many accesses as keep the medium busy, from this thread.
+    /// Measures and models as many accesses as keep the medium busy, all from this thread.
     fn stream(
         &self,
         access: Access,
@@ -336,9 +342,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Bytes a second with [`OUTSTANDING`] under way, from when the first of them is done: over the
-    /// middle half of the windows by their length, for a machine that stands still for a moment
-    /// leaves the medium idle.
+    /// Bytes a second with [`OUTSTANDING`] requests under way. Only the middle half of the windows
+    /// (by their length) counts, because a pause of the machine leaves the medium idle.
     fn streamed(
         &self,
         access: Access,

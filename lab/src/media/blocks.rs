@@ -1,19 +1,19 @@
-//! What every block holds: eight bytes at a time, from its number and the place in it, so that no
-//! two blocks are alike and a block that is misplaced, stale or torn is seen.
+//! Contents of the blocks that are read and verified: each word follows from the block's number and
+//! the word's place, so that a misplaced, stale or torn block is seen.
 
 use super::MediaBenchError;
 
-/// A block.
+/// Length of a block, bytes.
 pub(super) const BLOCK_BYTES: usize = 4096;
 const WORD_BYTES: usize = 8;
-/// Odd: words of a block differ from each other, and those of neighbouring blocks, too.
+/// An odd factor: it makes the words of a block and of its neighbours different.
 const STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
 
 fn first(number: u64) -> u64 {
     perdura_bench::hash::fnv64(number)
 }
 
-/// Block `number`.
+/// Fills a block with the words of block `number`.
 pub(super) fn fill(number: u64, block: &mut [u8]) {
     let mut word = first(number);
     for bytes in block.chunks_exact_mut(WORD_BYTES) {
@@ -22,13 +22,13 @@ pub(super) fn fill(number: u64, block: &mut [u8]) {
     }
 }
 
-/// Whether it is block `number`, all of it.
+/// Checks that all words are those of block `number`; names the first that is not.
 pub(super) fn verify(what: &str, number: u64, block: &[u8]) -> Result<(), MediaBenchError> {
     let start = first(number);
     let expected = |at: usize| start.wrapping_add((at as u64).wrapping_mul(STRIDE));
     let found = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
     let differ = |(at, bytes): (usize, &[u8])| found(bytes) ^ expected(at);
-    // All words without a branch first: that is what usually happens.
+    // All words are compared without a branch first, since they are nearly always right.
     if block.chunks_exact(WORD_BYTES).enumerate().map(differ).fold(0, |all, one| all | one) == 0 {
         return Ok(());
     }

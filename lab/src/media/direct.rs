@@ -1,9 +1,8 @@
-//! A direct call: the emulator asked on the caller's thread, beside copying the same blocks.
+//! A direct call of the emulator on the caller's thread, beside copying the same blocks.
 //!
-//! The medium takes no time (a profile of our own), so what is left is the call's own cost. Both
-//! ways read all blocks in one random order, by turns of a slice each and half the order apart, so
-//! that neither finds in a cache what the other has just read. Every block is verified after its
-//! time is taken.
+//! The medium takes no time, so that only the cost of the call is left. Both ways read all blocks
+//! in one random order, in alternating slices that lie half the order apart: neither way finds in a
+//! cache what the other has just read. Every block is verified after its time is taken.
 
 use perdura_media::emulator::{Emulator, Tsc};
 use perdura_media::profile::System;
@@ -17,7 +16,7 @@ use super::{MediaBenchError, MediaSettings, Progress, filled, ns, quantile, sort
 use perdura_bench::machine::thread_cpu_ns;
 use perdura_bench::pairs::{Difference, PAIRS_MIN};
 
-/// A medium that is done at once: the least that a profile may say.
+/// Profile of a medium that is done at once: its latencies are the least that a profile allows.
 const INSTANT: &str = r#"
 about = "takes no time: what is measured with it is software"
 module_capacity = "64GiB"
@@ -32,12 +31,13 @@ write_bandwidth = "100TB/s"
 idle = "0W"
 active = "0W"
 "#;
-/// What the issue allows above copying.
+/// Most that a direct call may take above copying, nanoseconds.
 const TARGET_NS: f64 = 500.0;
-/// About what a block takes, to know how many there is time for.
+/// Rough time to read and verify a block, nanoseconds: it gives the number of blocks there is time
+/// for.
 const READ_AND_VERIFIED_NS: f64 = 1_500.0;
 
-/// One slice of one way: medians, and all times.
+/// One slice of one way: the median and all times.
 #[derive(Default)]
 struct Way {
     medians_ns: Vec<f64>,
@@ -45,7 +45,7 @@ struct Way {
     cpu_ns: u64,
 }
 
-/// A medium that takes no time.
+/// A medium that takes no time: the rest of a request is software.
 pub(super) fn instant() -> Result<System, MediaBenchError> {
     Ok(System::from_toml("instant", INSTANT)?)
 }
@@ -62,7 +62,7 @@ pub(super) fn measure(
     let affordable = (seconds * 1e9 / 2.0 / READ_AND_VERIFIED_NS) as usize;
     let pairs = 2 * PAIRS_MIN;
     let slice_len = (affordable.min(count) / pairs).max(1);
-    // The first so many of the order: both ways read all of these.
+    // Both ways read this many blocks, the first of the order.
     let covered = slice_len * pairs;
     let (mut direct, mut copied) = (Way::default(), Way::default());
     for pair in 0..pairs {
@@ -72,7 +72,7 @@ pub(super) fn measure(
             order.iter().cycle().skip(start % covered).take(slice_len).copied()
         };
         let (start, opposite) = (pair, pair + pairs / 2);
-        // Whoever is first in this pair is second in the next.
+        // The way that is first in this pair is second in the next one.
         for turn in [pair % 2, 1 - pair % 2] {
             match turn {
                 0 => slice(&mut direct, "direct call", at(start), |offset_bytes, buf| {
@@ -138,7 +138,7 @@ fn result(emulator: &Emulator, direct: Way, copied: Way, pairs: usize) -> Direct
 }
 
 impl DirectResult {
-    /// As one path among the others.
+    /// The direct call as an I/O path, to be listed among the others.
     pub(super) fn path(&self) -> PathResult {
         let per_pair = sorted(self.per_pair_ns.clone());
         PathResult {

@@ -1,7 +1,8 @@
-//! Today's ways to a file, on the disk and in memory: reads of 4 KiB at random, each verified.
+//! The kernel's I/O paths to a file, on the disk and in memory: random reads of 4 KiB, each
+//! verified.
 //!
-//! On the disk nobody says when the device was done, so what software takes there is the processor
-//! time of the request; in memory all but copying is software.
+//! The disk does not say when it was done with a request, so its software time is the processor
+//! time of the request; in memory all the time except that of copying is software.
 
 use std::fs::File;
 use std::path::Path;
@@ -23,10 +24,10 @@ pub(super) struct Files {
     pub(super) refused: Vec<String>,
 }
 
-/// Where a file lies.
+/// A file that is read, and the medium that it lies on.
 struct Place {
     name: &'static str,
-    /// What lies there is lost to the cache before each slice of mapped memory.
+    /// Whether the file is dropped from the page cache before each slice of mapped reads.
     is_cold: bool,
     file: tempfile::NamedTempFile,
 }
@@ -59,7 +60,7 @@ pub(super) fn measure(
         for way in FileWay::ALL {
             match FilePath::open(place.file.path(), way) {
                 Ok(_) => ways.push((index, way, Gathered::default())),
-                // A kernel may well refuse a ring: that is a result, not a failure.
+                // A kernel may refuse a ring: that is a result, not a failure.
                 Err(refused @ FilePathError::Ring { .. }) => {
                     files.refused.push(format!("{}_{}: {refused}", way.name(), place.name));
                 }
@@ -79,7 +80,7 @@ pub(super) fn measure(
             let mut path = FilePath::open(place.file.path(), *way)?;
             slice(&mut path, gathered, slice_ns, seed)?;
             if !place.is_cold && *way == FileWay::Mmap {
-                // Memory that is mapped already: what copying alone takes.
+                // Reading memory that is already mapped gives the time of copying alone.
                 let mut again = Gathered::default();
                 slice(&mut path, &mut again, slice_ns, seed)?;
                 copied_ns.extend(again.slices_ns);
@@ -119,7 +120,7 @@ fn place(
     Ok(Place { name, is_cold, file })
 }
 
-/// Out of the page cache with it.
+/// Drops the file from the page cache.
 fn forget(place: &Place) -> Result<(), MediaBenchError> {
     let file = place.file.as_file();
     let failed = |source: rustix::io::Errno| MediaBenchError::Make {
@@ -143,7 +144,7 @@ fn slice(
     let mut buf = BlockBuf::zeroed(BLOCK_BYTES);
     let what = path.way().name();
     let mut times = Vec::new();
-    // The kernel's own threads work for a ring, too.
+    // Threads of the kernel work for a ring too, so the processor time of all of them counts.
     let (from, cpu_ns, mut verify_ns) = (tsc.ticks(), cpu_ns(path.way()), 0.0);
     while times.is_empty() || times.len() < SLICE_MAX && ns(tsc, from, tsc.ticks()) < slice_ns {
         let number = random.random_range(0..count);
@@ -180,9 +181,12 @@ impl Gathered {
             [quantile(sorted, 0.0) - less, quantile(sorted, 1.0) - less]
         };
         let (software_ns, range, software_is) = match place.is_cold {
-            true => {
-                (cpu_ns, ends(&cpu, 0.0), "processor time: nobody says when the device was done")
-            }
+            true => (
+                cpu_ns,
+                ends(&cpu, 0.0),
+                "processor time: the device does not say when it \
+                                           was done",
+            ),
             false => {
                 (median - copy_ns, ends(&by_slice, copy_ns), "the whole less copying mapped memory")
             }

@@ -1,11 +1,11 @@
-//! `perdura-lab media`: how well an emulated medium keeps to its model, and what the software on
-//! the way to it takes.
+//! `perdura-lab media`: how well an emulated medium keeps to its model, and the time of the
+//! software on the way to it.
 //!
-//! `accuracy` compares measured with modelled latency and bandwidth, `steps` the four I/O paths of
-//! HASTE over the same medium, `direct` a call into the emulator with copying the same blocks,
-//! `files` today's ways to a file; `blocks` knows what every block holds, so that each read can be
-//! verified, outside of what is timed. What the medium takes is modelled, and labelled so; what
-//! software takes is measured.
+//! `accuracy` compares measured with modelled latency and bandwidth; `steps` runs the four I/O
+//! paths of HASTE over the same medium; `direct` compares a call of the emulator with copying the
+//! same blocks; `files` measures the kernel's paths to a file; `blocks` defines the contents of
+//! every block, so that each read can be verified outside of the timed part. The time of a medium
+//! is modelled and labelled so; the time of software is measured.
 
 mod accuracy;
 mod blocks;
@@ -14,6 +14,7 @@ mod files;
 pub mod page;
 pub mod result;
 mod steps;
+mod verdicts;
 
 use std::path::PathBuf;
 
@@ -25,33 +26,33 @@ use perdura_media::profile::{ProfileError, System};
 use perdura_bench::machine::{Machine, disk_available_bytes, memory_available_bytes};
 use result::{MediaConfiguration, MediaResult, PathResult};
 
-/// What is run.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct MediaSettings {
     /// The medium, behind its link if it has one.
     pub system: System,
-    /// As given on the command line.
+    /// Profile as given on the command line.
     pub profile: String,
-    /// As given on the command line.
+    /// Link as given on the command line.
     pub link: Option<String>,
-    /// The driver's steps to compare, each once, in the order in which HASTE took them.
+    /// Steps of the driver to compare, each once, in the order in which HASTE took them.
     pub steps: Vec<Step>,
-    /// What the emulator holds.
+    /// Size of the emulated medium, bytes.
     pub size_bytes: u64,
-    /// What the files hold that today's ways lead to.
+    /// Size of the files that the kernel's paths read, bytes.
     pub file_bytes: u64,
-    /// How long measuring takes, about; filling comes on top.
+    /// Duration of the measurements, seconds, roughly; filling the medium comes on top.
     pub seconds: f64,
-    /// Where the file on the disk lies.
+    /// Folder of the file on the disk.
     pub dir: PathBuf,
-    /// Where the file in memory lies.
+    /// Folder of the file in memory.
     pub tmpfs_dir: PathBuf,
-    /// Of all places.
+    /// Seed of all random places.
     pub seed: u64,
 }
 
 impl MediaSettings {
-    /// The usual ones for a medium.
+    /// The default settings for a medium.
     #[must_use]
     pub fn usual(system: System, profile: &str) -> Self {
         Self {
@@ -69,100 +70,101 @@ impl MediaSettings {
     }
 }
 
-/// Why there is no result.
+/// Why a run has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediaBenchError {
-    /// A size that is none.
+    /// A size is too small, or not a multiple of a block.
     #[error("{what} of {found} bytes: expected a multiple of 4096 of at least {min}")]
     Size {
-        /// Which size.
+        /// The part that has the size.
         what: &'static str,
-        /// As given.
+        /// The size as given, bytes.
         found: u64,
-        /// The least.
+        /// The least size, bytes.
         min: u64,
     },
-    /// It does not fit.
+    /// The memory or the disk has too little room.
     #[error(
         "{what} needs {needed_bytes} bytes, {place} has {available_bytes}: give a smaller --size"
     )]
     NoRoom {
-        /// What for.
+        /// The part that needs the room.
         what: &'static str,
-        /// So much.
+        /// Bytes that are needed.
         needed_bytes: u64,
-        /// Where.
+        /// The memory or folder that lacks the room.
         place: String,
-        /// So much is there.
+        /// Bytes that are available.
         available_bytes: u64,
     },
-    /// No emulator.
+    /// The emulator cannot be created.
     #[error(transparent)]
     Emulator(#[from] EmulatorError),
-    /// A profile of our own is refused.
+    /// A profile that this program has built in is refused.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// No path to it.
+    /// An I/O path to the medium cannot be created.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// No file, or no way to it.
+    /// A file, or a path to one, cannot be had.
     #[error(transparent)]
     File(#[from] FilePathError),
-    /// A file for measuring cannot be made.
-    #[error("a file of {bytes} bytes in {dir} cannot be made: {source}")]
+    /// A file for the measurement cannot be created.
+    #[error("a file of {bytes} bytes in {dir} cannot be created: {source}")]
     Make {
-        /// Where.
+        /// Folder of the file.
         dir: PathBuf,
-        /// How long.
+        /// Length of the file, bytes.
         bytes: u64,
-        /// Why not.
+        /// The system's reason.
         #[source]
         source: std::io::Error,
     },
     /// A request failed.
     #[error("{what}: {source}")]
     Device {
-        /// Which way it went.
+        /// The I/O path of the request.
         what: String,
-        /// What the device said.
+        /// The device's error.
         #[source]
         source: DeviceError,
     },
-    /// A read gave something else than was written.
+    /// A read returned other bytes than were written.
     #[error("{what}: the block at {offset_bytes} holds {found:#x} where {expected:#x} was written")]
     Corrupt {
-        /// Which way it went.
+        /// The I/O path of the read.
         what: String,
-        /// Where.
+        /// Offset of the word, bytes from the start of the medium.
         offset_bytes: u64,
-        /// First word that differs.
+        /// The first word that differs.
         found: u64,
-        /// What it was to be.
+        /// The word that was written there.
         expected: u64,
     },
 }
 
-/// What is told how far a run has come: what it does, steps done, of how many.
+/// Called with the name of a phase, the steps done, and the number of steps.
 pub type Progress<'p> = &'p dyn Fn(&str, u64, u64);
 
-/// Least emulated medium: smaller ones lie in a processor's caches.
+/// Least size of an emulated medium, bytes: smaller ones fit into a processor's caches.
 const SIZE_BYTES_MIN: u64 = 1 << 20;
-/// The link of the slides' prototype, for a medium that has none: a driver is what drives a device.
+/// The link of the slides' prototype, for a medium that has none: a driver needs a device.
 const DRIVER_LINK: &str = "pcie1x8";
-/// Blocks filled between two reports.
+/// Blocks that are filled between two calls of the progress function.
 const TOLD_BLOCKS: u64 = 8192;
-/// Shares of the time.
+/// Shares of the time that the parts get.
 const ACCURACY: f64 = 0.25;
 const STEPS: f64 = 0.2;
 const STEPS_ALONE: f64 = 0.2;
 const DIRECT: f64 = 0.15;
 const FILES: f64 = 0.2;
 
-/// Runs it all.
+/// Runs all measurements.
 ///
 /// # Errors
-/// A size that does not fit, a medium or a file that cannot be had, a read that gave wrong bytes.
+/// A size that does not fit, a medium or a file that cannot be had, or a read that returned wrong
+/// bytes.
 pub fn run(
     settings: &MediaSettings,
     progress: Progress<'_>,
@@ -177,11 +179,12 @@ pub fn run(
         None => settings.system.clone().with_link(DRIVER_LINK)?,
     };
     let mut paths = steps::measure(&driven, settings, STEPS * seconds, progress)?;
-    let verdicts = steps::verdicts(&paths, &settings.steps);
-    // No sleep, no wake-up: what the steps do themselves is all there is.
+    let verdicts = verdicts::verdicts(&paths, &settings.steps);
+    // On a medium that takes no time nobody sleeps: only the steps' own work is left.
     let instant = direct::instant()?;
     let alone = steps::measure(&instant, settings, STEPS_ALONE * seconds, progress)?;
-    let verdicts_alone = steps::verdicts_alone(&alone, &settings.steps);
+    let verdicts_alone = verdicts::verdicts_alone(&alone, &settings.steps);
+    let findings = verdicts::findings(&paths, &alone, &verdicts_alone);
     paths.results.push(direct.path());
     let files = files::measure(settings, FILES * seconds, progress)?;
     paths.results.extend(files.results);
@@ -210,7 +213,7 @@ pub fn run(
         streams: accuracy.streams,
         software_ns_per_4k,
         software_medium: format!("modelled {}", driven.name),
-        hidden: steps::hidden(&paths.results),
+        findings,
         paths: paths.results,
         verdicts,
         alone: alone.results,
@@ -236,7 +239,7 @@ fn check(settings: &MediaSettings) -> Result<(), MediaBenchError> {
             return Err(MediaBenchError::Size { what, found, min: SIZE_BYTES_MIN });
         }
     }
-    // The emulator and the file in memory, but not to the last byte.
+    // The emulator and the file in memory must leave some memory free.
     let needed_bytes = (settings.size_bytes + settings.file_bytes).saturating_mul(17) / 16;
     let room = |what, needed_bytes, place: String, available: Option<u64>| match available {
         Some(available_bytes) if available_bytes < needed_bytes => {
@@ -252,8 +255,8 @@ fn check(settings: &MediaSettings) -> Result<(), MediaBenchError> {
     Ok(())
 }
 
-/// An emulator whose blocks hold what `blocks` says; it tells how far it has come, for some GiB
-/// take many seconds.
+/// An emulator whose blocks have the contents that `blocks` defines. Filling takes seconds for some
+/// GiB, so progress is reported.
 fn filled(
     system: &System,
     size_bytes: u64,
@@ -278,20 +281,20 @@ fn ns(tsc: Tsc, from: u64, to: u64) -> f64 {
     tsc.ps(to.saturating_sub(from)) as f64 / 1e3
 }
 
-/// The value at a share of a sorted slice; 0 of none.
+/// The value at a share of a sorted slice; 0 if the slice is empty.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(0.0)
 }
 
-/// Sorted.
+/// The values in ascending order.
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_unstable_by(f64::total_cmp);
     values
 }
 
-/// What reading the clock twice in a row shows, nanoseconds: subtracted from what is timed one by
-/// one.
+/// Nanoseconds between two consecutive readings of the clock: subtracted from times that are taken
+/// request by request.
 fn stamp_ns(tsc: Tsc) -> f64 {
     let pairs = (0..2001).map(|_| {
         let from = tsc.ticks();

@@ -1,4 +1,4 @@
-//! What `perdura-lab media` found.
+//! The result of `perdura-lab media`, as it is written to JSON.
 
 use std::collections::BTreeMap;
 
@@ -7,188 +7,189 @@ use serde::{Deserialize, Serialize};
 use perdura_bench::machine::Machine;
 use perdura_bench::pairs::Ratio;
 
-/// A run. Targets are modelled; what is called measured is.
+/// The result of a run. Targets are modelled; figures called measured are measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MediaResult {
-    /// `media`.
+    /// Always `media`.
     pub kind: String,
     /// Name or path of the profile.
     pub profile: String,
-    /// One granule at an idle medium, by the model.
+    /// Modelled latency of reading one granule from an idle medium, nanoseconds.
     pub target_read_ns: f64,
-    /// Median of the same, measured: of a medium that may be faster than this machine's DRAM in a
-    /// range that lies in a processor's caches (`read` says which; `accesses` has the whole range),
-    /// of others anywhere.
+    /// Measured median of reading one granule, nanoseconds. A medium that may be faster than this
+    /// machine's DRAM is measured in a range that fits into a processor's caches (`read` says
+    /// which; `accesses` has the whole range), any other medium anywhere.
     pub measured_read_ns_p50: f64,
-    /// 99th percentile.
+    /// Measured 99th percentile of reading one granule, nanoseconds.
     pub measured_read_ns_p99: f64,
-    /// One granule at an idle medium, by the model.
+    /// Modelled latency of writing one granule to an idle medium, nanoseconds.
     pub target_write_ns: f64,
-    /// Median of the same, measured.
+    /// Measured median of writing one granule, nanoseconds.
     pub measured_write_ns_p50: f64,
-    /// 99th percentile.
+    /// Measured 99th percentile of writing one granule, nanoseconds.
     pub measured_write_ns_p99: f64,
-    /// Saturated, by the model.
+    /// Modelled bandwidth of saturated reads.
     pub target_read_bandwidth_bytes_per_s: f64,
-    /// Many requests of one thread, measured.
+    /// Measured bandwidth of many reads under way from one thread.
     pub measured_read_bandwidth_bytes_per_s: f64,
-    /// Saturated, by the model.
+    /// Modelled bandwidth of saturated writes.
     pub target_write_bandwidth_bytes_per_s: f64,
-    /// Many requests of one thread, measured.
+    /// Measured bandwidth of many writes under way from one thread.
     pub measured_write_bandwidth_bytes_per_s: f64,
-    /// Random 4 KiB on the virtual clock, one thread.
+    /// Random reads of 4 KiB a second that one thread models on a virtual clock.
     pub modelled_requests_per_s: f64,
-    /// The same with requests of a granule.
+    /// Random reads of one granule a second that one thread models on a virtual clock.
     pub modelled_requests_per_s_of_a_granule: f64,
-    /// The figures above, with their errors.
+    /// Latency of reads of one granule: modelled, measured, and the error.
     pub read: Latency,
-    /// As `read`.
+    /// Latency of writes of one granule: modelled, measured, and the error.
     pub write: Latency,
-    /// As `read`.
+    /// Bandwidth of reads: modelled, measured, and the error.
     pub read_stream: Stream,
-    /// As `read`.
+    /// Bandwidth of writes: modelled, measured, and the error.
     pub write_stream: Stream,
-    /// Other lengths, and other links.
+    /// Latencies with other lengths and behind other links.
     pub accesses: Vec<Latency>,
-    /// Bandwidth with other lengths and links.
+    /// Bandwidths with other lengths and behind other links.
     pub streams: Vec<Stream>,
-    /// Software of a read of 4 KiB by one thread, by I/O path; what that is of each, its entry in
-    /// `paths` says.
+    /// Software time of a read of 4 KiB by one thread, nanoseconds, by I/O path; the path's entry
+    /// in `paths` says what it includes.
     pub software_ns_per_4k: BTreeMap<String, f64>,
-    /// What the driver's paths lead to.
+    /// The medium behind the driver's paths.
     pub software_medium: String,
-    /// Each path with each number of threads.
+    /// Each I/O path with each number of threads.
     pub paths: Vec<PathResult>,
-    /// What of the base's software is only the wake-up, which hides what the steps change.
-    pub hidden: Option<String>,
-    /// Whether each step is faster than the one before.
+    /// What the steps save, what hides that, and which conditions of the slides do not hold here.
+    pub findings: Vec<String>,
+    /// Whether each step is faster than the step before.
     pub verdicts: Vec<Verdict>,
-    /// The driver's steps on a medium that takes no time: nobody sleeps, so their own work shows.
+    /// The driver's steps on a medium that takes no time, so that nobody sleeps and their own work
+    /// shows.
     pub alone: Vec<PathResult>,
-    /// Whether each step's own work is less than that of the one before.
+    /// Whether each step does less work of its own than the step before.
     pub verdicts_alone: Vec<Verdict>,
-    /// A call into the emulator beside copying the same blocks.
+    /// A call of the emulator beside copying the same blocks.
     pub direct: DirectResult,
-    /// Ways that could not be had here, and why.
+    /// I/O paths that this machine refuses, with the reason.
     pub refused: Vec<String>,
-    /// Where.
+    /// The machine that measured.
     pub machine: Machine,
-    /// With what.
+    /// The settings of the run.
     pub configuration: MediaConfiguration,
 }
 
-/// With what it was run.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MediaConfiguration {
-    /// What the medium is.
+    /// What the profile says about the medium.
     pub about: String,
     /// The link that was asked for.
     pub link: Option<String>,
-    /// The emulator's.
+    /// Size of the emulated medium, bytes.
     pub size_bytes: u64,
-    /// Today's paths lead to files of this size.
+    /// Size of the files that the kernel's paths read, bytes.
     pub file_bytes: u64,
-    /// Time asked for.
+    /// Duration that was asked for, seconds.
     pub seconds: f64,
-    /// Seed of all places.
+    /// Seed of all random places.
     pub seed: u64,
     /// The clock of all measurements.
     pub clock: String,
 }
 
-/// Accesses one at a time.
+/// Latency of accesses one at a time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Medium and link.
+    /// Name of the medium and its link.
     pub medium: String,
     /// `read` or `write`.
     pub access: String,
-    /// Length of each.
+    /// Length of each access, bytes.
     pub len_bytes: u64,
-    /// Anywhere in the first so many bytes: small ones lie in the processor's caches.
+    /// Length of the range that is accessed, bytes; a small range fits into the processor's caches.
     pub range_bytes: u64,
-    /// Modelled, of the median of these very accesses.
+    /// Modelled median of the same accesses, nanoseconds.
     pub target_ns: f64,
-    /// Median.
+    /// Measured median, nanoseconds.
     pub measured_ns_p50: f64,
-    /// 99th percentile.
+    /// Measured 99th percentile, nanoseconds.
     pub measured_ns_p99: f64,
-    /// Measured over target, less one.
+    /// Measured median over the target, less one.
     pub relative_error: f64,
-    /// Whether it is within 5 % from 500 ns, within 30 ns below.
+    /// Whether the error is within 5 % (targets from 500 ns on) or within 30 ns (shorter targets).
     pub is_within: bool,
-    /// What the machine itself takes, where that is why it is not within.
+    /// The machine's own time, where it is the reason for missing the target.
     pub limited_by: Option<String>,
-    /// How many.
+    /// Number of accesses that were measured.
     pub accesses: u64,
 }
 
-/// Many accesses at a time, from one thread.
+/// Bandwidth of many accesses under way, from one thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
-    /// Medium and link.
+    /// Name of the medium and its link.
     pub medium: String,
     /// `read` or `write`.
     pub access: String,
-    /// Length of each.
+    /// Length of each access, bytes.
     pub len_bytes: u64,
-    /// One behind the other, or all over the place.
+    /// Whether accesses follow one another; otherwise their places are random.
     pub is_sequential: bool,
-    /// Modelled.
+    /// Modelled bandwidth.
     pub target_bytes_per_s: f64,
-    /// Measured, bytes copied.
+    /// Measured bandwidth with the bytes copied.
     pub measured_bytes_per_s: f64,
-    /// Measured, with the time booked and no byte copied.
+    /// Measured bandwidth with the time booked and no bytes copied.
     pub booked_bytes_per_s: f64,
-    /// Measured over target, less one.
+    /// Measured bandwidth over the target, less one.
     pub relative_error: f64,
-    /// Whether it is within 3 %.
+    /// Whether the error is within 3 %.
     pub is_within: bool,
-    /// What the machine itself can do, where that is why it is not within.
+    /// The machine's own limit, where it is the reason for missing the target.
     pub limited_by: Option<String>,
 }
 
-/// One I/O path.
+/// One I/O path with one number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathResult {
-    /// Name: base, unscheduled, atomic, spin, direct, or today's with `_ssd` or `_tmpfs`.
+    /// Name of the path: base, unscheduled, atomic, spin, direct, or a kernel's path with `_ssd` or
+    /// `_tmpfs`.
     pub path: String,
-    /// What it leads to.
+    /// The medium that the path leads to.
     pub medium: String,
-    /// What is polled, what is cached.
+    /// How the path works: what is polled, what is cached.
     pub how: String,
     /// Threads at a time.
     pub threads: usize,
-    /// Software of one request.
+    /// Software time of one request, nanoseconds.
     pub software_ns: f64,
-    /// What that is.
+    /// What the software time includes.
     pub software_is: String,
-    /// Of slices: least and most.
+    /// Least and greatest software time of the slices, nanoseconds.
     pub software_ns_range: [f64; 2],
-    /// Modelled time of the medium; none where the medium is real.
+    /// Modelled time of the medium, nanoseconds; none where the medium is real.
     pub hardware_ns: Option<f64>,
-    /// Median of the whole.
+    /// Median time of the whole request, nanoseconds.
     pub total_ns_p50: f64,
-    /// 99th percentile of the whole.
+    /// 99th percentile of the whole request, nanoseconds.
     pub total_ns_p99: f64,
-    /// Processor time of the thread.
+    /// Processor time of a request on its thread, nanoseconds.
     pub cpu_ns: f64,
-    /// All threads together.
+    /// Requests a second of all threads together.
     pub requests_per_s: f64,
-    /// Where the time goes, for the driver's steps: mean of the middle half of the requests.
+    /// Time by part for the driver's steps, nanoseconds: mean of the middle half of the requests.
     pub parts_ns: BTreeMap<String, f64>,
-    /// Software by slice, in the order in which they were measured: pairs with those of other
-    /// paths.
+    /// Software time by slice, nanoseconds, in the order of measuring, so that paths can be paired.
     pub slices_ns: Vec<f64>,
-    /// The same without waking up and copying, for the driver's steps.
+    /// Software time by slice without waking up and copying, nanoseconds; for the driver's steps.
     pub awake_slices_ns: Vec<f64>,
-    /// How many requests, each verified.
+    /// Number of requests; each was verified.
     pub requests: u64,
 }
 
 impl MediaResult {
-    /// How many of the medium's latencies and bandwidths are as near to the model as they are to
-    /// be, and which is the farthest from it.
+    /// Says how many latencies and bandwidths are within their tolerance, and which error is the
+    /// largest.
     #[must_use]
     pub fn accuracy(&self) -> String {
         let latencies = [&self.read, &self.write].into_iter().chain(&self.accesses);
@@ -205,17 +206,17 @@ impl MediaResult {
         let within = all.iter().filter(|(is_within, ..)| *is_within).count();
         let farthest = all.iter().max_by(|one, other| one.1.abs().total_cmp(&other.1.abs()));
         let farthest = farthest.map_or(String::new(), |(_, error, what)| {
-            format!("; the farthest off is {what}: {:+.0} %", error * 100.0)
+            format!("; the largest error is that of {what}: {:+.0} %", error * 100.0)
         });
         format!(
-            "{within} of {} figures are as near to the model as they are to be{farthest}",
+            "{within} of {} figures are within their tolerance of the model{farthest}",
             all.len()
         )
     }
 }
 
 impl DirectResult {
-    /// Whether a direct call costs no more than it may, in words.
+    /// Says whether a direct call is within its target.
     #[must_use]
     pub fn verdict(&self) -> &'static str {
         if self.is_within { "within that" } else { "MORE than that" }
@@ -228,52 +229,52 @@ impl PathResult {
     }
 }
 
-/// A step beside the one before.
+/// A step beside the step before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Which step.
+    /// Name of the step.
     pub step: String,
-    /// The one before.
+    /// Name of the step before.
     pub before: String,
     /// Threads at a time.
     pub threads: usize,
-    /// Of the software's medians, in pairs.
+    /// Ratio of the software times, from pairs of slices.
     pub ratio: Option<Ratio>,
-    /// The same without the time from due to awake, which all steps that sleep have in common.
+    /// Ratio of the software times without waking up and copying.
     pub awake_ratio: Option<Ratio>,
-    /// Whether the whole interval lies below 1; `None` where it holds 1.
+    /// Whether the whole interval lies below 1; `None` if it contains 1.
     pub is_faster: Option<bool>,
-    /// The same for a person, with why.
+    /// The comparison in a sentence, with the reason if the step is not faster.
     pub sentence: String,
 }
 
-/// A direct call: no queue, no driver; the same blocks copied and verified.
+/// A direct call, without queue and driver, beside copying the same blocks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectResult {
-    /// How large a range.
+    /// Length of the range, bytes.
     pub size_bytes: u64,
-    /// Median of reading a block through the emulator of a medium that takes no time.
+    /// Median of reading a block through the emulator of a medium that takes no time, nanoseconds.
     pub direct_ns_p50: f64,
-    /// 99th percentile.
+    /// 99th percentile of reading a block through the emulator, nanoseconds.
     pub direct_ns_p99: f64,
-    /// Median of copying it.
+    /// Median of copying a block, nanoseconds.
     pub memcpy_ns_p50: f64,
-    /// 99th percentile.
+    /// 99th percentile of copying a block, nanoseconds.
     pub memcpy_ns_p99: f64,
-    /// Mean of the pairs' differences of medians.
+    /// Mean over the pairs of the difference of medians, nanoseconds.
     pub above_memcpy_ns: f64,
-    /// Its 95 % interval.
+    /// The 95 % interval of that mean, nanoseconds.
     pub above_memcpy_ns_ci95: [f64; 2],
-    /// At most that much is allowed.
+    /// Most that a direct call may take above copying, nanoseconds.
     pub target_ns: f64,
-    /// Whether the interval lies below it.
+    /// Whether the interval lies below the target.
     pub is_within: bool,
     /// Blocks that were read each way and verified.
     pub blocks: u64,
-    /// Pairs of slices.
+    /// Number of pairs of slices.
     pub pairs: usize,
-    /// Median of each pair's difference.
+    /// Difference of the medians of each pair, nanoseconds.
     pub per_pair_ns: Vec<f64>,
-    /// Processor time of a request.
+    /// Processor time of a direct call, nanoseconds.
     pub cpu_ns: f64,
 }

@@ -1,10 +1,10 @@
-//! The driver's four steps over one modelled medium, in rounds: every round has a slice of each, in
-//! an order that is turned round from one to the next. So a step and the one before are measured in
-//! pairs.
+//! The driver's four steps over one modelled medium, measured in rounds. A round has a slice of
+//! each step, and every second round has them in reverse order, so that a step and the step before
+//! are measured in pairs.
 //!
-//! Every request is timed by part, with what the stamps themselves cost subtracted from the parts
-//! that they end. The parts of a slice are the mean over the middle half of its requests by their
-//! whole time: they add up, and interruptions are not in them.
+//! Every request is timed by part. The cost of reading the clock is subtracted from the parts that
+//! end with a reading. The parts of a slice are means over the middle half of its requests, by
+//! their whole time: they add up, and interruptions are not in them.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,22 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 use super::blocks::{self, BLOCK_BYTES};
-use super::result::{PathResult, Verdict};
+use super::result::PathResult;
 use super::{MediaBenchError, MediaSettings, Progress, filled, ns, quantile, sorted, stamp_ns};
 use perdura_bench::machine::thread_cpu_ns;
-use perdura_bench::pairs::{PAIRS_MIN, Ratio};
+use perdura_bench::pairs::PAIRS_MIN;
 
-/// Paths, one entry each and number of threads.
+/// Results of the paths: one entry for each step and number of threads.
 pub(super) struct Paths {
     pub(super) results: Vec<PathResult>,
 }
 
-const THREADS: [usize; 3] = [1, 2, 4];
-/// Longest that a thread goes on in a slice, requests.
+/// Numbers of threads with which each step is measured.
+pub(super) const THREADS: [usize; 3] = [1, 2, 4];
+/// Most requests of a thread in a slice.
 const SLICE_MAX: usize = 20_000;
 
-/// What one thread did in one slice.
+/// Requests of one thread in one slice.
 struct Slice {
     parts: Vec<Parts>,
     cpu_ns: u64,
@@ -149,11 +150,10 @@ impl Gathered {
             slice.iter().filter(|(name, _)| **name != Part::Hardware.name()).map(|(_, ns)| ns).sum()
         };
         let awake = |slice: &BTreeMap<&str, f64>| {
-            software(slice)
-                - [Part::Wakeup, Part::Copy].map(|part| slice[part.name()]).iter().sum::<f64>()
+            software(slice) - slice[Part::Wakeup.name()] - slice[Part::Copy.name()]
         };
         let slices_ns: Vec<f64> = self.slices.iter().map(software).collect();
-        // The middle half again: one slice that was disturbed is not the step's doing.
+        // Only the middle half of the slices counts: a disturbed slice is not the step's doing.
         let mut by_software: Vec<&BTreeMap<&str, f64>> = self.slices.iter().collect();
         by_software.sort_unstable_by(|a, b| software(a).total_cmp(&software(b)));
         let quarter = by_software.len() / 4;
@@ -188,132 +188,11 @@ impl Gathered {
     }
 }
 
-/// A part without what its stamps cost.
+/// The time of a part without the cost of reading the clock, nanoseconds.
 fn net_ns(parts: &Parts, part: Part, stamp_ns: f64) -> f64 {
     (parts.ps(part) as f64 / 1e3 - f64::from(parts.stamps(part)) * stamp_ns).max(0.0)
 }
 
 fn net_total_ns(parts: &Parts, stamp_ns: f64) -> f64 {
     PARTS.into_iter().map(|part| net_ns(parts, part, stamp_ns)).sum()
-}
-
-/// Each step beside the one chosen before it, for each number of threads.
-pub(super) fn verdicts(paths: &Paths, steps: &[Step]) -> Vec<Verdict> {
-    let of = |step: Step, threads: usize| {
-        paths.results.iter().find(|path| path.path == step.name() && path.threads == threads)
-    };
-    let pairs = steps.windows(2).map(|pair| (pair[0], pair[1]));
-    let all = THREADS.into_iter().flat_map(|threads| pairs.clone().map(move |p| (p, threads)));
-    all.filter_map(|((before, step), threads)| {
-        Some(verdict(step, of(before, threads)?, of(step, threads)?))
-    })
-    .collect()
-}
-
-/// The same of what the steps do themselves, on a medium that takes no time.
-pub(super) fn verdicts_alone(paths: &Paths, steps: &[Step]) -> Vec<Verdict> {
-    let alone = |verdict: Verdict| {
-        let Verdict { step, before, threads, awake_ratio, .. } = verdict;
-        let is_faster = is_below_one(awake_ratio.as_ref());
-        let sentence = format!(
-            "{step}, {threads} thread(s), on a medium that takes no time: {}, {} of the work of \
-             {before}",
-            what(is_faster),
-            figures(awake_ratio.as_ref()),
-        );
-        Verdict {
-            ratio: awake_ratio.clone(),
-            is_faster,
-            sentence,
-            step,
-            before,
-            threads,
-            awake_ratio,
-        }
-    };
-    verdicts(paths, steps).into_iter().map(alone).collect()
-}
-
-/// What of the base's software is the wake-up, which no step but the last changes: said before any
-/// step is compared with another. None: the base was not run.
-pub(super) fn hidden(paths: &[PathResult]) -> Option<String> {
-    let base = |path: &&PathResult| path.path == Step::Base.name();
-    let told: Vec<String> = paths
-        .iter()
-        .filter(base)
-        .map(|path| {
-            let wakeup_ns = path.parts_ns.get(Part::Wakeup.name()).copied().unwrap_or(0.0);
-            format!("{wakeup_ns:.0} of {:.0} ns with {} thread(s)", path.software_ns, path.threads)
-        })
-        .collect();
-    (!told.is_empty()).then(|| {
-        format!(
-            "Not shown here: the slides' 10 % of each of the first two steps. Waking up a sleeping \
-             thread is {} of the base's software, and no step but the last changes that. What \
-             the steps themselves save is compared below on a medium that takes no time, where \
-             nobody sleeps.",
-            told.join(", "),
-        )
-    })
-}
-
-fn verdict(step: Step, before: &PathResult, after: &PathResult) -> Verdict {
-    let ratio = Ratio::of(&after.slices_ns, &before.slices_ns);
-    let awake_ratio = Ratio::of(&after.awake_slices_ns, &before.awake_slices_ns);
-    let is_faster = is_below_one(ratio.as_ref());
-    let why = match is_faster {
-        Some(true) => String::new(),
-        // What is common to both hides what is not.
-        _ => format!(
-            "; of {:.0} ns {:.0} are waking up, whose slices range over {:.0} ns; what the step changes is in the rest",
-            before.software_ns,
-            before.parts_ns.get(Part::Wakeup.name()).copied().unwrap_or(0.0),
-            before.software_ns_range[1] - before.software_ns_range[0],
-        ),
-    };
-    let sentence = format!(
-        "{}, {} thread(s): {}, {} of the software of {}; without waking up {}, {}{why}",
-        step.name(),
-        after.threads,
-        what(is_faster),
-        figures(ratio.as_ref()),
-        before.path,
-        what(is_below_one(awake_ratio.as_ref())),
-        figures(awake_ratio.as_ref()),
-    );
-    Verdict {
-        step: step.name().into(),
-        before: before.path.clone(),
-        threads: after.threads,
-        ratio,
-        awake_ratio,
-        is_faster,
-        sentence,
-    }
-}
-
-fn figures(ratio: Option<&Ratio>) -> String {
-    match ratio {
-        None => "not enough pairs".to_owned(),
-        Some(Ratio { ratio, ci95: [low, high], .. }) => {
-            format!("{ratio:.3} ({low:.3} to {high:.3})")
-        }
-    }
-}
-
-fn what(is_faster: Option<bool>) -> &'static str {
-    match is_faster {
-        Some(true) => "faster",
-        Some(false) => "NOT faster",
-        None => "no difference shown",
-    }
-}
-
-/// Whether all of the interval is below 1, or above it; `None`: 1 is in it.
-fn is_below_one(ratio: Option<&Ratio>) -> Option<bool> {
-    match ratio?.ci95 {
-        [_, high] if high < 1.0 => Some(true),
-        [low, _] if low > 1.0 => Some(false),
-        _ => None,
-    }
 }

@@ -1,4 +1,4 @@
-//! A run of `perdura-lab media`, small: what it reports must hang together.
+//! A small run of `perdura-lab media`: its figures must be consistent.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ fn paths_of<'r>(result: &'r MediaResult, name: &str) -> Vec<&'r PathResult> {
 fn a_small_run_of_pcm_has_its_targets_its_paths_and_its_page() {
     let dir = tempfile::tempdir().unwrap();
     let result = run(&settings("pcm", &dir), &|_, _, _| ()).unwrap();
-    // The slides' projection, not this machine's.
+    // These are the slides' projected latencies, not this machine's.
     assert_eq!([result.target_read_ns, result.target_write_ns], [65.0, 215.0]);
     assert!(result.measured_read_ns_p50 >= 60.0, "{}", result.measured_read_ns_p50);
     for latency in [&result.read, &result.write].into_iter().chain(&result.accesses) {
@@ -51,6 +51,12 @@ fn a_small_run_of_pcm_has_its_targets_its_paths_and_its_page() {
         assert!(result.software_ns_per_4k.contains_key(step), "{step}");
     }
     assert_eq!(result.verdicts.len(), 3 * 3);
+    assert_eq!((result.alone.len(), result.verdicts_alone.len()), (4 * 3, 3 * 3));
+    for path in &result.alone {
+        assert!(path.hardware_ns.unwrap() < 1_000.0 && path.requests > 0, "{path:?}");
+    }
+    assert_eq!(result.findings.len(), 3, "{:?}", result.findings);
+    assert!(result.findings[0].starts_with("Found: ") && result.findings[1].contains("waking up"));
     assert!(result.software_ns_per_4k.contains_key("direct"));
     for way in ["pread", "io_uring", "io_uring_polled", "mmap"] {
         for place in ["ssd", "tmpfs"] {
@@ -60,13 +66,13 @@ fn a_small_run_of_pcm_has_its_targets_its_paths_and_its_page() {
         }
     }
     let page = page(&result);
-    for wanted in ["four steps of HASTE", "Published", "modelled", "8.2", "io_uring_tmpfs"] {
+    for wanted in ["four steps of HASTE", "takes no time", "modelled", "8.2", "io_uring_tmpfs"] {
         assert!(page.contains(wanted), "{wanted}");
     }
     assert!(!page.contains("http://") && !page.contains("https://"));
     let text = serde_json::to_string(&result).unwrap();
     let again: MediaResult = serde_json::from_str(&text).unwrap();
-    // Fractions may lose their last digit on the way.
+    // Fractions may lose their last digit in JSON.
     assert_eq!(again.paths.len(), result.paths.len());
     assert_eq!(again.target_read_ns, result.target_read_ns);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the file is left");
