@@ -1,186 +1,71 @@
-//! One benchmark of a workload: its settings, and the rules that hold between them.
+//! The settings of one benchmark, and the rules that they have to keep.
 
 use std::path::PathBuf;
 
 use perdura_media::Bytes;
 use serde::Serialize;
 
+use super::choices::{ExecMode, NumaPattern, Operation, Persist, RandomDistribution};
 use super::custom::{Chain, CustomOp, LINE_BYTES, Memory};
 
 /// Most threads of one benchmark.
 pub const THREADS_MAX: u64 = 1024;
 
-/// What is done to memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Operation {
-    /// Loads.
-    Read,
-    /// Stores.
-    Write,
-}
-
-/// In which order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExecMode {
-    /// Ascending.
-    Sequential,
-    /// Descending.
-    SequentialDesc,
-    /// Anywhere.
-    Random,
-    /// Chains of dependent accesses.
-    Custom,
-    /// As a recorded trace has it.
-    Trace,
-}
-
-/// What makes a store durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Persist {
-    /// Non-temporal stores, then a fence.
-    NoCache,
-    /// Stores, `clwb` of each line, then a fence.
-    Cache,
-    /// Stores, `clflushopt` of each line, then a fence.
-    CacheInv,
-    /// Stores alone.
-    None,
-}
-
-/// On which NUMA node memory lies, seen from the threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NumaPattern {
-    /// Their own.
-    Near,
-    /// Another.
-    Far,
-}
-
-/// How random places are distributed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RandomDistribution {
-    /// All alike.
-    Uniform,
-    /// By Zipf's law, the frequent ones scattered.
-    Zipf,
-}
-
-impl Operation {
-    pub(super) const NAMES: [(&'static str, Self); 2] =
-        [("read", Self::Read), ("write", Self::Write)];
-}
-
-impl ExecMode {
-    pub(super) const NAMES: [(&'static str, Self); 5] = [
-        ("sequential", Self::Sequential),
-        ("sequential_desc", Self::SequentialDesc),
-        ("random", Self::Random),
-        ("custom", Self::Custom),
-        ("trace", Self::Trace),
-    ];
-
-    /// Whether `number_operations` says how much is done.
-    pub fn counts_operations(self) -> bool {
-        matches!(self, Self::Random | Self::Custom)
-    }
-}
-
-impl Persist {
-    pub(super) const NAMES: [(&'static str, Self); 4] = [
-        ("nocache", Self::NoCache),
-        ("cache", Self::Cache),
-        ("cacheinv", Self::CacheInv),
-        ("none", Self::None),
-    ];
-
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::NoCache, Self::Cache, Self::CacheInv, Self::None];
-
-    /// By its name in workloads.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(own, _)| *own == name).map(|(_, persist)| *persist)
-    }
-
-    /// Its name in workloads.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoCache => "nocache",
-            Self::Cache => "cache",
-            Self::CacheInv => "cacheinv",
-            Self::None => "none",
-        }
-    }
-}
-
-impl NumaPattern {
-    pub(super) const NAMES: [(&'static str, Self); 2] = [("near", Self::Near), ("far", Self::Far)];
-}
-
-impl RandomDistribution {
-    pub(super) const NAMES: [(&'static str, Self); 3] =
-        [("uniform", Self::Uniform), ("zipf", Self::Zipf), ("zipfian", Self::Zipf)];
-}
-
-/// Settings of a benchmark. The keys that the published format has keep its names and defaults;
-/// `trace_file` and the last five are ours.
+/// Settings of a benchmark. Keys of the published format keep its names and defaults; `trace_file`
+/// and the last five are additions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Config {
-    /// Bytes that are measured.
+    /// Size of the measured memory.
     pub memory_range: u64,
-    /// Bytes of DRAM beside them.
+    /// Size of the DRAM beside the measured memory.
     pub dram_memory_range: u64,
-    /// Share of the operations that go there, 0 to 1.
+    /// Share of the operations that go to that DRAM, 0 to 1.
     pub dram_operation_ratio: f64,
-    /// Bytes of an access.
+    /// Size of an access.
     pub access_size: u64,
-    /// Bytes that a thread takes at a time.
+    /// Bytes of a chunk, the work that a thread takes at a time.
     pub min_io_chunk_size: u64,
-    /// Operations, or chains, of random and custom access.
+    /// Number of operations of random access, or of chains of custom access.
     pub number_operations: u64,
-    /// Seconds after which it ends; 0: when all is done.
+    /// Seconds after which the benchmark ends; 0: it ends when all work is done.
     pub run_time: u64,
-    /// Threads.
+    /// Number of threads.
     pub number_threads: u64,
-    /// Parts of the range that groups of threads keep to; 0: one a thread.
+    /// Parts into which the range is divided among groups of threads; 0: one part a thread.
     pub number_partitions: u64,
-    /// Loads or stores.
+    /// Direction of the accesses.
     pub operation: Operation,
-    /// In which order.
+    /// Order of the accesses.
     pub exec_mode: ExecMode,
-    /// What makes stores durable.
+    /// Instructions that make stores durable.
     pub persist_instruction: Persist,
-    /// Where memory lies.
+    /// NUMA node of the memory.
     pub numa_pattern: NumaPattern,
-    /// How random places are distributed.
+    /// Distribution of random places.
     pub random_distribution: RandomDistribution,
-    /// Zipf's exponent.
+    /// Exponent of Zipf's law.
     pub zipf_alpha: f64,
     /// The chain of custom access.
     #[serde(serialize_with = "as_text", skip_serializing_if = "Option::is_none")]
     pub custom_operations: Option<Chain>,
-    /// The trace whose accesses are done again.
+    /// Trace whose accesses are replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_file: Option<PathBuf>,
-    /// Of so many operations the time of one is taken; 0: of none.
+    /// One in this many operations is timed; 0: none.
     pub latency_sample_frequency: u64,
-    /// Touch all memory before.
+    /// Whether all memory is touched before the run.
     pub prefault_file: bool,
-    /// Huge pages for DRAM.
+    /// Whether DRAM has huge pages.
     pub dram_huge_pages: bool,
-    /// Share of the operations that do what `operation` does not, 0 to 1.
+    /// Share of the operations in the direction opposite to `operation`, 0 to 1.
     pub mixed_operation_ratio: f64,
-    /// Operations a second of all threads together; 0: as many as they can.
+    /// Operations a second of all threads together; 0: no limit.
     pub rate_limit: u64,
-    /// Seconds of the same before what counts.
+    /// Seconds of the same accesses before those that count.
     pub warm_up_time: u64,
-    /// How often it is measured.
+    /// Number of measurements.
     pub repetitions: u64,
-    /// Decides places.
+    /// Seed of all random places.
     pub seed: u64,
 }
 
@@ -223,11 +108,11 @@ impl Default for Config {
     }
 }
 
-/// A rule that does not hold: the key to look at, and the rule.
+/// A broken rule: its key, and the rule in words.
 pub(super) type Broken = (&'static str, String);
 
 impl Config {
-    /// Parts of the range, at least one.
+    /// Number of parts of the range, at least one.
     pub fn partitions(&self) -> u64 {
         match self.number_partitions {
             0 => self.number_threads,
@@ -235,26 +120,26 @@ impl Config {
         }
     }
 
-    /// Whether anything is written, DRAM aside.
+    /// Whether the measured memory is written.
     pub fn writes(&self) -> bool {
         match (&self.custom_operations, self.exec_mode) {
             (Some(chain), ExecMode::Custom) => chain
                 .ops()
                 .iter()
                 .any(|op| matches!(op, CustomOp::Write { memory: Memory::Persistent, .. })),
-            // What a trace does is known once it is read.
+            // The trace has not been read yet, so it may write.
             (_, ExecMode::Trace) => true,
             _ => self.operation == Operation::Write || self.mixed_operation_ratio > 0.0,
         }
     }
 
-    /// Whether every rule holds: of what was read from a file, always; of what was changed after
-    /// that, to be asked.
+    /// Whether every rule holds. A configuration from a file keeps all rules; one that was changed
+    /// afterwards has to be checked.
     pub fn is_sound(&self) -> bool {
         self.broken_rule().is_none()
     }
 
-    /// The first rule that does not hold.
+    /// The first rule that is broken.
     pub(super) fn broken_rule(&self) -> Option<Broken> {
         self.sizes()
             .or_else(|| self.sharing())
@@ -323,7 +208,7 @@ impl Config {
         let chain = self.custom_operations.as_ref();
         let asks = ratio > 0.0 || chain.is_some_and(|chain| chain.touches(Memory::Dram));
         if asks && self.dram_memory_range == 0 {
-            let rule = "more than 0, for some operations go to DRAM";
+            let rule = "more than 0, because some operations go to DRAM";
             return Some(("dram_memory_range", rule.into()));
         }
         None

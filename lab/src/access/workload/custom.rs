@@ -1,47 +1,47 @@
-//! Custom operations: chains of dependent accesses, as the published benchmark writes them.
+//! Custom operations: chains of dependent accesses, written as in the published benchmark.
 //!
 //! `r_256,w_64_cache_128,w_64_cache_-128`: read 256 B at a place of its own, then write 64 B at 128
-//! B behind it, then 64 B where the read was: offsets add up. `p` and `d` behind the letter name
+//! B behind it, then 64 B where the read was: offsets add up. `p` and `d` behind the letter mean
 //! persistent memory (the default) and DRAM.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::config::Persist;
+use super::choices::Persist;
 
-/// Bytes of a cache line, the least that is accessed.
+/// Size of a cache line, the least access.
 pub const LINE_BYTES: u64 = 64;
-/// Accesses of one chain, at most: a file may have thousands of cells, each with its own.
+/// Most accesses of a chain: a file may have thousands of cells, each with its own chain.
 const CHAIN_MAX: usize = 256;
 
-/// Which memory.
+/// The memory of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// What is measured: `memory_range`.
+    /// The memory of `memory_range` bytes, which is measured.
     Persistent,
-    /// Beside it: `dram_memory_range`.
+    /// The memory of `dram_memory_range` bytes beside it.
     Dram,
 }
 
 /// One access of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CustomOp {
-    /// At a place that depends on what was read before.
+    /// A read at a place that depends on the read before.
     Read {
-        /// Where.
+        /// Memory that is read.
         memory: Memory,
-        /// How many bytes.
+        /// Size of the read.
         bytes: u64,
     },
-    /// At the place of the access before it, and an offset.
+    /// A write at an offset from the place of the access before.
     Write {
-        /// Where.
+        /// Memory that is written.
         memory: Memory,
-        /// How many bytes.
+        /// Size of the write.
         bytes: u64,
-        /// What follows it.
+        /// Instructions that make the write durable.
         persist: Persist,
-        /// Behind the access before it, bytes.
+        /// Distance from the access before, bytes.
         offset_bytes: i64,
     },
 }
@@ -51,19 +51,19 @@ pub enum CustomOp {
 pub struct Chain(Vec<CustomOp>);
 
 impl Chain {
-    /// Its accesses, a read first.
+    /// The accesses; the first one is a read.
     pub fn ops(&self) -> &[CustomOp] {
         &self.0
     }
 
-    /// Whether some of them are in this memory.
+    /// Whether some access is in this memory.
     pub fn touches(&self, memory: Memory) -> bool {
         self.0.iter().any(|op| op.memory() == memory)
     }
 
-    /// Of one memory: bytes that are free before the first place of a read, for writes before it,
-    /// in whole accesses of the largest size, so that reads lie at multiples of theirs; and bytes
-    /// from where a read begins to the end of what is accessed from there.
+    /// For one memory: bytes to keep free before the first place of a read, for writes before it,
+    /// in whole accesses of the largest size, so that reads lie at multiples of their size; and
+    /// bytes from where a read begins to the end of what is accessed from there.
     pub fn reach(&self, memory: Memory) -> (u64, u64) {
         let (mut lowest, mut highest) = (0, 0);
         let mut largest = LINE_BYTES;
@@ -82,14 +82,14 @@ impl Chain {
 }
 
 impl CustomOp {
-    /// Where.
+    /// Memory of the access.
     pub fn memory(&self) -> Memory {
         match self {
             Self::Read { memory, .. } | Self::Write { memory, .. } => *memory,
         }
     }
 
-    /// How many bytes.
+    /// Size of the access.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Read { bytes, .. } | Self::Write { bytes, .. } => *bytes,
@@ -100,7 +100,7 @@ impl CustomOp {
 impl FromStr for Chain {
     type Err = String;
 
-    /// The rule that is broken, and by which access.
+    /// Parses a chain; an error says which rule which access breaks.
     fn from_str(text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split(',').map(str::trim).collect();
         if words.len() > CHAIN_MAX {
@@ -108,7 +108,7 @@ impl FromStr for Chain {
         }
         let ops: Vec<CustomOp> = words.iter().map(|word| access(word)).collect::<Result<_, _>>()?;
         if !matches!(ops.first(), Some(CustomOp::Read { .. })) {
-            return Err(format!("the first access is a read, and {:?} is none", words[0]));
+            return Err(format!("the first access is a read, and {:?} is not", words[0]));
         }
         for (at, op) in ops.iter().enumerate() {
             let before = ops[..at].iter().any(|before| before.memory() == op.memory());
@@ -133,7 +133,10 @@ fn access(word: &str) -> Result<CustomOp, String> {
     let is_read = parts[0].starts_with('r');
     let letters = parts[0].strip_prefix(['r', 'w']);
     let memory = letters.and_then(memory).ok_or_else(|| {
-        format!("{word:?} is no access: r, rp, rd and a size, or w, wp, wd, a size and none, cache, cacheinv or nocache")
+        format!(
+            "{word:?} is not an access: r, rp, rd and a size, or w, wp, wd, a size and none, \
+                 cache, cacheinv or nocache"
+        )
     })?;
     let size = parts.get(1).ok_or_else(|| format!("{word:?} has no size"))?;
     let bytes = size
@@ -167,7 +170,10 @@ fn access(word: &str) -> Result<CustomOp, String> {
             .ok()
             .filter(|bytes: &i64| bytes % LINE_BYTES as i64 == 0 && bytes.abs() <= 1 << 30)
             .ok_or_else(|| {
-                format!("offsets are multiples of {LINE_BYTES}, 1 GiB at most, and {word:?} has {offset:?}")
+                format!(
+                    "offsets are multiples of {LINE_BYTES}, 1 GiB at most, and {word:?} has \
+                         {offset:?}"
+                )
             })?,
     };
     if parts.len() > 4 {
@@ -242,8 +248,8 @@ mod tests {
         assert!(rule("r_64,w_64").contains("does not say what follows"));
         assert!(rule("r_64_none").contains("nothing else"));
         assert!(rule("r_64,w_64_none_64_64").contains("nothing follows"));
-        assert!(rule("x_64").contains("no access"));
-        assert!(rule("").contains("no access"));
+        assert!(rule("x_64").contains("not an access"));
+        assert!(rule("").contains("not an access"));
         assert!(rule("r").contains("no size"));
     }
 }

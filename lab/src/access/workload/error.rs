@@ -1,66 +1,66 @@
-//! What can be wrong with a workload file.
+//! The faults of workload files.
 
 use std::fmt;
 
-/// A file that is no workload, and where.
+/// A fault in a workload file, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}, line {line}: {fault}")]
 pub struct WorkloadError {
-    /// As it was named.
+    /// Path of the file as it was given.
     pub file: String,
-    /// From 1.
+    /// Line of the fault, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What is wrong.
+/// A fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// No YAML, or more of it than workloads use.
+    /// The text is not YAML, or uses more of YAML than workloads do.
     Text(String),
-    /// Something else was expected here.
+    /// Another kind of value is expected here.
     Shape {
-        /// Of what.
+        /// Name of the value.
         name: String,
-        /// What it should be.
+        /// The expected kind.
         expected: &'static str,
     },
     /// A key that no workload has.
     UnknownKey {
-        /// The key.
+        /// The key as it was written.
         key: String,
-        /// One that is spelled much like it.
+        /// A key of similar spelling.
         near: Option<&'static str>,
     },
     /// A key that was given before.
     DuplicateKey {
-        /// The key.
+        /// The repeated key.
         key: String,
-        /// Where it was given first, from 1.
+        /// Line where the key was given first, from 1.
         first_line: usize,
     },
-    /// A key that must be there.
+    /// A required key is missing.
     MissingKey {
-        /// Of which benchmark.
+        /// Name of the benchmark.
         name: String,
-        /// The key.
+        /// The missing key.
         key: &'static str,
     },
-    /// A value that breaks a rule.
+    /// A value breaks a rule.
     Value {
-        /// The key.
+        /// Key of the value.
         key: String,
-        /// As it was written, or the default.
+        /// The value as it was written, or the default.
         value: String,
-        /// What holds of every workload.
+        /// The rule that holds for every workload.
         rule: String,
     },
-    /// More cells than are run.
+    /// The file has more cells than can be run.
     Cells {
-        /// The benchmark that has one too many.
+        /// The benchmark that exceeds the limit.
         name: String,
-        /// How many there are at most, in one file.
+        /// Most cells of one file.
         max: usize,
     },
 }

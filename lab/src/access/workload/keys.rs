@@ -1,10 +1,11 @@
-//! The keys of a benchmark: what each may be, and where it goes in a [`Config`].
+//! The keys of a benchmark: their values, and their fields in a [`Config`].
 
-use super::config::{Config, ExecMode, NumaPattern, Operation, Persist, RandomDistribution};
+use super::choices::{ExecMode, NumaPattern, Operation, Persist, RandomDistribution};
+use super::config::Config;
 
-/// What a word under a key becomes, or the rule it breaks.
+/// Sets a field from a word, or returns the rule that the word breaks.
 type Set = fn(&mut Config, &str) -> Result<(), String>;
-/// How a value is told.
+/// Formats a field's value.
 type Tell = fn(&Config) -> String;
 
 /// A key.
@@ -73,19 +74,19 @@ pub(super) const KEYS: [Key; 25] = [
     key!(seed, count),
 ];
 
-/// By its name.
+/// The key with a name.
 pub(super) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 
-/// A key whose name is nearly this.
+/// A key of similar spelling.
 pub(super) fn near(name: &str) -> Option<&'static str> {
     const FAR: usize = 4;
     let distance = |key: &Key| (edits(name, key.name), key.name);
     KEYS.iter().map(distance).min().filter(|(edits, _)| *edits < FAR).map(|(_, name)| name)
 }
 
-/// Letters to change, add or leave out.
+/// Number of letters to change, add or leave out.
 fn edits(one: &str, other: &str) -> usize {
     let (one, other) = (&one.as_bytes()[..one.len().min(64)], other.as_bytes());
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -109,7 +110,7 @@ fn told(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// `4096`, `64k`, `10G`: powers of 1024.
+/// A size like `4096`, `64k` or `10G`, in powers of 1024.
 fn size(word: &str) -> Result<u64, String> {
     let rule = || "bytes, as 4096, 64K, 16M or 10G (powers of 1024), below 2^63".to_owned();
     let (digits, shift) = match word.as_bytes().last() {
@@ -133,7 +134,7 @@ fn number(word: &str) -> Result<f64, String> {
     number.filter(|number| number.is_finite()).ok_or_else(|| "a number".to_owned())
 }
 
-/// The words of YAML's first version, as the published benchmark takes them.
+/// A truth value in the words of YAML 1.1, as the published benchmark accepts them.
 fn truth(word: &str) -> Result<bool, String> {
     match word.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "y" => Ok(true),

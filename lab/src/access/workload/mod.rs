@@ -11,12 +11,12 @@
 //!     exec_mode: random
 //! ```
 //!
-//! A file is judged whole before anything runs; what is wrong with it is told with file, line, key,
-//! value and rule. Each key may stand once in a benchmark, in the matrix or among the arguments.
-//! The cells of a matrix are in the order of its keys, the last changing fastest. Source:
-//! PerMA-Bench (PVLDB 15(11), 2022), whose poster is shared/papers/perma-bench-poster.txt; its
-//! format as issue 7 states it.
+//! A whole file is checked before anything runs; an error names file, line, key, value and rule.
+//! Each key may stand once in a benchmark, in the matrix or among the arguments. The cells of a
+//! matrix are in the order of its keys, the last one changing fastest. The format is that of
+//! PerMA-Bench (PVLDB 15(11), 2022).
 
+mod choices;
 mod config;
 mod custom;
 mod error;
@@ -29,52 +29,51 @@ mod yaml;
 use std::cell::Cell as Counter;
 use std::path::{Path, PathBuf};
 
-pub use config::{
-    Config, ExecMode, NumaPattern, Operation, Persist, RandomDistribution, THREADS_MAX,
-};
+pub use choices::{ExecMode, NumaPattern, Operation, Persist, RandomDistribution};
+pub use config::{Config, THREADS_MAX};
 pub use custom::{Chain, CustomOp, LINE_BYTES, Memory};
 pub use error::{Fault, WorkloadError};
 pub use sound::parse_soundly;
 use yaml::{Entry, Node, Value};
 
-/// More cells of one file than anybody waits for.
+/// Most cells of one file: more would take longer than anybody waits.
 const CELLS_MAX: usize = 10_000;
-/// No workload is longer, bytes.
+/// Longest workload file, bytes.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
-/// A benchmark as a file has it.
+/// A benchmark of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Benchmark {
-    /// Its key at the top of the file.
+    /// Name of the benchmark, its key at the top of the file.
     pub name: String,
-    /// One, or several that run together.
+    /// The parts that run together; a single benchmark has one.
     pub parts: Vec<Part>,
-    /// Whether the file says that its parts run together, be it only one.
+    /// Whether the file says that parts run together, even if it has only one.
     pub is_parallel: bool,
 }
 
 /// One of the benchmarks that run together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// Its key; that of the benchmark where there is one only.
+    /// Name of the part; the benchmark's where there is only one part.
     pub name: String,
-    /// What is varied, in the file's order.
+    /// Keys that the matrix varies, in the file's order.
     pub matrix: Vec<String>,
-    /// What runs.
+    /// The cells of the matrix.
     pub cells: Vec<Cell>,
 }
 
 /// One cell of a matrix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
-    /// What the matrix says of it, in the order of [`Part::matrix`], as it was written.
+    /// The matrix's values for this cell as they were written, in the order of [`Part::matrix`].
     pub varied: Vec<String>,
-    /// All its settings.
+    /// All settings of the cell.
     pub config: Config,
 }
 
 impl Benchmark {
-    /// What runs, one after another: of each part a cell. The cells of the last part change
+    /// The runs one after another, each with a cell of each part. The cells of the last part change
     /// fastest.
     pub fn runs(&self) -> impl Iterator<Item = Vec<&Cell>> {
         let count = self.parts.iter().map(|part| part.cells.len()).product();
@@ -96,33 +95,33 @@ impl Benchmark {
     }
 }
 
-/// Why there are no workloads.
+/// Why a workload file cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A file that is no workload.
+    /// The file is not a workload.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// It cannot be read.
+    /// The file or folder cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// File or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         source: std::io::Error,
     },
-    /// Nothing to run.
-    #[error("{0}: no workload in it (files that end in .yaml or .yml)")]
+    /// There is nothing to run.
+    #[error("{0}: no workload files in it (ending in .yaml or .yml)")]
     Empty(PathBuf),
-    /// A file that is too long to be a workload.
-    #[error("{0}: longer than 1 MiB, which no workload is")]
+    /// The file is too long to be a workload.
+    #[error("{0}: longer than 1 MiB, the most for a workload")]
     TooLong(PathBuf),
 }
 
-/// The workload files that a path names: itself, or those of a folder and the folders in it, in
-/// their names' order.
+/// The workload files of a path: the file itself, or all files in a folder and its subfolders,
+/// sorted by path.
 ///
 /// # Errors
-/// A path that cannot be read, or that has none.
+/// The path cannot be read, or has no workload files.
 pub fn files(path: &Path) -> Result<Vec<PathBuf>, LoadError> {
     let failed = |path: &Path, source| LoadError::Read { path: path.to_owned(), source };
     let about = std::fs::metadata(path).map_err(|source| failed(path, source))?;
@@ -133,7 +132,7 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, LoadError> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).map_err(|source| failed(&folder, source))? {
             let entry = entry.map_err(|source| failed(&folder, source))?;
-            // Not through links: those may lead back up.
+            // Links are not followed: they may lead back up.
             let kind = entry.file_type().map_err(|source| failed(&entry.path(), source))?;
             let path = entry.path();
             let ends = |end: &str| path.extension().is_some_and(|own| own == end);
@@ -148,10 +147,10 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, LoadError> {
     if found.is_empty() { Err(LoadError::Empty(path.to_owned())) } else { Ok(found) }
 }
 
-/// Reads a file.
+/// Reads and checks a file.
 ///
 /// # Errors
-/// A file that cannot be read, or is no workload.
+/// The file cannot be read, or is not a workload.
 pub fn load(path: &Path) -> Result<Vec<Benchmark>, LoadError> {
     let failed = |source| LoadError::Read { path: path.to_owned(), source };
     let file = std::fs::File::open(path).map_err(failed)?;
@@ -164,10 +163,10 @@ pub fn load(path: &Path) -> Result<Vec<Benchmark>, LoadError> {
     Ok(parse(&path.display().to_string(), &text)?)
 }
 
-/// Judges the text of a file.
+/// Parses and checks the text of a file.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first fault of the text.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Benchmark>, WorkloadError> {
     let reader = Reader { file, cells: Counter::new(0) };
     let documents = yaml::documents(text)
@@ -189,7 +188,7 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Benchmark>, WorkloadError> {
 
 struct Reader<'a> {
     file: &'a str,
-    /// Cells so far, in all benchmarks: a short file must not take much memory.
+    /// Cells so far, in all benchmarks: a short file must not need much memory.
     cells: Counter<usize>,
 }
 
@@ -277,7 +276,7 @@ impl Reader<'_> {
         let Some(args) = args else {
             return Err(self.at(entry.line, Fault::MissingKey { name, key: "args" }));
         };
-        // In both: of a key that stands in either there is one value too many.
+        // A key may have one value only, in the matrix or among the arguments.
         let mut seen = Vec::new();
         let mut axes = Vec::new();
         if let Some(matrix) = matrix {
@@ -366,7 +365,7 @@ impl Reader<'_> {
             })?;
         }
         let Some((key, rule)) = config.broken_rule() else {
-            // Seen from the workload file, wherever the program runs.
+            // Relative to the workload file, wherever the program runs.
             let folder = Path::new(self.file).parent();
             config.trace_file = config
                 .trace_file

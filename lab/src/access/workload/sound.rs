@@ -1,19 +1,19 @@
-//! What holds of any text: for tests and fuzzing.
+//! Properties that hold for any text: for tests and fuzzing.
 
 use super::{Benchmark, CELLS_MAX, Chain, WorkloadError, parse};
 
-/// [`parse`], and what it promises.
+/// Calls [`parse`] and checks its promises.
 ///
 /// # Errors
-/// As `parse`.
+/// As for `parse`.
 ///
 /// # Panics
-/// If a promise is broken: what is wrong stands in a line of the text; benchmarks that are taken
-/// have cells, each keeps every rule, and chains read as they are written.
+/// If a promise is broken: a fault has a line within the text; accepted benchmarks have cells, each
+/// keeps every rule, and chains parse as they are printed.
 pub fn parse_soundly(text: &str) -> Result<Vec<Benchmark>, WorkloadError> {
     let benchmarks = parse("w.yaml", text).inspect_err(|error| {
-        // What ends too early ends on the line behind the last; YAML takes `\r` alone for a line's
-        // end, too.
+        // A text that ends too early has its fault on the line behind the last; YAML takes `\r`
+        // alone for a line end, too.
         let lines = text.matches(['\n', '\r']).count() + 2;
         assert!((1..=lines).contains(&error.line), "{error}: of {lines} lines");
         assert!(!error.fault.to_string().is_empty());

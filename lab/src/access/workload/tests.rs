@@ -1,4 +1,4 @@
-//! Files as they are published, files of every feature, and each rule broken in turn.
+//! Published files, files with every feature, and each rule broken in turn.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -23,7 +23,8 @@ fn with(args: &str) -> String {
 #[test]
 fn a_matrix_is_a_cross_product() {
     let benchmarks = parsed(
-        "reads:\n  matrix:\n    number_threads: [ 1, 2, 4 ]\n    access_size: [ 256, 4K ]\n  args:\n    memory_range: 512M\n",
+        "reads:\n  matrix:\n    number_threads: [ 1, 2, 4 ]\n    access_size: [ 256, 4K ]\n  \
+         args:\n    memory_range: 512M\n",
     );
     let [part] = &benchmarks[0].parts[..] else { panic!("{benchmarks:?}") };
     assert_eq!(part.matrix, ["number_threads", "access_size"]);
@@ -50,8 +51,10 @@ fn what_is_not_given_has_its_default() {
 #[test]
 fn benchmarks_that_run_together_meet_in_every_pair_of_cells() {
     let benchmarks = parsed(
-        "p:\n  parallel_benchmark:\n    log:\n      matrix:\n        access_size: [64, 256]\n      args:\n        operation: write\n    \
-         reads:\n      matrix:\n        number_threads: [8, 16]\n      args:\n        exec_mode: random\n    third:\n      args: {}\n",
+        "p:\n  parallel_benchmark:\n    log:\n      matrix:\n        access_size: [64, 256]\n      \
+         args:\n        operation: write\n    \
+         reads:\n      matrix:\n        number_threads: [8, 16]\n      args:\n        exec_mode: \
+         random\n    third:\n      args: {}\n",
     );
     let runs: Vec<Vec<String>> = benchmarks[0]
         .runs()
@@ -65,10 +68,14 @@ fn benchmarks_that_run_together_meet_in_every_pair_of_cells() {
 #[test]
 fn every_key_is_understood() {
     let text = with(
-        "memory_range: 1g\ndram_memory_range: 512m\ndram_operation_ratio: 0.5\naccess_size: 1k\nmin_io_chunk_size: 16384\n\
-         number_operations: 1000000\nrun_time: 7\nnumber_threads: 4\nnumber_partitions: 0\noperation: write\nexec_mode: random\n\
-         persist_instruction: cacheinv\nnuma_pattern: far\nrandom_distribution: zipfian\nzipf_alpha: 1.2\nlatency_sample_frequency: 100\n\
-         prefault_file: false\ndram_huge_pages: no\nmixed_operation_ratio: 0.25\nrate_limit: 1000\nwarm_up_time: 2\nrepetitions: 5\nseed: 42",
+        "memory_range: 1g\ndram_memory_range: 512m\ndram_operation_ratio: 0.5\naccess_size: \
+         1k\nmin_io_chunk_size: 16384\n\
+         number_operations: 1000000\nrun_time: 7\nnumber_threads: 4\nnumber_partitions: \
+         0\noperation: write\nexec_mode: random\n\
+         persist_instruction: cacheinv\nnuma_pattern: far\nrandom_distribution: \
+         zipfian\nzipf_alpha: 1.2\nlatency_sample_frequency: 100\n\
+         prefault_file: false\ndram_huge_pages: no\nmixed_operation_ratio: 0.25\nrate_limit: \
+         1000\nwarm_up_time: 2\nrepetitions: 5\nseed: 42",
     );
     let config = parsed(&text).remove(0).parts.remove(0).cells.remove(0).config;
     let expected = Config {
@@ -243,7 +250,7 @@ fn the_stock_suite_is_sound() {
     assert_eq!(names.len(), count, "each has a name of its own: {names:?}");
 }
 
-/// A text with a few bytes, or pieces of it, changed.
+/// A text with a few bytes or pieces changed.
 fn changed(text: &str, random: &mut Random) -> String {
     const LETTERS: &[u8] = b"\n :-[]{},#&*!|>'\"%@`~?0169kG_ \t\xc3\xa9\0arw";
     let mut bytes = text.as_bytes().to_vec();

@@ -1,59 +1,58 @@
-//! YAML as a tree that knows its lines. What workload files have no use for (anchors, aliases,
-//! tags, keys that are lists) is refused where it stands rather than half understood; so the tree
+//! YAML as a tree that knows its lines. Features that workload files do not need (anchors, aliases,
+//! tags, keys that are lists) are refused where they stand rather than half understood; so the tree
 //! is no larger than the text, and no deeper than [`DEPTH_MAX`].
 
 use saphyr_parser::{Event, Parser, ScanError};
 
-/// Deeper than any workload.
+/// Deepest nesting.
 pub const DEPTH_MAX: usize = 16;
-/// Longer than any word of a workload, a chain of the most accesses included: each cell of a matrix
-/// keeps its words.
+/// Longest word, a chain of the most accesses included: each cell of a matrix keeps its words.
 pub const WORD_MAX_BYTES: usize = 8 << 10;
 
-/// A value and the line it begins on, from 1.
+/// A value and the line on which it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What stands there.
+    /// The value.
     pub value: Value,
 }
 
-/// What can stand in a file.
+/// A value in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// A word, as it was written.
+    /// A word as it was written.
     Word(String),
-    /// In their order.
+    /// A list in the file's order.
     List(Vec<Node>),
-    /// In their order; a key may be there twice.
+    /// A map in the file's order; a key may be there twice.
     Map(Vec<Entry>),
 }
 
 /// A key and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Name.
+    /// Name of the key.
     pub key: String,
-    /// The key's line, from 1.
+    /// Line of the key, from 1.
     pub line: usize,
-    /// What it stands for.
+    /// Value of the key.
     pub value: Node,
 }
 
-/// Why a text is no such tree.
+/// Why a text is not such a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// From 1.
+    /// Line of the fault, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     pub why: String,
 }
 
-/// The documents of a text, each as its tree.
+/// The documents of a text, each as a tree.
 ///
 /// # Errors
-/// The first place that is no YAML, or YAML that workloads have no use for.
+/// The first place that is not YAML, or that uses a feature workloads do not need.
 pub fn documents(text: &str) -> Result<Vec<Node>, Refused> {
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
