@@ -1,10 +1,10 @@
-//! The laboratory: what memory, media, caches and heaps do on this machine, and what models say of
-//! those that it lacks. Each room measures, tells its result as JSON and draws its own page.
+//! The laboratory: it measures memory, media, caches and heaps on this machine, and models those
+//! that the machine lacks. Each room measures, reports its result as JSON and draws its own page.
 //!
-//! `access` is memory access by workload files, and insights drawn from it; `caches` the cache that
-//! persistent and capacity memory share; `haste` I/O-intensive work on fast media; `heap` allocators
-//! in turn; `media` the paths to modelled media; `memory` a dirty budget over bare memory;
-//! `plan_check` what `plan` says beside what a region does.
+//! `access` runs memory access by workload files and draws insights from it; `caches` measures the
+//! cache that persistent and capacity memory share; `haste` runs I/O-intensive work on fast media;
+//! `heap` runs allocators in turn; `media` measures the paths to modelled media; `memory` measures
+//! a dirty budget over bare memory; `plan_check` compares a prediction of `plan` with a region.
 
 pub mod access;
 pub mod caches;

@@ -1,4 +1,4 @@
-//! The laboratory's program: parse, resolve, call.
+//! The program `perdura-lab`: parse the command line, resolve it, call the library.
 
 mod commands;
 

@@ -1,4 +1,4 @@
-//! Where accesses go: places are made as they are needed, a batch at a time, so their number costs
+//! Places of accesses, computed a batch at a time when they are needed, so that their number costs
 //! no memory.
 
 use rand::{RngCore, SeedableRng};
@@ -8,8 +8,8 @@ use super::workload::{Chain, Config, CustomOp, Memory, RandomDistribution};
 use super::zipf::Ranks;
 use perdura_bench::dist::coprime_stride;
 
-/// Places made at a time: few enough to stay in the fastest cache, enough that making them is not
-/// felt.
+/// Places in a batch: few enough to stay in the fastest cache, and enough that computing them does
+/// not slow the accesses down.
 pub const BATCH: usize = 128;
 
 /// Slots of one access each, in the order in which a distribution draws them.
@@ -23,7 +23,7 @@ pub struct Slots {
 #[derive(Debug, Clone)]
 enum Kind {
     Uniform,
-    /// Ranks by Zipf's law, spread by a stride that meets each slot once.
+    /// Ranks by Zipf's law, spread over the slots by a stride that meets each slot once.
     Zipf {
         ranks: Ranks,
         stride: u64,
@@ -31,7 +31,7 @@ enum Kind {
 }
 
 impl Slots {
-    /// Of `slots` for one thread of a benchmark; the same for the same settings.
+    /// The slots of one thread of a benchmark: equal settings give equal slots.
     pub fn new(config: &Config, slots: u64, thread: u64, stream: u64) -> Self {
         let slots = slots.max(1);
         let kind = match config.random_distribution {
@@ -41,19 +41,21 @@ impl Slots {
                 stride: coprime_stride(slots),
             },
         };
-        // Streams of their own: states of 256 bits from seeds that differ do not meet.
+        // Each thread and stream has its own seed; states of 256 bits from different seeds do not
+        // meet.
         let seed = SplitMix64::seed_from_u64(config.seed).next_u64() ^ (thread << 32 | stream);
         Self { random: Xoshiro256PlusPlus::seed_from_u64(seed), slots, kind }
     }
 
-    /// The next.
+    /// Draws the next slot.
     #[inline]
     pub fn draw(&mut self) -> u64 {
         match &self.kind {
             Kind::Uniform => scaled(self.random.next_u64(), self.slots),
             Kind::Zipf { ranks, stride } => {
                 let rank = ranks.draw(&mut self.random);
-                // Divisions of 128 bits are slow, and hardly a range has so many slots.
+                // Division of 128 bits is slow, and few ranges have so many slots that they need
+                // it.
                 match rank.checked_mul(*stride) {
                     Some(product) => product % self.slots,
                     None => {
@@ -65,7 +67,7 @@ impl Slots {
         }
     }
 
-    /// Places of `step` bytes each from `base` on.
+    /// Fills `places` with addresses: slots of `step` bytes from `base` on.
     #[inline]
     pub fn fill(&mut self, base: *mut u8, step: u64, places: &mut [*mut u8]) {
         match &self.kind {
@@ -84,25 +86,25 @@ impl Slots {
         }
     }
 
-    /// Whether an event of this share happens now.
+    /// Whether an event with this probability happens now.
     #[inline]
     pub fn is_in(&mut self, share: f64) -> bool {
         share > 0.0 && (self.random.next_u64() >> 11) as f64 * TO_UNIT < share
     }
 }
 
-/// Where the chains of a thread go in one memory: each read at a multiple of its size, with room
-/// for all of the chain around it.
+/// Places of a thread's chains in one memory: each read at a multiple of its size, with room for
+/// the whole chain around it.
 #[derive(Debug, Clone)]
 pub struct ChainPlaces {
     before_bytes: u64,
-    /// Of each read of the chain in this memory, in their order: its slots, and its bytes.
+    /// For each read of the chain in this memory, in order: its slots, and its size in bytes.
     reads: Vec<(Slots, u64)>,
     next: usize,
 }
 
 impl ChainPlaces {
-    /// In a thread's part of a memory.
+    /// Places in a thread's part of a memory.
     pub fn new(
         config: &Config,
         chain: &Chain,
@@ -121,8 +123,8 @@ impl ChainPlaces {
         Self { before_bytes, reads: reads.collect(), next: 0 }
     }
 
-    /// Where the chain's next read in this memory is, from the beginning of the part; none: it has
-    /// none there.
+    /// Offset of the chain's next read in this memory, from the beginning of the part; none if it
+    /// has no reads there.
     #[inline]
     pub fn next_read(&mut self) -> Option<u64> {
         let (slots, bytes) = self.reads.get_mut(self.next)?;
@@ -132,10 +134,11 @@ impl ChainPlaces {
     }
 }
 
-/// Of 53 bits.
+/// Scales an integer of 53 bits to the range from 0 to 1.
 const TO_UNIT: f64 = 1.0 / (1u64 << 53) as f64;
 
-/// A number below `slots`: the high half of a product, which is even to one part in 2^64 / slots.
+/// A number below `slots`: the high half of a product, which is uniform to one part in 2^64 /
+/// slots.
 #[inline]
 fn scaled(random: u64, slots: u64) -> u64 {
     ((u128::from(random) * u128::from(slots)) >> 64) as u64

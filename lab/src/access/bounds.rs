@@ -1,28 +1,29 @@
-//! Less than files ask for, so that what was written for a large machine runs on a small one. Said
-//! in the result.
+//! Limits on the sizes that workload files ask for, so that a file written for a large machine runs
+//! on a small one. The result lists what was limited.
 
 use perdura_media::Bytes;
 
 use super::workload::{Config, Memory};
 
-/// At most so much.
+/// Limits on a benchmark's settings; none: no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bounds {
-    /// Bytes of a range.
+    /// Most bytes of a range.
     pub range_max: Option<u64>,
-    /// Operations of a cell.
+    /// Most operations of a cell.
     pub operations_max: Option<u64>,
-    /// Seconds of a cell that goes by time.
+    /// Most seconds of a cell that runs for a time.
     pub run_time_max: Option<u64>,
-    /// Threads of a part.
+    /// Most threads of a part.
     pub threads_max: Option<u64>,
 }
 
 impl Bounds {
-    /// Bounds a configuration; gives what it changed.
+    /// Limits a configuration and returns what was changed.
     ///
     /// # Panics
-    /// If a rule of workloads does not hold any longer: memory is reached by what they promise.
+    /// If the limited configuration breaks a rule of workloads: memory is accessed on the strength
+    /// of those rules.
     pub fn apply(&self, config: &mut Config) -> Vec<String> {
         let mut changed = Changed(Vec::new());
         changed.bound("number_threads", &mut config.number_threads, self.threads_max, &count);
@@ -32,7 +33,8 @@ impl Bounds {
         let (memory_whole, memory_least) = steps(config, Memory::Persistent);
         let (dram_whole, dram_least) = steps(config, Memory::Dram);
         let range_max = self.range_max.unwrap_or(u64::MAX);
-        // Fewer threads may make parts of other sizes, so without a bound, too.
+        // Fewer threads may change the sizes of their parts, so ranges are adjusted even without a
+        // limit.
         let fitting = |asked: u64, whole: u64, least: u64| {
             Some((asked.min(range_max) / whole * whole).max(least))
         };
@@ -44,7 +46,7 @@ impl Bounds {
             let max = self.operations_max.map(|max| max.max(config.number_threads));
             changed.bound("number_operations", &mut config.number_operations, max, &count);
         }
-        // 0 is not the least time but none: it goes by the work.
+        // A time of 0 means that the work decides, so it is not limited.
         if config.run_time > 0 {
             let max = self.run_time_max.map(|max| max.max(1));
             changed.bound("run_time", &mut config.run_time, max, &count);
@@ -54,8 +56,8 @@ impl Bounds {
     }
 }
 
-/// Of one memory: what its size is a multiple of, whole accesses in whole parts; and the least that
-/// holds what is accessed at once.
+/// For one memory: the number of bytes of which its size must be a multiple (whole accesses in
+/// whole parts), and its least size.
 fn steps(config: &Config, memory: Memory) -> (u64, u64) {
     let whole = config.access_size * config.partitions();
     let chain = config.custom_operations.as_ref();
@@ -69,7 +71,7 @@ fn steps(config: &Config, memory: Memory) -> (u64, u64) {
     )
 }
 
-/// What was changed, in words.
+/// The changes, in words.
 struct Changed(Vec<String>);
 
 impl Changed {
@@ -138,7 +140,8 @@ mod tests {
     fn ranges_stay_whole_in_each_part_and_hold_a_chain() {
         let least = Bounds { range_max: Some(1), ..Bounds::default() };
         let mut chain = config(
-            "exec_mode:custom custom_operations:r_4096,w_64_none_8192 number_threads:4 number_partitions:0",
+            "exec_mode:custom custom_operations:r_4096,w_64_none_8192 number_threads:4 \
+             number_partitions:0",
         );
         least.apply(&mut chain);
         assert_eq!(chain.memory_range, 4 * (8192 + 256));

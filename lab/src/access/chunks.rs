@@ -1,4 +1,4 @@
-//! Work in chunks, which the threads of a partition take until there are none.
+//! Chunks of work, which the threads of a partition take until none is left.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,21 +8,20 @@ use super::workload::{Config, ExecMode};
 /// The chunks of one part of a benchmark.
 #[derive(Debug)]
 pub struct Chunks {
-    /// The next chunk of each partition; of random and custom access, and of traces, there is one
-    /// count.
+    /// Next chunk of each partition; random and custom access and traces have a single count.
     next: Vec<AtomicU64>,
-    /// Chunks of a partition, or of all.
+    /// Number of chunks of a partition, or of the whole.
     chunks: u64,
-    /// Operations of a chunk, but for the last one's.
+    /// Operations of a chunk; the last chunk may have fewer.
     chunk_operations: u64,
-    /// Operations of a partition, or of all.
+    /// Number of operations of a partition, or of the whole.
     operations: u64,
     threads_each: u64,
     goes_by_time: bool,
 }
 
 impl Chunks {
-    /// Of a configuration; of a trace, it has so many accesses.
+    /// Chunks of a configuration; a trace has `trace_accesses` operations.
     pub fn new(config: &Config, trace_accesses: u64) -> Self {
         let partitions = config.partitions();
         let (counts, operations) = match config.exec_mode {
@@ -34,7 +33,7 @@ impl Chunks {
         };
         let threads_each = config.number_threads / counts;
         let asked = (config.min_io_chunk_size / config.access_size).max(1);
-        // So that there is a chunk for each thread, whatever the sizes.
+        // Chunks are small enough that each thread gets one, whatever the sizes.
         let chunk_operations = asked.min(operations.div_ceil(threads_each)).max(1);
         Self {
             next: (0..counts).map(|_| AtomicU64::new(0)).collect(),
@@ -46,26 +45,27 @@ impl Chunks {
         }
     }
 
-    /// A thread's next chunk: its first operation, and how many it has. None: all is done.
+    /// The thread's next chunk: its first operation, and the number of its operations. None: all is
+    /// done.
     pub fn take(&self, thread: u64) -> Option<(u64, u64)> {
         let mut chunk = self.next[(thread / self.threads_each) as usize].fetch_add(1, Relaxed);
         if chunk >= self.chunks {
             if !self.goes_by_time {
                 return None;
             }
-            // Time decides: from the beginning again.
+            // The time decides when it ends, so the work begins again.
             chunk %= self.chunks;
         }
         let first = chunk * self.chunk_operations;
         Some((first, self.chunk_operations.min(self.operations - first)))
     }
 
-    /// Operations of a partition, or of all.
+    /// Number of operations of a partition, or of the whole.
     pub fn operations(&self) -> u64 {
         self.operations
     }
 
-    /// Operations of all that there is; none: until the time is up.
+    /// Number of all operations; none if the time decides.
     pub fn all_operations(&self) -> Option<u64> {
         (!self.goes_by_time).then(|| self.operations * self.next.len() as u64)
     }

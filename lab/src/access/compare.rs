@@ -1,9 +1,9 @@
-//! Two result files side by side: cells of the same benchmark and configuration, the ratio of what
-//! they reached, and whether it is more than chance.
+//! Compares two result files: the ratio of each pair of cells of the same benchmark and
+//! configuration, and whether it is more than chance.
 //!
-//! Files of the published benchmark are read, too: what they do not tell (machine, place,
-//! instructions, repetitions) is unknown, and of their configurations only the keys that both files
-//! have are compared. Modelled figures are the same every time: they are never tested.
+//! Files of the published benchmark can be read, too: what they do not contain (machine, place,
+//! instructions, repetitions) counts as unknown, and only the configuration keys that both files
+//! have are compared. Modelled figures are the same in every run, so they are never tested.
 
 #[cfg(test)]
 mod tests;
@@ -20,72 +20,71 @@ use perdura_bench::student::Unpaired;
 pub use told::{CompareError, ResultFile, read};
 use told::{Told, ToldCell, ToldFigures, ToldLatency};
 
-/// What comes of two files.
+/// The comparison of two files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// What they do not have in common besides what was measured.
+    /// Differences besides the measured figures.
     pub differences: Vec<Difference>,
-    /// Cells that both have, in the first one's order.
+    /// Cells that both files have, in the order of the first file.
     pub cells: Vec<Compared>,
-    /// Cells of the first that the second has not.
+    /// Cells of the first file that the second one lacks.
     pub only_in_a: Vec<String>,
-    /// Cells of the second that the first has not.
+    /// Cells of the second file that the first one lacks.
     pub only_in_b: Vec<String>,
-    /// Settings by which cells of one benchmark have no match.
+    /// Settings that have no value in common, so that cells of one benchmark have no match.
     pub unmatched_by: Vec<String>,
 }
 
-/// Something that both files tell differently; an empty list: not told.
+/// A property with different values in the two files; an empty list means that a file does not say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// What.
+    /// Name of the property.
     pub what: String,
-    /// In the first.
+    /// Values in the first file.
     pub a: Vec<String>,
-    /// In the second.
+    /// Values in the second file.
     pub b: Vec<String>,
 }
 
-/// What is known of a cell of both.
+/// Verdict about a pair of cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The second is.
+    /// The second cell is faster.
     Faster,
-    /// The second is.
+    /// The second cell is slower.
     Slower,
-    /// Nothing that chance would not do, too.
+    /// The difference may be chance.
     NoDifferenceShown,
     /// There is nothing to test.
     NoTest,
 }
 
-/// A cell of both, or one part of it.
+/// A cell that both files have, or one part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// Benchmark.
+    /// Name of the benchmark.
     pub bm_name: String,
-    /// Which of those that run together.
+    /// Name of the part, if several run together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// What the matrix varies, and its values here.
+    /// The settings that the matrix varies, with their values in this cell.
     pub settings: String,
-    /// Where its figures come from, in the first and the second; none: not told.
+    /// Origin of the figures in the first and the second file; none: the file does not say.
     pub labels: [Option<Label>; 2],
-    /// GiB/s.
+    /// Bandwidths, GiB/s.
     pub bandwidth: Option<Pair>,
-    /// Operations a second; of custom access, chains.
+    /// Operations a second; for custom access, chains a second.
     pub ops_per_second: Option<Pair>,
-    /// Median of sampled operations, nanoseconds; not tested.
+    /// Medians of sampled operations, nanoseconds; not tested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_median_ns: Option<Pair>,
-    /// 99 % of them were within, nanoseconds; not tested.
+    /// 99th percentiles of sampled operations, nanoseconds; not tested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_p99_ns: Option<Pair>,
-    /// What is known.
+    /// Verdict of the test.
     pub verdict: Verdict,
-    /// How often sides that do not differ come out this far apart, by Welch's test on the
-    /// repetitions.
+    /// Probability that equal sides come out this far apart, by Welch's test on the repetitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
     /// Why there is no test.
@@ -93,21 +92,21 @@ pub struct Compared {
     pub why_no_test: Option<String>,
 }
 
-/// A figure of both.
+/// A figure in both files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
-    /// Of the first.
+    /// Figure in the first file.
     pub a: f64,
-    /// Of the second.
+    /// Figure in the second file.
     pub b: f64,
-    /// The second by the first; of repetitions, of their geometric means. None of what is not
-    /// positive.
+    /// The second figure over the first; with repetitions, the ratio of their geometric means. None
+    /// if a figure is not positive.
     pub ratio: Option<f64>,
-    /// Its 95 % interval, if there are repetitions.
+    /// The 95 % interval of the ratio, if there are repetitions.
     pub ci95: Option<[f64; 2]>,
 }
 
-/// Compares the second file with the first.
+/// Compares the second file with the first one.
 pub fn compare(a: &ResultFile, b: &ResultFile) -> Comparison {
     let mut comparison = Comparison {
         differences: differences(a, b),
@@ -116,7 +115,7 @@ pub fn compare(a: &ResultFile, b: &ResultFile) -> Comparison {
         only_in_b: Vec::new(),
         unmatched_by: Vec::new(),
     };
-    // Benchmarks of one name, should a file have several, meet in their order.
+    // If a file has several benchmarks of one name, they are matched in order.
     let mut left: Vec<&Told> = b.0.iter().collect();
     for one in &a.0 {
         match left.iter().position(|other| other.bm_name == one.bm_name) {
@@ -130,7 +129,7 @@ pub fn compare(a: &ResultFile, b: &ResultFile) -> Comparison {
     comparison
 }
 
-/// What two files tell of where and how, where it is not the same.
+/// Differences of place and machine between two files.
 fn differences(a: &ResultFile, b: &ResultFile) -> Vec<Difference> {
     type Tell = fn(&Told) -> Vec<String>;
     const TOLD: [(&str, Tell); 8] = [
@@ -166,7 +165,8 @@ fn of_machine(told: &Told, of: fn(&Machine) -> String) -> Vec<String> {
 }
 
 fn benchmark(a: &Told, b: &Told, comparison: &mut Comparison) {
-    // Of ours, a key that is not there is off or without effect; of others, unknown.
+    // In a file of this program a missing key is off or without effect; in another file it is
+    // unknown.
     let keys = match (&a.label, &b.label) {
         (Some(_), Some(_)) => &a.keys() | &b.keys(),
         _ => &a.keys() & &b.keys(),
@@ -189,7 +189,7 @@ fn benchmark(a: &Told, b: &Told, comparison: &mut Comparison) {
     }
 }
 
-/// The settings of which two benchmarks have no value in common.
+/// The settings for which two benchmarks have no value in common.
 fn unmatched_by(a: &Told, b: &Told, keys: &BTreeSet<String>) -> Vec<String> {
     let values = |told: &Told, key: &String| -> BTreeSet<String> {
         let one = BTreeSet::from([key.clone()]);
@@ -244,8 +244,8 @@ fn compared(
 ) -> Compared {
     let why_no_test = why_no_test(labels, a, b);
     let tested = match why_no_test {
-        // Of what is told in GiB/s the operations follow: cells of one configuration take as many
-        // bytes for each.
+        // Operations are proportional to the bandwidth here: cells of one configuration take the
+        // same bytes for each operation.
         None => Unpaired::of(&b.repetitions, &a.repetitions),
         Some(_) => None,
     };
@@ -287,10 +287,10 @@ fn why_no_test(labels: [Option<Label>; 2], a: &ToldFigures, b: &ToldFigures) -> 
     }
     for (name, side) in [("A", a), ("B", b)] {
         if side.repetitions.len() < 2 {
-            return Some(format!("one measurement in {name}; give it repetitions"));
+            return Some(format!("only one measurement in {name}; set repetitions"));
         }
         if side.repetitions.iter().any(|one| *one <= 0.0) {
-            return Some(format!("a measurement in {name} that is not positive"));
+            return Some(format!("{name} has a measurement that is not positive"));
         }
     }
     None

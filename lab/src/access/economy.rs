@@ -1,22 +1,22 @@
-//! What an operation costs: energy, and a share of the machine's price.
+//! The cost of an operation: energy, and a share of the machine's price.
 //!
-//! Energy is measured where the processor counts it (RAPL, through the kernel's powercap files),
-//! else reckoned from a power that was given, else not told. Of a model it is the model's. The
-//! machine's price is spread over its years of service.
+//! Energy is measured where the processor counts it (RAPL, through the kernel's powercap files);
+//! otherwise it is computed from a given power, or missing. For a modelled medium it is the
+//! model's. The machine's price is spread over its years of service.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// What is known of the machine.
+/// Power and price of the machine, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Economy {
-    /// Power that it draws, if the processor cannot count it.
+    /// Power that the machine draws, watts; for processors that cannot count energy.
     pub watts: Option<f64>,
-    /// Its price, euro.
+    /// Price of the machine, euro.
     pub price_eur: Option<f64>,
-    /// Years that it serves.
+    /// Years that the machine serves.
     pub years: f64,
 }
 
@@ -26,35 +26,35 @@ impl Default for Economy {
     }
 }
 
-/// Where an energy comes from.
+/// Origin of an energy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EnergyFrom {
-    /// The processor counted it: packages and their memory, not the whole machine.
+    /// Counted by the processor: packages and their memory, not the whole machine.
     Rapl,
-    /// A power that was given, times the time.
+    /// A given power times the time.
     Given,
-    /// A medium's model: the medium alone.
+    /// The model of a medium, and of the medium alone.
     Modelled,
 }
 
-/// What an operation costs.
+/// Cost of an operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// Nanojoules an operation, of all that ran together.
+    /// Nanojoules an operation, of all parts that ran together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nj_per_operation: Option<f64>,
-    /// Where that comes from.
+    /// Origin of the energy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_from: Option<EnergyFrom>,
-    /// Of the machine's price, euro for 10^12 operations.
+    /// The operations' share of the machine's price, euro for 10^12 operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eur_per_trillion_operations: Option<f64>,
 }
 
 impl Economy {
-    /// Of so many operations in so long, for which the processor or a model counted an energy;
-    /// none: nothing is known.
+    /// Cost of a number of operations in a time. `counted` is an energy that the processor or a
+    /// model gives. None: nothing is known.
     pub fn costs(
         &self,
         operations: u64,
@@ -74,7 +74,7 @@ impl Economy {
     }
 }
 
-/// The processor's counters of energy.
+/// The processor's energy counters.
 #[derive(Debug)]
 pub struct Meter {
     domains: Vec<Domain>,
@@ -84,13 +84,13 @@ pub struct Meter {
 #[derive(Debug)]
 struct Domain {
     counter: PathBuf,
-    /// Where it begins again.
+    /// Value after which the counter begins again at zero, microjoules.
     range_uj: u64,
     begun_uj: u64,
 }
 
 impl Meter {
-    /// Begins to count; none where nothing can be read.
+    /// Begins to count; none where no counter can be read.
     pub fn begin() -> Option<Self> {
         Self::of(Path::new("/sys/class/powercap"))
     }
@@ -103,7 +103,7 @@ impl Meter {
         (!domains.is_empty()).then(|| Self { domains, began: Instant::now() })
     }
 
-    /// Joules since it began; none if a counter cannot be read any more, or may have begun again
+    /// Joules since the beginning; none if a counter can no longer be read, or may have wrapped
     /// more than once.
     pub fn joules(&self) -> Option<f64> {
         let seconds = self.began.elapsed().as_secs_f64();
@@ -112,10 +112,11 @@ impl Meter {
 }
 
 impl Domain {
-    /// Packages, and memory that is not in one: what lies within a package is counted with it.
+    /// Reads counters of packages, and of memory that no package contains: a package's counter
+    /// includes its parts.
     fn of(folder: &Path) -> Option<Self> {
         let name = std::fs::read_to_string(folder.join("name")).ok()?;
-        // Newer processors show the package a second time, by another interface.
+        // Newer processors show a package a second time, by another interface.
         let is_second = folder.file_name()?.to_string_lossy().contains("mmio");
         if is_second || !(name.starts_with("package") || name.trim() == "dram") {
             return None;
@@ -126,7 +127,7 @@ impl Domain {
     }
 
     fn joules(&self, seconds: f64) -> Option<f64> {
-        /// More than a package draws.
+        /// More power than a package can draw, watts.
         const WATTS_MAX: f64 = 1000.0;
         if seconds * WATTS_MAX * 1e6 > self.range_uj as f64 {
             return None;

@@ -1,5 +1,5 @@
-//! Which instructions access memory: chosen at run time, named in results; one that the machine
-//! lacks is an error.
+//! The instructions that access memory: chosen at run time and named in results; one that the
+//! machine lacks is an error.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,43 +14,44 @@ use super::workload::Persist;
 pub enum Isa {
     /// 64 bytes at a time.
     Avx512,
-    /// 32.
+    /// 32 bytes at a time.
     Avx2,
-    /// 16.
+    /// 16 bytes at a time.
     Sse2,
-    /// 8, by what every processor has.
+    /// 8 bytes at a time, with instructions that every processor has.
     Portable,
 }
 
 /// An instruction that this machine does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Lacking {
-    /// Loads and stores.
+    /// The loads and stores of a set are missing.
     #[error("this processor has no {0}; leave --isa out for the widest it has")]
     Isa(Isa),
-    /// What makes stores durable.
+    /// The instruction that makes stores durable is missing.
     #[error("persist_instruction: {}: this processor has no {instruction}", persist.name())]
     Persist {
-        /// As it is asked for.
+        /// The persist setting.
         persist: Persist,
-        /// What it needs.
+        /// The instruction that it needs.
         instruction: &'static str,
     },
-    /// What makes stores durable, with loads and stores that know nothing of it.
-    #[error("persist_instruction: {}: portable stores can only do `none`; use --isa sse2 or wider", .0.name())]
+    /// Portable loads and stores cannot make stores durable.
+    #[error("persist_instruction: {}: portable stores can only do `none`; use --isa sse2 or \
+             wider", .0.name())]
     Portable(Persist),
 }
 
 impl Isa {
-    /// All, the widest first.
+    /// All sets, the widest first.
     pub const ALL: [Self; 4] = [Self::Avx512, Self::Avx2, Self::Sse2, Self::Portable];
 
-    /// The widest that this machine has.
+    /// The widest set that this machine has.
     pub fn widest() -> Self {
         Self::ALL.into_iter().find(|isa| isa.is_here()).unwrap_or(Self::Portable)
     }
 
-    /// Whether this machine has it.
+    /// Whether this machine has the set.
     pub fn is_here(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -65,7 +66,7 @@ impl Isa {
         }
     }
 
-    /// Its name in settings and results.
+    /// Name of the set in settings and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Avx512 => "avx512",
@@ -91,7 +92,7 @@ impl FromStr for Isa {
     }
 }
 
-/// Whether this machine can make a store durable so.
+/// Whether this machine has the instruction of a persist setting.
 fn persists(persist: Persist) -> Result<(), Lacking> {
     let instruction = match persist {
         Persist::None => return Ok(()),
@@ -119,23 +120,23 @@ fn has(persist: Persist) -> bool {
     persist == Persist::None
 }
 
-/// Where a kernel accesses memory, in this order.
+/// The places that a kernel accesses, in order.
 #[derive(Debug, Clone, Copy)]
 pub enum Places<'a> {
-    /// Anywhere.
+    /// Any places.
     Listed(&'a [*mut u8]),
-    /// One at the same distance from the next: nothing is looked up.
+    /// Places at equal distances, which need no list.
     Run(Run),
 }
 
 /// Places at equal distances.
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
-    /// The first.
+    /// The first place.
     pub first: *mut u8,
-    /// From one to the next, bytes.
+    /// Distance from one place to the next, bytes.
     pub step_bytes: isize,
-    /// How many.
+    /// Number of places.
     pub count: usize,
 }
 
@@ -150,7 +151,7 @@ impl Run {
 }
 
 impl Places<'_> {
-    /// How many.
+    /// Number of places.
     pub fn len(self) -> usize {
         match self {
             Self::Listed(places) => places.len(),
@@ -158,15 +159,15 @@ impl Places<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no places.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// The first `count`, and the others.
+    /// The first `count` places, and the others.
     ///
     /// # Panics
-    /// With fewer than `count`.
+    /// If there are fewer than `count`.
     pub fn split_at(self, count: usize) -> (Self, Self) {
         match self {
             Self::Listed(places) => {
@@ -180,7 +181,7 @@ impl Places<'_> {
         }
     }
 
-    /// One by one.
+    /// Calls `told` with each place.
     pub fn for_each(self, mut told: impl FnMut(*mut u8)) {
         match self {
             Self::Listed(places) => places.iter().for_each(|place| told(*place)),
@@ -189,7 +190,7 @@ impl Places<'_> {
     }
 }
 
-/// Reads so many bytes at each place.
+/// Reads this many bytes at each place.
 type Reads = unsafe fn(Places<'_>, usize);
 type ReadOne = unsafe fn(*const u8, usize) -> u64;
 type Writes = unsafe fn(Places<'_>, usize);
@@ -198,7 +199,7 @@ type Writes = unsafe fn(Places<'_>, usize);
 ///
 /// # Safety of its calls
 /// Places are multiples of 64 B in memory that stays mapped; Rust holds no references into it;
-/// `bytes` is a multiple of 64, and so much is there at each place.
+/// `bytes` is a multiple of 64, and that much memory is at each place.
 #[derive(Clone, Copy)]
 pub struct Kernel {
     isa: Isa,
@@ -208,7 +209,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// With these instructions.
+    /// A kernel with these instructions.
     ///
     /// # Errors
     /// The machine lacks them, or one that makes stores durable.
@@ -253,7 +254,7 @@ impl Kernel {
         }
     }
 
-    /// Its instructions.
+    /// The kernel's set of instructions.
     pub fn isa(&self) -> Isa {
         self.isa
     }
@@ -264,27 +265,27 @@ impl Kernel {
     /// See [`Kernel`].
     #[inline]
     pub unsafe fn read_all(&self, places: Places<'_>, bytes: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the promises of [`Kernel`].
         unsafe { (self.read_all)(places, bytes) }
     }
 
-    /// Reads; what it gives depends on every line read.
+    /// Reads one place; the result depends on every line that was read.
     ///
     /// # Safety
     /// See [`Kernel`].
     #[inline]
     pub unsafe fn read_one(&self, from: *const u8, bytes: usize) -> u64 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the promises of [`Kernel`].
         unsafe { (self.read_one)(from, bytes) }
     }
 
-    /// Writes at each place, and makes each write durable before the next begins.
+    /// Writes at each place, and makes each write durable before the next one begins.
     ///
     /// # Safety
     /// See [`Kernel`]; and [`Kernel::new`] was asked for `persist`.
     #[inline]
     pub unsafe fn write_all(&self, places: Places<'_>, bytes: usize, persist: Persist) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the promises of [`Kernel`].
         unsafe { (self.write_all[persist as usize])(places, bytes) }
     }
 }
@@ -296,7 +297,7 @@ const NONE: u8 = Persist::None as u8;
 
 #[cfg(target_arch = "x86_64")]
 unsafe fn read_all<L: Lines>(places: Places<'_>, bytes: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps the promises of [`Kernel`].
     unsafe {
         match places {
             Places::Listed(places) => read_each::<L>(places.iter().copied(), bytes),
@@ -306,11 +307,12 @@ unsafe fn read_all<L: Lines>(places: Places<'_>, bytes: usize) {
     }
 }
 
-/// One line is by far the most usual access that is not four of them.
+/// Single lines have their own loop: apart from multiples of four lines they are by far the most
+/// usual.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn read_each<L: Lines>(places: impl Iterator<Item = *mut u8>, bytes: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps the promises of [`Kernel`].
     unsafe {
         match bytes {
             64 => places.for_each(|place| L::read_64(place)),
@@ -336,11 +338,11 @@ unsafe fn read_each<L: Lines>(places: impl Iterator<Item = *mut u8>, bytes: usiz
     }
 }
 
-/// A word of each line goes from a register to the next place: as soon as it is there, as in a list
-/// that is followed.
+/// A word of each line is needed for the next place, as in a linked list: so the reads wait for
+/// each other.
 #[cfg(target_arch = "x86_64")]
 unsafe fn read_one<L: Lines>(from: *const u8, bytes: usize) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps the promises of [`Kernel`].
     unsafe {
         let (mut at, end) = (from, from.add(bytes));
         let mut word = 0;
@@ -356,7 +358,7 @@ unsafe fn read_one<L: Lines>(from: *const u8, bytes: usize) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 unsafe fn write_all<L: Lines, const PERSIST: u8>(places: Places<'_>, bytes: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps the promises of [`Kernel`].
     unsafe {
         match places {
             Places::Listed(places) => write_each::<L, PERSIST>(places.iter().copied(), bytes),
@@ -373,7 +375,7 @@ unsafe fn write_each<L: Lines, const PERSIST: u8>(
     bytes: usize,
 ) {
     places.for_each(|place| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the promises of [`Kernel`].
         unsafe {
             let mut at = place;
             let end = at.add(bytes);
@@ -398,13 +400,13 @@ unsafe fn write_each<L: Lines, const PERSIST: u8>(
 
 unsafe fn portable_reads(places: Places<'_>, bytes: usize) {
     places.for_each(|place| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the promises of [`Kernel`].
         unsafe { portable::read(place, bytes) };
     });
 }
 
 unsafe fn portable_writes(places: Places<'_>, bytes: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps the promises of [`Kernel`].
     places.for_each(|place| unsafe { portable::write(place, bytes) });
 }
 
@@ -447,7 +449,7 @@ mod tests {
         use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
         const PAGE: usize = 4096;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a mapping of its own; its second page, which nobody may touch, guards the first.
+        // SAFETY: a mapping of its own; its second page is inaccessible and guards the first.
         let base = unsafe {
             let base =
                 mmap_anonymous(std::ptr::null_mut(), 2 * PAGE, protection, MapFlags::PRIVATE);
@@ -470,7 +472,7 @@ mod tests {
                 }
             }
         }
-        // SAFETY: mapped above, and used by nobody any more.
+        // SAFETY: mapped above, and nobody uses it any more.
         unsafe { munmap(base.cast(), 2 * PAGE).unwrap() };
     }
 

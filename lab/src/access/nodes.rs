@@ -1,20 +1,20 @@
-//! NUMA nodes of the machine, as the kernel lists them.
+//! The NUMA nodes of the machine, as the kernel lists them.
 
 use std::path::Path;
 
 /// A node that has memory or processors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Its number.
+    /// The kernel's number of the node.
     pub number: u32,
-    /// Its processors.
+    /// Processors of the node.
     pub processors: Vec<usize>,
-    /// Whether it has memory.
+    /// Whether the node has memory.
     pub has_memory: bool,
 }
 
-/// Nodes of this machine, with the processors that this process may use; none where the kernel
-/// tells of none.
+/// Nodes of this machine, with the processors that this process may use; empty where the kernel
+/// lists none.
 pub fn here() -> Vec<Node> {
     let mut nodes = listed(Path::new("/sys/devices/system/node"));
     if let Ok(allowed) = rustix::thread::sched_getaffinity(None) {
@@ -39,7 +39,7 @@ fn listed(folder: &Path) -> Vec<Node> {
         .collect()
 }
 
-/// `0-3,8` as its numbers.
+/// The numbers of a list like `0-3,8`.
 fn ranges(text: &str) -> Vec<usize> {
     let range = |word: &str| {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -48,28 +48,28 @@ fn ranges(text: &str) -> Vec<usize> {
     text.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// The node for memory that can lie on any: that of the first processors, or another one with
-/// memory. None: there is one only.
+/// The node for the memory of a benchmark: that of the first processors, or another one with
+/// memory. None: there is only one.
 ///
 /// # Errors
-/// Another was asked for, and there is none.
+/// Another node was asked for, and there is none.
 pub fn memory_node(nodes: &[Node], is_far: bool) -> Result<Option<u32>, NoFarNode> {
     if nodes.len() < 2 {
         return if is_far { Err(NoFarNode) } else { Ok(None) };
     }
     let threads = nodes.iter().find(|node| !node.processors.is_empty()).ok_or(NoFarNode)?;
     let fits = |node: &&Node| node.has_memory && (node.number != threads.number) == is_far;
-    // A node of processors without memory has its nearest elsewhere.
+    // A node of processors without memory has its nearest memory elsewhere.
     let any = || nodes.iter().find(|node| node.has_memory && !is_far);
     let memory = nodes.iter().find(fits).or_else(any).ok_or(NoFarNode)?;
     Ok(Some(memory.number))
 }
 
-/// Processors for threads whose memory lies on a node: that node's, or the first ones of another.
-/// None: anywhere, for there is one node, or it is not known where the memory lies.
+/// Processors for threads whose memory lies on a node: that node's, or those of another node. None:
+/// any, because there is only one node, or the memory's node is unknown.
 ///
 /// # Errors
-/// Others were asked for, and there are none.
+/// Processors of another node were asked for, and there are none.
 pub fn processors(
     nodes: &[Node],
     lies_on: Option<u32>,
@@ -83,16 +83,16 @@ pub fn processors(
     let own = with.clone().find(|node| node.number == lies_on);
     let found = match is_far {
         true => Some(with.find(|node| node.number != lies_on).ok_or(NoFarNode)?),
-        // Memory without processors of its own is near to nobody, and as near to one as to another.
+        // Memory without processors of its own is equally far from all.
         false => own,
     };
     Ok(found.map(|node| node.processors.clone()))
 }
 
-/// Far memory was asked for.
+/// Far memory was asked for, and the machine has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "numa_pattern: far: no processors and memory of different NUMA nodes are to be had here; use near"
+    "numa_pattern: far: this machine has no processors and memory on different NUMA nodes; use near"
 )]
 pub struct NoFarNode;
 
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(processors(&two, Some(1), true), Ok(Some(vec![0, 1])));
         assert_eq!(processors(&two, None, false), Ok(None));
         assert_eq!(processors(&two, None, true), Err(NoFarNode), "nobody knows what is far");
-        // Memory without processors, as an NVDIMM has it.
+        // A node of memory without processors, such as an NVDIMM.
         let slow = [node(0, &[0, 1], true), node(1, &[], true)];
         assert_eq!(memory_node(&slow, true), Ok(Some(1)));
         assert_eq!(processors(&slow, Some(1), true), Ok(Some(vec![0, 1])));

@@ -1,6 +1,6 @@
-//! The page of `perdura-lab access run`: for every matrix what was reached over its first axis, a line for each
-//! combination of the others, times of sampled operations, and a table with all of it. One file: no
-//! script, nothing from a network.
+//! The page of `perdura-lab access run`: for every matrix the figures over its first axis, a line
+//! for each combination of the others, times of sampled operations, and a table of all figures. One
+//! file without scripts and without resources from a network.
 
 mod matrix;
 mod table;
@@ -16,14 +16,14 @@ use table::table;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 260.0;
-/// Lines that one chart tells apart: each colour, whole and dashed.
+/// Most lines that one chart can tell apart: each colour, solid and dashed.
 const LINES_MAX: usize = 2 * COLOURS.len();
-/// Letters of a name in a chart; a table has all.
+/// Most letters of a name in a chart; the table has the whole name.
 const NAME_MAX: usize = 72;
 
 type Written = std::fmt::Result;
 
-/// The page of result files, each with its name.
+/// Draws the page of result files, each with its name.
 pub fn page(files: &[(String, Vec<BenchmarkResult>)]) -> String {
     perdura_page::page("Memory access", |out| write(files, out))
 }
@@ -43,8 +43,10 @@ fn write(files: &[(String, Vec<BenchmarkResult>)], out: &mut String) -> Written 
         write!(out, "<p>{}</p>", escape(&machine))?;
     }
     out.push_str(
-        "<p class=\"note\">Each benchmark says whether its figures were measured on this machine or are \
-         <span class=\"modelled\">modelled</span>: the same accesses in the time of a medium's model. Bars at points are 95 % intervals over \
+        "<p class=\"note\">Each benchmark says whether its figures were measured on this machine \
+         or are \
+         <span class=\"modelled\">modelled</span>: the same accesses in the time of a medium's \
+         model. Bars at points are 95 % intervals over \
          repetitions; where there are several, the figures are those of the median one.</p>",
     );
     for (name, results) in files {
@@ -93,7 +95,7 @@ fn clipped(name: String) -> String {
     }
 }
 
-/// A figure and its interval.
+/// A figure and its interval, as a chart shows them.
 type Drawn = fn(&Figures) -> Option<(f64, Option<[f64; 2]>)>;
 
 fn bandwidth(figures: &Figures) -> Option<(f64, Option<[f64; 2]>)> {
@@ -101,7 +103,7 @@ fn bandwidth(figures: &Figures) -> Option<(f64, Option<[f64; 2]>)> {
 }
 
 fn millions(figures: &Figures) -> Option<(f64, Option<[f64; 2]>)> {
-    // Each operation takes the same bytes, so both have the same spread.
+    // Each operation takes the same bytes, so operations have the bandwidth's interval, scaled.
     let scale = figures.ops_per_second / 1e6 / figures.bandwidth.max(f64::MIN_POSITIVE);
     let range = figures.bandwidth_ci95.map(|ends| ends.map(|end| end * scale));
     Some((figures.ops_per_second / 1e6, range))
@@ -137,7 +139,7 @@ fn charts(result: &BenchmarkResult, matrix: &Matrix<'_>, part: Option<&str>, out
     }
 }
 
-/// One part's cells as lines over an axis.
+/// The cells of one part as lines over an axis.
 struct Lines<'m> {
     axis: &'m Axis,
     x_names: Vec<String>,
@@ -160,7 +162,8 @@ impl<'m> Lines<'m> {
                 lines.push((own, Vec::new()));
                 lines.len() - 1
             });
-            // Bounds make cells of one configuration: the first stands for all, the table has each.
+            // Limits may make two cells of one configuration: the first one is drawn, the table has
+            // both.
             if lines[at].1.iter().all(|(other, _)| *other != x) {
                 lines[at].1.push((x, figures));
             }
@@ -174,15 +177,15 @@ impl<'m> Lines<'m> {
         Self { axis: &matrix.axes[first], x_names, lines }
     }
 
-    /// Charts of as many lines each as can be told apart.
+    /// Draws charts with as many lines each as can be told apart.
     fn draw(&self, title: &str, unit: &str, of: Drawn, is_log: bool, out: &mut String) {
-        // Names that are long get numbers, and their meaning stands below.
+        // Long names are replaced by numbers, which are explained below the chart.
         let is_long = self.x_names.iter().any(|name| name.len() > 12);
         let x_names = match is_long {
             true => (1..=self.x_names.len()).map(|n| format!("#{n}")).collect(),
             false => self.x_names.clone(),
         };
-        // A line takes two points.
+        // A line needs two points.
         let alone = if self.x_names.len() > 1 { Style::Line } else { Style::Bars };
         let count = self.lines.len().div_ceil(LINES_MAX);
         for (at, lines) in self.lines.chunks(LINES_MAX).enumerate() {
@@ -228,7 +231,7 @@ mod tests {
     use crate::access::suite::{Bounds, Settings, run_benchmark};
     use crate::access::workload::parse;
 
-    /// The page of a workload on a model: no time passes, and the same figures come out every time.
+    /// The page of a workload on a model: no time passes, and every run gives the same figures.
     fn page_of(workload: &str) -> String {
         let place = Place::Model(Box::new(perdura_media::System::find("dram").unwrap()));
         let (bounds, economy) = (Bounds::default(), Economy::default());
@@ -244,7 +247,8 @@ mod tests {
     #[test]
     fn a_matrix_is_drawn_over_its_first_axis_with_a_line_for_each_of_the_others() {
         let page = page_of(
-            "reads:\n  matrix:\n    number_threads: [1, 2]\n    access_size: [64, 4K]\n    operation: [read, write]\n  args:\n    memory_range: 64K\n",
+            "reads:\n  matrix:\n    number_threads: [1, 2]\n    access_size: [64, 4K]\n    \
+             operation: [read, write]\n  args:\n    memory_range: 64K\n",
         );
         assert_eq!(page.matches("<svg").count(), 1);
         assert!(page.contains("reads, modelled: GiB/s") && page.contains("w&lt;1&gt;.json"));
@@ -258,7 +262,8 @@ mod tests {
     #[test]
     fn chains_are_drawn_in_operations_with_their_latency_and_written_short() {
         let page = page_of(
-            "chains:\n  matrix:\n    custom_operations: ['r_64,r_64,r_64,w_64_none', r_128]\n    number_threads: [1, 2]\n  args:\n    memory_range: 64K\n    \
+            "chains:\n  matrix:\n    custom_operations: ['r_64,r_64,r_64,w_64_none', r_128]\n    \
+             number_threads: [1, 2]\n  args:\n    memory_range: 64K\n    \
              exec_mode: custom\n    number_operations: 100\n    latency_sample_frequency: 2\n",
         );
         for part in ["million operations/s", "median, ns", "99 % within, ns", "<th>99.99 %</th>"] {
@@ -270,8 +275,10 @@ mod tests {
     #[test]
     fn what_runs_together_has_a_chart_for_each() {
         let page = page_of(
-            "both:\n  parallel_benchmark:\n    scan:\n      args:\n        memory_range: 64K\n    log:\n      matrix:\n        access_size: [64, 256]\n      \
-             args:\n        memory_range: 64K\n        operation: write\nalone:\n  args:\n    memory_range: 64K\n",
+            "both:\n  parallel_benchmark:\n    scan:\n      args:\n        memory_range: 64K\n    \
+             log:\n      matrix:\n        access_size: [64, 256]\n      \
+             args:\n        memory_range: 64K\n        operation: write\nalone:\n  args:\n    \
+             memory_range: 64K\n",
         );
         assert!(page.contains("both / scan, modelled") && page.contains("both / log, modelled"));
         assert_eq!(page.matches("<svg").count(), 2, "one cell alone is no chart");
@@ -282,7 +289,8 @@ mod tests {
     fn more_lines_than_can_be_told_apart_take_a_chart_more() {
         let seeds: Vec<String> = (0..40).map(|seed| seed.to_string()).collect();
         let page = page_of(&format!(
-            "many:\n  matrix:\n    access_size: [64, 256]\n    seed: [{}]\n  args:\n    memory_range: 4K\n",
+            "many:\n  matrix:\n    access_size: [64, 256]\n    seed: [{}]\n  args:\n    \
+             memory_range: 4K\n",
             seeds.join(", ")
         ));
         assert_eq!(page.matches("<svg").count(), 3);

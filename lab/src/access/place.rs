@@ -1,4 +1,5 @@
-//! Where accesses go: memory of several kinds, made ready for a benchmark and gone after it.
+//! The memory of several kinds that accesses go to: made ready for a benchmark and removed after
+//! it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,140 +21,146 @@ use super::workload::{Config, CustomOp, ExecMode, Memory as SpaceOf, NumaPattern
 use perdura_bench::machine::memory_available_bytes;
 use perdura_bench::target::{StoreOptions, TargetError, new_region};
 
-/// What is measured.
+/// The memory that is measured.
 #[derive(Debug, Clone)]
 pub enum Place {
     /// Memory of the process.
     Dram,
-    /// A file in this folder, mapped: real persistent memory on a DAX file system, memory on tmpfs,
+    /// A mapped file in this folder: real persistent memory on a DAX file system, memory on tmpfs,
     /// the page cache elsewhere.
     Folder {
-        /// Where.
+        /// The folder.
         path: PathBuf,
-        /// Nothing but DAX will do.
+        /// Whether a folder without DAX is refused.
         dax_only: bool,
     },
-    /// A region's memory, of which so much may be dirty.
+    /// The memory of a region with a dirty budget.
     Region {
-        /// Dirty bytes allowed.
+        /// Dirty budget, bytes.
         budget_bytes: u64,
-        /// Folder of its image.
+        /// Folder of the region's image.
         dir: PathBuf,
     },
-    /// A device, or a file that stands for one, by direct I/O of whole blocks.
+    /// A block device, or a file that stands for one, by direct I/O of whole blocks.
     Device {
-        /// Which.
+        /// Path of the device.
         path: PathBuf,
-        /// What is on it may be written over.
+        /// Whether the data on the device may be overwritten.
         overwrite: bool,
     },
-    /// A medium that is not here, by its model: no time passes.
+    /// The model of a medium: no time passes.
     Model(Box<System>),
 }
 
 /// Why memory is not ready.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// More than the machine has.
-    #[error("{key}: {}: more than the {} of memory that can be had; give less, or --range-max", Bytes(*.asked), Bytes(*.available))]
+    /// A range is larger than the machine's memory.
+    #[error("{key}: {}: more than the {} of available memory; give less, or \
+             --range-max", Bytes(*.asked), Bytes(*.available))]
     TooLarge {
-        /// Which range.
+        /// Key of the range.
         key: &'static str,
-        /// Bytes.
+        /// Bytes that were asked for.
         asked: u64,
-        /// Bytes.
+        /// Bytes that are available.
         available: u64,
     },
-    /// The file system has no room.
-    #[error("{}: memory_range: {}: {} are free there; give less, or --range-max", .path.display(), Bytes(*.asked), Bytes(*.available))]
+    /// The file system has too little room.
+    #[error("{}: memory_range: {}: {} are free there; give less, or \
+             --range-max", .path.display(), Bytes(*.asked), Bytes(*.available))]
     NoRoom {
-        /// Where.
+        /// Folder on the file system.
         path: PathBuf,
-        /// Bytes.
+        /// Bytes that were asked for.
         asked: u64,
-        /// Bytes.
+        /// Bytes that are available.
         available: u64,
     },
-    /// A mapping that cannot be had.
+    /// Memory cannot be mapped.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// DAX was asked for.
+    /// DAX was asked for, and the folder has none.
     #[error(
-        "{0}: no DAX file system, so no MAP_SYNC: a store there is not persistent without a system call; mount one with -o dax, or leave --dax out"
+        "{0}: not a DAX file system (no MAP_SYNC), so stores are not persistent without a system \
+         call; mount one with -o dax, or leave --dax out"
     )]
     NotDax(PathBuf),
-    /// Pages that are not to be had.
+    /// The kernel refused to prepare pages.
     #[error("{what} of {}: {source}", Bytes(*.bytes))]
     Pages {
-        /// What was asked of the kernel.
+        /// The request to the kernel.
         what: &'static str,
-        /// Of so much.
+        /// Size of the range.
         bytes: u64,
-        /// Its answer.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// A device that cannot be had.
+    /// A device cannot be opened.
     #[error("--device {}: {source}", .path.display())]
     Device {
-        /// Which.
+        /// Path of the device.
         path: PathBuf,
-        /// Why.
+        /// The device's error.
         source: DeviceError,
     },
-    /// Writes to a device whose data nobody gave up.
-    #[error("--device {}: this benchmark writes, which destroys what is there; give --overwrite if that may be", .0.display())]
+    /// Writing to a device needs permission to destroy its data.
+    #[error("--device {}: this benchmark writes, which destroys the data on the device; give \
+             --overwrite to allow that", .0.display())]
     Precious(PathBuf),
-    /// A device is accessed by blocks.
+    /// A size is not a multiple of a device's block.
     #[error("{key}: {}: a device is accessed by whole blocks of 4 KiB", Bytes(*.value))]
     Blocks {
-        /// The key.
+        /// Key of the size.
         key: &'static str,
-        /// Bytes.
+        /// The size, bytes.
         value: u64,
     },
-    /// Accesses of a trace are of any size.
+    /// A trace has accesses of any size, which a device cannot do.
     #[error(
-        "exec_mode: trace: not on a device, which takes whole blocks; use memory or a file (--dram, --path)"
+        "exec_mode: trace: not on a device, which takes whole blocks; use memory or a file \
+         (--dram, --path)"
     )]
     TraceOnDevice,
-    /// A trace that cannot be replayed.
+    /// A trace cannot be replayed.
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    /// Far memory was asked for.
+    /// Far memory was asked for, and there is none.
     #[error(transparent)]
     Far(#[from] NoFarNode),
-    /// The region could not be made.
+    /// The region could not be created.
     #[error("a region whose image is in {}: {source}", .dir.display())]
     Region {
-        /// Folder of its image.
+        /// Folder of the region's image.
         dir: PathBuf,
-        /// Why.
+        /// The region's error.
         source: Box<TargetError>,
     },
 }
 
-/// Memory of one part, ready.
+/// The memory of one part, ready for use.
 pub struct Ready {
-    /// `memory_range` bytes; none of a device.
+    /// Memory of `memory_range` bytes; none for a device.
     pub memory: Option<Memory>,
-    /// What is accessed in the place of memory, from this byte on.
+    /// The device that is accessed instead of memory, and the offset of its first byte.
     pub device: Option<(Arc<dyn Device>, u64)>,
-    /// `dram_memory_range` bytes, if any.
+    /// Memory of `dram_memory_range` bytes, if any.
     pub dram: Option<Memory>,
-    /// What is done again, if anything is.
+    /// The trace that is replayed, if any.
     pub replay: Option<Arc<Replay>>,
-    /// What it is, in words.
+    /// Description of the memory.
     pub what: String,
-    /// What is not as the configuration asks for, and why.
+    /// Settings that differ from the configuration's, with the reason.
     pub notes: Vec<String>,
-    /// Where its threads run; none: anywhere.
+    /// Processors for the part's threads; none: any.
     pub processors: Option<Vec<usize>>,
-    /// Whose memory it is, and the folder of its image.
+    /// The region that owns the memory, and the folder of its image.
     _region: Option<(Arc<Region>, TempDir)>,
 }
 
 impl Ready {
-    /// Of a place that is not modelled; `from_bytes` of a device are others'.
+    /// Prepares the memory of a place that is not modelled; `from_bytes` of a device belong to
+    /// other parts.
     ///
     /// # Errors
     /// [`PlaceError`].
@@ -188,14 +195,15 @@ impl Ready {
                     dir: dir.clone(),
                     source: Box::new(source),
                 };
-                // Whole blocks: what is beyond the range is not accessed.
+                // A multiple of the block; the bytes beyond the range are not accessed.
                 let bytes = config.memory_range.next_multiple_of(BLOCK_BYTES);
                 let bytes = bytes.max(REGION_MIN_BYTES);
                 let (region, dir) =
                     region(dir, bytes, *budget_bytes, config.seed).map_err(failed)?;
                 let memory = Memory::region(Arc::clone(&region))?;
                 if config.prefault_file {
-                    // Read, not written: that would be tracked, and is what is measured.
+                    // Pages are brought in by reading: a write would be tracked, which is what is
+                    // measured.
                     pages::populate(memory.base(), bytes, Populate::Read)
                         .map_err(pages_failed("the region's pages", bytes))?;
                 }
@@ -210,8 +218,8 @@ impl Ready {
     }
 }
 
-/// Whether a configuration may run there, as far as it can be told before memory is had: nobody
-/// should wait an hour for it.
+/// Whether a configuration can run in a place, as far as that is known before memory is mapped:
+/// nobody should wait an hour for an error.
 ///
 /// # Errors
 /// [`PlaceError`].
@@ -245,7 +253,7 @@ fn is_far(config: &Config) -> bool {
     config.numa_pattern == NumaPattern::Far
 }
 
-/// A device is accessed by whole blocks.
+/// Checks that all sizes are multiples of a device's block.
 fn whole_blocks(config: &Config) -> Result<(), PlaceError> {
     let whole = |key, value: u64| match value.is_multiple_of(perdura_media::BLOCK_BYTES) {
         true => Ok(()),
@@ -267,7 +275,7 @@ fn whole_blocks(config: &Config) -> Result<(), PlaceError> {
     whole("memory_range in each partition", config.memory_range / config.partitions())
 }
 
-/// The trace of a configuration that names one.
+/// Reads the trace of a configuration that names one.
 ///
 /// # Errors
 /// [`ReplayError`].
@@ -298,19 +306,20 @@ fn pages_failed(what: &'static str, bytes: u64) -> impl Fn(Errno) -> PlaceError 
 fn anonymous(bytes: u64, config: &Config, notes: &mut Vec<String>) -> Result<Memory, PlaceError> {
     let memory = Memory::anonymous(bytes, Durability::Ordered)?;
     let base = memory.base();
-    // A kernel that knows neither has no huge pages.
+    // A kernel that knows neither advice has no huge pages.
     let _ = pages::huge(base, bytes, config.dram_huge_pages);
     if let Some(node) = nodes::memory_node(&nodes::here(), is_far(config))? {
         match pages::bind(base, bytes, node) {
             Ok(()) => {}
-            // Containers seldom may. Near is where it is touched first, in the best case.
+            // Containers often refuse this. Memory that a near thread touches first is near all the
+            // same.
             Err(errno @ (Errno::PERM | Errno::NOSYS)) if !is_far(config) => {
                 notes.push(format!("numa_pattern: near: memory is not bound ({errno})"));
             }
             Err(errno) => return Err(pages_failed("mbind", bytes)(errno)),
         }
     }
-    // DRAM has no file to fault in, but what is not there yet would be measured, too.
+    // Page faults would be measured, too, so DRAM is always brought in.
     pages::populate(base, bytes, Populate::Write).map_err(pages_failed("memory", bytes))?;
     let huge_bytes = pages::huge_bytes(base);
     if config.dram_huge_pages && huge_bytes < bytes / 2 && bytes >= pages::HUGE_BYTES {
@@ -319,7 +328,7 @@ fn anonymous(bytes: u64, config: &Config, notes: &mut Vec<String>) -> Result<Mem
     Ok(memory)
 }
 
-/// A file of its own, which has no name any more: it goes with the process, however that ends.
+/// Maps a file of its own, whose name is removed at once, so that it goes with the process.
 fn in_folder(
     folder: &Path,
     dax_only: bool,
@@ -330,7 +339,7 @@ fn in_folder(
     let number = NUMBER.fetch_add(1, Relaxed);
     let path = folder.join(format!("perdura-access-{}-{number}.tmp", std::process::id()));
     let outcome = Memory::file(&path, asked, Durability::Ordered);
-    // What cannot be removed could not be made.
+    // Removal fails only if the file could not be created, which `outcome` reports.
     let _ = std::fs::remove_file(&path);
     let memory = outcome?;
     let is_dax = memory.describe().contains("DAX");

@@ -1,5 +1,5 @@
-//! Accesses of a recorded trace, ready to be done again: read before anything is timed, as many as
-//! [`ACCESSES_MAX`].
+//! The accesses of a recorded trace, ready for replay: at most [`ACCESSES_MAX`] of them, read
+//! before anything is timed.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,18 @@ use perdura_plan::trace::{Op, ReadOptions, Record, TraceError, TraceReader};
 
 use super::workload::LINE_BYTES;
 
-/// Accesses kept, 16 B each: what follows in a longer trace is left out, and that is said.
+/// Most accesses that are kept, of 16 B each: the rest of a longer trace is left out, and the
+/// result says so.
 pub const ACCESSES_MAX: usize = 4 << 20;
 
 /// One access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// Where, as the trace has it; volumes lie far apart.
+    /// Offset in the trace, bytes; volumes lie far apart.
     offset_bytes: u64,
-    /// How much, in lines.
+    /// Length in lines.
     lines: u32,
-    /// Whether it writes.
+    /// Whether the access writes.
     pub is_write: bool,
 }
 
@@ -25,27 +26,28 @@ pub struct Access {
 #[derive(Debug)]
 pub struct Replay {
     accesses: Vec<Access>,
-    /// There are more in the trace.
+    /// Whether the trace has more accesses.
     pub is_cut: bool,
 }
 
 /// Why a trace cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It cannot be read.
+    /// The trace cannot be read.
     #[error("trace_file: {source}")]
     Trace {
-        /// Where, and why.
+        /// Place and reason of the fault.
         #[from]
         source: TraceError,
     },
-    /// It has nothing to do.
-    #[error("trace_file: {0}: no accesses in it")]
+    /// The trace has no accesses.
+    #[error("trace_file: {0}: the trace has no accesses")]
     Empty(PathBuf),
 }
 
 impl Access {
-    /// Its place in `range_bytes`, and its bytes: both whole lines, all of it inside.
+    /// Offset of the access in `range_bytes`, and its length: both in whole lines, all of it
+    /// inside.
     pub fn within(&self, range_bytes: u64) -> (u64, u64) {
         let bytes = (u64::from(self.lines) * LINE_BYTES).min(range_bytes / LINE_BYTES * LINE_BYTES);
         let offset = self.offset_bytes % range_bytes / LINE_BYTES * LINE_BYTES;
@@ -57,7 +59,7 @@ impl Replay {
     /// Reads a trace of any format that `perdura plan trace` reads.
     ///
     /// # Errors
-    /// A trace that cannot be read, or that has no accesses.
+    /// The trace cannot be read, or has no accesses.
     pub fn load(path: &Path) -> Result<Self, ReplayError> {
         let mut reader = TraceReader::open(path, &ReadOptions::default())?;
         let (mut batch, mut accesses) = (Vec::new(), Vec::new());
@@ -77,23 +79,23 @@ impl Replay {
         Ok(Self { accesses, is_cut })
     }
 
-    /// Whether there is a trace to be read.
+    /// Checks that a trace can be opened.
     ///
     /// # Errors
-    /// It cannot be opened, or is of no format.
+    /// The trace cannot be opened, or its format is unknown.
     pub fn check(path: &Path) -> Result<(), ReplayError> {
         TraceReader::open(path, &ReadOptions::default())?;
         Ok(())
     }
 
-    /// All, in the trace's order.
+    /// All accesses in the trace's order.
     pub fn accesses(&self) -> &[Access] {
         &self.accesses
     }
 }
 
-/// Where a record's access is: volumes are 1 TiB and a little apart, so that their beginnings do
-/// not fall together in a small range.
+/// Offset of a record: volumes are a little more than 1 TiB apart, so that their beginnings do not
+/// coincide in a small range.
 fn placed(record: &Record) -> u64 {
     const STRIDE_BYTES: u64 = (1 << 40) + 1_000_003 * LINE_BYTES;
     record.offset_bytes.wrapping_add(u64::from(record.volume).wrapping_mul(STRIDE_BYTES))

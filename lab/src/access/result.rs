@@ -1,9 +1,8 @@
-//! What a run found, in the shape of the published benchmark's results, and what it leaves out
-//! beside it.
+//! Results in the shape of the published benchmark's, with additional keys.
 //!
-//! A file is an array of benchmarks. Their names, types, matrix arguments, configurations and
-//! figures have the published keys, so that scripts for those read these; each benchmark adds
-//! `machine`, `place`, `instructions` and `label`, each result `repetitions` and `cpu_share`.
+//! A file is an array of benchmarks. Names, types, matrix arguments, configurations and figures
+//! have the published keys, so that scripts for those read these; each benchmark adds `machine`,
+//! `place`, `instructions` and `label`, each result `repetitions` and `cpu_share`.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +16,18 @@ use super::run::PartRun;
 use super::workload::{Config, ExecMode};
 use perdura_bench::machine::Machine;
 
-/// Where figures come from.
+/// Origin of figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Label {
     /// Measured on the machine.
     Measured,
-    /// Of a model's time.
+    /// Computed from a model's time.
     Modelled,
 }
 
 impl Label {
-    /// Its name in results.
+    /// Name of the origin in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
@@ -40,118 +39,118 @@ impl Label {
 /// A benchmark of a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchmarkResult {
-    /// Its name.
+    /// Name of the benchmark.
     pub bm_name: String,
     /// `single` or `parallel`.
     pub bm_type: String,
-    /// Names of what runs together, if several do.
+    /// Names of the parts, if several run together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sub_bm_names: Vec<String>,
-    /// What was varied: a list of keys, or one for each that runs together.
+    /// Keys that the matrix varies: a list, or a list for each part.
     pub matrix_args: Value,
-    /// Each cell of the matrix.
+    /// The cells of the matrix.
     pub benchmarks: Vec<CellResult>,
-    /// Measured or modelled.
+    /// Origin of the figures.
     pub label: Label,
-    /// What was accessed.
+    /// Description of the memory.
     pub place: String,
-    /// Loads and stores.
+    /// Instructions that load and store.
     pub instructions: String,
-    /// What the command line bounded, if it did.
+    /// Settings that the command line limited.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounded: Vec<String>,
-    /// Of a published system's model, how well it fits that system's tables.
+    /// For the model of a published system: how well it fits that system's tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<SystemFit>,
-    /// Where it ran.
+    /// The machine that measured.
     pub machine: Machine,
 }
 
-/// A cell.
+/// A cell of the matrix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellResult {
-    /// Its settings; of several that run together, by their names.
+    /// Settings of the cell; for several parts, by their names.
     pub config: Value,
-    /// What was found; of several, by their names.
+    /// Figures of the cell; for several parts, by their names.
     pub results: Results,
 }
 
-/// Of one benchmark, or of several that ran together.
+/// Figures of one benchmark, or of several that ran together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Results {
-    /// Of one.
+    /// Figures of one benchmark.
     One(Box<Figures>),
-    /// By their names.
+    /// Figures by the parts' names.
     Parallel(BTreeMap<String, Nested>),
 }
 
-/// The published shape nests results of benchmarks that run together once more.
+/// A level that the published shape has for benchmarks that run together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Nested {
-    /// What was found.
+    /// Figures of the part.
     pub results: Figures,
 }
 
-/// Figures of one benchmark: of its repetitions, where there are several, that with the median
-/// bandwidth of all that ran together.
+/// Figures of one benchmark. With several repetitions they are those of the repetition with the
+/// median bandwidth of all parts together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// GiB/s of all threads.
+    /// Bandwidth of all threads, GiB/s.
     pub bandwidth: f64,
     /// Bytes accessed.
     pub accessed_bytes: u64,
-    /// Mean bandwidth of a thread.
+    /// Mean bandwidth of a thread, GiB/s.
     pub thread_bandwidth_avg: f64,
-    /// Standard deviation over threads.
+    /// Standard deviation of the bandwidth over the threads.
     pub thread_bandwidth_std_dev: f64,
-    /// Operations; of custom access, chains.
+    /// Number of operations; for custom access, of chains.
     pub num_operations: u64,
-    /// A second.
+    /// Operations a second.
     pub ops_per_second: f64,
-    /// Mean of a thread.
+    /// Mean operations a second of a thread.
     pub thread_ops_per_second_avg: f64,
-    /// Standard deviation over threads.
+    /// Standard deviation of operations a second over the threads.
     pub thread_ops_per_second_std_dev: f64,
-    /// From the first thread's beginning to the last one's end, seconds.
+    /// Time from the first thread's beginning to the last one's end, seconds.
     pub execution_time: f64,
-    /// Share of the time that its threads ran on a processor, 0 to 1; none of a model.
+    /// Share of the time in which the threads ran on a processor, 0 to 1; none for a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_share: Option<f64>,
-    /// Times of sampled operations, if any were taken.
+    /// Times of sampled operations, if any were sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Each repetition's bandwidth, GiB/s, in order.
+    /// Bandwidth of each repetition, GiB/s, in order.
     pub repetitions: Vec<f64>,
-    /// 95 % interval of their mean; none of one.
+    /// The 95 % interval of the repetitions' mean; none for a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_ci95: Option<[f64; 2]>,
-    /// What an operation costs, if anything is known of that.
+    /// Cost of an operation, if anything is known of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
-    /// Of a model, the error to expect.
+    /// For a model: the error to expect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<CellFit>,
-    /// Each thread.
+    /// Figures of each thread.
     pub threads: Vec<ThreadFigures>,
 }
 
 /// Figures of one thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadFigures {
-    /// GiB/s.
+    /// Bandwidth, GiB/s.
     pub bandwidth: f64,
-    /// Seconds.
+    /// Time, seconds.
     pub execution_time: f64,
-    /// Bytes.
+    /// Bytes accessed.
     pub accessed_bytes: u64,
-    /// Operations.
+    /// Number of operations.
     pub num_operations: u64,
-    /// A second.
+    /// Operations a second.
     pub ops_per_second: f64,
 }
 
-/// Times of operations, nanoseconds.
+/// Times of sampled operations, nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // as they are published
 pub struct Latency {
@@ -167,22 +166,22 @@ pub struct Latency {
     pub percentile_99: u64,
     pub percentile_999: u64,
     pub percentile_9999: u64,
-    /// How many were taken.
+    /// Number of samples.
     pub samples: u64,
 }
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// GiB/s.
+/// Bandwidth of a run, GiB/s.
 pub fn bandwidth(run: &PartRun) -> f64 {
     per_second(run.bytes(), run.ns) / GIB
 }
 
 impl Figures {
-    /// Of one or more repetitions. The figures are those of the one that is told.
+    /// Figures of one or more repetitions; `told` is the index of the one that is reported.
     ///
     /// # Panics
-    /// Without it: our own mistake.
+    /// If `told` is no repetition: the caller's mistake.
     pub fn of(runs: &[PartRun], told: usize, is_measured: bool) -> Self {
         let repetitions: Vec<f64> = runs.iter().map(bandwidth).collect();
         let run = &runs[told];
@@ -201,7 +200,7 @@ impl Figures {
         let (ops_avg, ops_dev) = spread(threads.iter().map(|thread| thread.ops_per_second));
         let mut latency_ns = run.latency_ns.clone();
         latency_ns.reset();
-        // All repetitions have their say in the tail; the same bounds everywhere, so nothing is
+        // All repetitions count for the tail. All histograms have the same bounds, so none is
         // refused.
         for run in runs {
             let _ = latency_ns.add(&run.latency_ns);
@@ -250,7 +249,7 @@ impl Latency {
     }
 }
 
-/// A configuration as the published results tell it: what has no effect is left out.
+/// A configuration with the published keys; settings without effect are left out.
 pub fn config_json(config: &Config) -> Value {
     let Ok(Value::Object(mut all)) = serde_json::to_value(config) else { return Value::Null };
     let default = Config::default();
@@ -292,7 +291,7 @@ fn per_second(count: u64, ns: u64) -> f64 {
     count as f64 * 1e9 / ns.max(1) as f64
 }
 
-/// Mean, and standard deviation of all there are.
+/// Mean and standard deviation of the whole population.
 fn spread(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let count = values.clone().count().max(1) as f64;
     let mean = values.clone().sum::<f64>() / count;

@@ -1,14 +1,14 @@
-//! The stock suite: workload files of our own that come with the program. Each argues in its
-//! comments why a structure accesses memory so.
+//! The built-in suite of workload files. The comments of each file explain why a structure accesses
+//! memory that way.
 
 use super::workload::{Benchmark, WorkloadError, parse};
 
 /// A file of the suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stock {
-    /// Its file's name.
+    /// Name of the file.
     pub name: &'static str,
-    /// Its text.
+    /// Text of the file.
     pub text: &'static str,
 }
 
@@ -18,7 +18,7 @@ macro_rules! stock {
     };
 }
 
-/// All files: plain accesses first, then those of structures, then what runs together.
+/// All files: plain accesses first, then those of structures, then benchmarks that run together.
 pub const STOCK: [Stock; 10] = [
     stock!("sequential.yaml"),
     stock!("random.yaml"),
@@ -33,10 +33,10 @@ pub const STOCK: [Stock; 10] = [
 ];
 
 impl Stock {
-    /// Its benchmarks.
+    /// The benchmarks of the file.
     ///
     /// # Errors
-    /// A file that is no workload: our own mistake, which a test would have found.
+    /// The file is refused, which a test would have found.
     pub fn load(&self) -> Result<Vec<Benchmark>, WorkloadError> {
         parse(self.name, self.text)
     }
@@ -62,7 +62,7 @@ mod tests {
             for mut benchmark in stock.load().unwrap() {
                 let cells = benchmark.parts.iter_mut().flat_map(|part| &mut part.cells);
                 for cell in cells {
-                    // All of them a second each is more than a test should take.
+                    // A second for each cell would take too long for a test.
                     (cell.config.run_time, cell.config.repetitions) = (0, 1);
                 }
                 let count = benchmark.runs().count();

@@ -1,5 +1,5 @@
-//! Benchmarks of a file, one after another: each cell on memory that is ready, warmed up, measured
-//! as often as it says.
+//! Runs the benchmarks of a file one after another: each cell on memory that is ready, warmed up,
+//! and as often as the file says.
 
 use std::sync::Arc;
 
@@ -21,49 +21,49 @@ use serde_json::{Value, json};
 /// How benchmarks run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// On what.
+    /// The memory to measure.
     pub place: Place,
-    /// With these loads and stores; none: the widest there are.
+    /// Instructions that load and store; none: the widest of the machine.
     pub isa: Option<Isa>,
-    /// Less than the files ask for.
+    /// Limits on what the files ask for.
     pub bounds: Bounds,
-    /// What is known of the machine's power and price.
+    /// Power and price of the machine, as far as they are known.
     pub economy: Economy,
 }
 
 /// Why a benchmark did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Memory that is not to be had.
+    /// Memory cannot be had.
     #[error("{benchmark}: {source}")]
     Place {
-        /// Which.
+        /// Name of the benchmark.
         benchmark: String,
-        /// Why.
+        /// The memory's error.
         source: PlaceError,
     },
-    /// An instruction that the machine lacks.
+    /// The machine lacks an instruction.
     #[error("{benchmark}: {source}")]
     Lacking {
-        /// Which.
+        /// Name of the benchmark.
         benchmark: String,
-        /// Which instruction.
+        /// The missing instruction.
         source: Lacking,
     },
-    /// Threads that are not to be had.
+    /// Threads cannot be had.
     #[error("{benchmark}: {threads} threads: {source}")]
     Threads {
-        /// Which.
+        /// Name of the benchmark.
         benchmark: String,
-        /// How many.
+        /// Number of threads.
         threads: u64,
-        /// Why.
+        /// The threads' error.
         source: ThreadsError,
     },
 }
 
-/// Whether the machine has the instructions of every cell, and the place what it asks for, as far
-/// as that can be told before: nobody should find out after an hour.
+/// Checks, as far as that is possible before the run, that the machine has the instructions of
+/// every cell and the place has its memory: nobody should find out after an hour.
 ///
 /// # Errors
 /// [`RunError`], with the first cell that cannot run.
@@ -84,10 +84,10 @@ pub fn check(benchmark: &Benchmark, settings: &Settings) -> Result<(), RunError>
     Ok(())
 }
 
-/// Runs a benchmark; `told` hears of each cell that is done, and of how many there are.
+/// Runs a benchmark; `told` is called with the number of cells that are done and the number of all.
 ///
 /// # Errors
-/// [`RunError`]; what was measured until then is lost with it.
+/// [`RunError`]; the cells measured before are lost.
 pub fn run_benchmark(
     benchmark: &Benchmark,
     settings: &Settings,
@@ -97,7 +97,7 @@ pub fn run_benchmark(
     let isa = settings.isa.unwrap_or_else(Isa::widest);
     let count = benchmark.runs().count();
     let mut bounded = Notes::default();
-    // Each run, of whatever cell, at random places of its own: those of the last are in the caches.
+    // Each run of any cell has its own random places: those of the run before are in the caches.
     let mut runs = 0;
     let mut ready: Vec<(Config, Ready)> = Vec::new();
     let (mut cells, mut place) = (Vec::new(), String::new());
@@ -177,7 +177,7 @@ pub fn run_benchmark(
     })
 }
 
-/// What a model does not know of.
+/// Settings that a model ignores.
 fn ignored<'a>(configs: impl Iterator<Item = &'a Config> + Clone) -> Vec<String> {
     let is_far = configs.clone().any(|config| config.numa_pattern == NumaPattern::Far);
     let is_repeated =
@@ -192,7 +192,7 @@ fn ignored<'a>(configs: impl Iterator<Item = &'a Config> + Clone) -> Vec<String>
     .collect()
 }
 
-/// What is not as files ask for, each once.
+/// Differences from what the files ask for, each once.
 #[derive(Default)]
 struct Notes(Vec<String>);
 
@@ -226,7 +226,7 @@ fn cell_result(benchmark: &Benchmark, configs: &[Config], figures: Vec<Figures>)
     }
 }
 
-/// Figures of each part of a cell, and what they were measured on.
+/// Measures each part of a cell; returns the figures and the description of the memory.
 fn measured(
     benchmark: &Benchmark,
     configs: &[Config],
@@ -244,7 +244,7 @@ fn measured(
             })
     };
     if !fits(ready) {
-        // First what was there goes: both may not fit.
+        // The old memory is freed first: both may not fit.
         ready.clear();
         let mut from_bytes = 0;
         for config in configs {
@@ -270,7 +270,7 @@ fn measured(
                 let dram = ready.dram.as_ref();
                 let base = match (&ready.memory, &ready.device) {
                     (Some(memory), _) => memory.base(),
-                    // Nothing is mapped: places are offsets.
+                    // Nothing is mapped: a place is an offset on the device.
                     (None, Some((_, from))) => std::ptr::without_provenance_mut(*from as usize),
                     (None, None) => unreachable!("memory or a device is ready"),
                 };
@@ -286,8 +286,8 @@ fn measured(
             })
             .collect::<Result<_, RunError>>()?;
         let threads = configs.iter().map(|config| config.number_threads).sum();
-        // SAFETY: the memory of each job is `ready`, which outlives the run, has the bytes of its
-        // configuration, and is reached by nobody else; its kernel was asked for all that the
+        // SAFETY: the memory of each job is in `ready`, which outlives the run, has the bytes of
+        // its configuration, and is accessed by nobody else; each kernel was asked for all that its
         // configuration does.
         unsafe { run(&jobs) }.map_err(|source| RunError::Threads {
             benchmark: name(),
@@ -311,7 +311,7 @@ fn measured(
         runs.iter_mut().zip(together).for_each(|(part, run)| part.push(run));
     }
     let what = ready.iter().map(|(_, ready)| ready.what.clone()).next().unwrap_or_default();
-    // One repetition for all parts: what ran together stays together.
+    // All parts report the same repetition, in which they ran together.
     let of_all = |number: usize| runs.iter().map(|runs| bandwidth(&runs[number])).sum::<f64>();
     let mut order: Vec<usize> = (0..all_costs.len()).collect();
     order.sort_by(|one, other| of_all(*one).total_cmp(&of_all(*other)));
@@ -322,14 +322,14 @@ fn measured(
     Ok((figures.collect(), what))
 }
 
-/// What an operation of parts that ran together costs.
+/// Cost of an operation of parts that ran together.
 fn costs(economy: &Economy, runs: &[PartRun], counted: Option<(f64, EnergyFrom)>) -> Option<Costs> {
     let operations = runs.iter().map(PartRun::operations).sum();
     let ns = runs.iter().map(|run| run.ns).max().unwrap_or(0);
     economy.costs(operations, ns, counted)
 }
 
-/// Whether memory made for one configuration does for another.
+/// Whether memory made for one configuration fits another.
 fn has_same_memory(one: &Config, other: &Config) -> bool {
     let of = |config: &Config| {
         let Config {
@@ -345,7 +345,7 @@ fn has_same_memory(one: &Config, other: &Config) -> bool {
     of(one) == of(other) && one.trace_file == other.trace_file
 }
 
-/// What makes stores durable in a configuration.
+/// The persist settings of a configuration.
 fn persists(config: &Config) -> Vec<Persist> {
     if let (ExecMode::Custom, Some(chain)) = (config.exec_mode, &config.custom_operations) {
         return chain_persists(chain);

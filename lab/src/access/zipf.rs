@@ -1,5 +1,5 @@
 //! Ranks by Zipf's law for any exponent, in constant memory: inversion of the continuous law, and a
-//! rejection that hardly ever happens.
+//! rejection that is very rare.
 //!
 //! Source: Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete
 //! distributions", 1996. A draw costs a logarithm and an exponential, and nothing is summed at the
@@ -13,15 +13,15 @@ pub struct Ranks {
     ranks: f64,
     exponent: f64,
     /// The integral of the law up to the end of the first rank, less all of that rank; and up to
-    /// the end of the last.
+    /// the end of the last rank.
     first: f64,
     last: f64,
-    /// So close to a rank's number nothing is rejected.
+    /// Within this distance of a rank's number nothing is rejected.
     sure: f64,
 }
 
 impl Ranks {
-    /// Of so many ranks, at least one; rank k is drawn in proportion to `(k + 1)^-exponent`.
+    /// Ranks of a number, at least one; rank k is drawn in proportion to `(k + 1)^-exponent`.
     pub fn new(ranks: u64, exponent: f64) -> Self {
         let ranks = ranks.max(1) as f64;
         let mut new = Self { ranks, exponent, first: 0.0, last: 0.0, sure: 0.0 };
@@ -31,10 +31,10 @@ impl Ranks {
         new
     }
 
-    /// A rank.
+    /// Draws a rank.
     #[inline]
     pub fn draw(&self, random: &mut impl RngCore) -> u64 {
-        /// Of 53 bits.
+        /// Scales an integer of 53 bits to the range from 0 to 1.
         const TO_UNIT: f64 = 1.0 / (1u64 << 53) as f64;
         loop {
             let unit = (random.next_u64() >> 11) as f64 * TO_UNIT;
@@ -52,8 +52,8 @@ impl Ranks {
         (-self.exponent * at.ln()).exp()
     }
 
-    /// From 1 on. Near an exponent of 1 both sides of the usual quotient vanish: so it is taken
-    /// from a series there.
+    /// The integral from 1 on. Near an exponent of 1 both sides of the usual quotient vanish, so a
+    /// series is used there.
     fn integral(&self, at: f64) -> f64 {
         let log = at.ln();
         exponential_over((1.0 - self.exponent) * log) * log
@@ -61,8 +61,8 @@ impl Ranks {
 
     #[inline]
     fn inverse(&self, area: f64) -> f64 {
-        /// From here on `1 + x` loses no digits that matter, and its logarithm is several times as
-        /// fast as that of `1 + x` for any `x`.
+        /// From this value on `1 + x` loses no digits that matter, and its logarithm is several
+        /// times as fast as a logarithm for any `x`.
         const LARGE: f64 = 0.125;
         // Rounding may lead below -1, where there is no logarithm.
         let scaled = (area * (1.0 - self.exponent)).max(-1.0);
@@ -73,7 +73,7 @@ impl Ranks {
     }
 }
 
-/// Below this the series below are exact to the last digits.
+/// Below this value the series are exact to the last digits.
 const SMALL: f64 = 1e-8;
 
 /// `(e^x - 1) / x`.

@@ -1,10 +1,10 @@
-//! A recorder: loads, stores and flushes at addresses of this process, led through the frames of
-//! their pages into the modelled cache.
+//! Records loads, stores and flushes at addresses of this process and leads them, through the
+//! frames of their pages, into the modelled cache.
 //!
-//! A page's frame is looked up when the page is first met and kept; at the end
-//! [`Recorder::pages_moved`] says how many the kernel has moved meanwhile. Where frames are not
-//! shown they are *assumed*: given out in the order of the first touch, a page at a time, or a
-//! bucket at a time where pages come in buckets.
+//! A page's frame is looked up when the page is first met, and kept; at the end
+//! [`Recorder::pages_moved`] says how many pages the kernel has moved meanwhile. Where the kernel
+//! does not show frames they are *assumed*: handed out in the order of the first touch, a page at a
+//! time, or a bucket at a time where pages come in buckets.
 
 use std::collections::HashMap;
 
@@ -15,24 +15,24 @@ use super::sys::{PAGE_BYTES, populate};
 const PAGE: u64 = PAGE_BYTES as u64;
 const RECENT: usize = 4096;
 
-/// Feeds the model.
+/// Feeds the modelled cache.
 pub struct Recorder {
     cache: Cache,
     line_bytes: u64,
     reader: FrameReader,
     assumed: Assumed,
-    /// Frame of each page met, and whose access met it first.
+    /// For each page met: its frame, and the owner whose access met it first.
     frames: HashMap<u64, (u64, Owner)>,
     /// Page and frame met last, by the page's low bits: spares nearly all look-ups.
     recent: Vec<(u64, u64)>,
     error: Option<FrameError>,
 }
 
-/// Frames as a kernel would give them out that starts with all memory free.
+/// Frames as a kernel with all memory free would hand them out.
 struct Assumed {
-    /// Pages that come together.
+    /// Pages that are handed out together.
     together: u64,
-    /// First frame of each group of pages that came together.
+    /// First frame of each group of pages.
     groups: HashMap<u64, u64>,
     next: u64,
 }
@@ -50,11 +50,10 @@ impl Assumed {
 }
 
 impl Recorder {
-    /// A recorder with an empty cache. `bucket_bytes` is what comes at once where frames are
-    /// assumed.
+    /// A recorder with an empty cache. `bucket_bytes` is the group size where frames are assumed.
     ///
     /// # Errors
-    /// The shape is none.
+    /// The cache's shape is impossible.
     pub fn new(
         shape: CacheShape,
         flush: FlushKind,
@@ -73,41 +72,41 @@ impl Recorder {
         })
     }
 
-    /// Bytes were, or are about to be, loaded.
+    /// Records that bytes were, or are about to be, loaded.
     pub fn load(&mut self, address: u64, len_bytes: u64, owner: Owner) {
         self.each_line(address, len_bytes, owner, |cache, line| {
             cache.access(line, owner, false);
         });
     }
 
-    /// Bytes were, or are about to be, stored.
+    /// Records that bytes were, or are about to be, stored.
     pub fn store(&mut self, address: u64, len_bytes: u64, owner: Owner) {
         self.each_line(address, len_bytes, owner, |cache, line| {
             cache.access(line, owner, true);
         });
     }
 
-    /// A 64-byte line is flushed: all modelled lines that it touches are.
+    /// Records a flush of a 64-byte line: all modelled lines that overlap it are flushed.
     pub fn flush(&mut self, address: u64, owner: Owner) {
         self.each_line(address, 64, owner, |cache, line| cache.flush(line, owner));
     }
 
-    /// What was counted since the last [`Recorder::forget_counts`].
+    /// Counts since the last [`Recorder::forget_counts`].
     pub fn counts(&self) -> CountsByOwner {
         self.cache.counts()
     }
 
-    /// Counts from zero again; the cache stays as warm as it is.
+    /// Sets the counts to zero; the cache keeps its lines.
     pub fn forget_counts(&mut self) {
         self.cache.forget_counts();
     }
 
-    /// Whose frames are used.
+    /// Where the frame numbers come from.
     pub fn source(&self) -> FrameSource {
         self.reader.source()
     }
 
-    /// Pages met between two addresses, in order, and whose access met each first.
+    /// Pages met between two addresses, in order, each with the owner whose access met it first.
     pub fn pages_between(&self, from: u64, to: u64) -> Vec<(u64, Owner)> {
         let met = self.met_between(from, to);
         met.into_iter().map(|(page, _, owner)| (page, owner)).collect()
@@ -121,7 +120,7 @@ impl Recorder {
         found
     }
 
-    /// Pages met whose frame is another one now; none where frames are assumed.
+    /// Number of pages met whose frame has changed since; 0 where frames are assumed.
     ///
     /// # Errors
     /// Frames cannot be read, now or when a page was met.
@@ -134,7 +133,7 @@ impl Recorder {
         }
         let mut moved = 0;
         for (page, (frame, _)) in &self.frames {
-            // A page given back meanwhile has not moved.
+            // A page that was given back meanwhile has not moved.
             let now = self.reader.frame(page * PAGE)?;
             moved += u64::from(now.is_some_and(|now| now != *frame));
         }
@@ -180,7 +179,8 @@ impl Recorder {
 
     fn find(&mut self, page: u64) -> u64 {
         let looked_up = self.reader.frame(page * PAGE).and_then(|found| match found {
-            // The access is about to be made: what it will find is there a moment earlier.
+            // The access is about to be made; making its page present a moment earlier changes
+            // nothing.
             None if self.reader.source() != FrameSource::Hidden => {
                 populate(page * PAGE, PAGE_BYTES).map_err(|errno| FrameError {
                     address: page * PAGE,
@@ -244,7 +244,7 @@ mod tests {
         let mut recorder =
             Recorder::new(CacheShape::default(), FlushKind::Drops, FrameReader::open(), None)
                 .unwrap();
-        // Not touched before: the recorder comes first.
+        // The page was not touched before: the recorder comes first.
         recorder.store(pages.address() + PAGE, 8, Owner::PersistentData);
         let found = recorder.met_between(pages.address(), pages.address() + 3 * PAGE);
         assert_eq!(found.len(), 1);

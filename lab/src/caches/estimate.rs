@@ -1,23 +1,23 @@
-//! Run time on non-volatile memory, MODELLED: the paper's three assumptions on how many of the
-//! misses are writes.
+//! MODELLED run time on non-volatile memory, by the paper's three assumptions about the share of
+//! writes among the misses.
 //!
-//! The base takes `accesses x hit + misses x read + lines written x write`; a step saves, for each
-//! miss that it has fewer, `share x write + (1 - share) x read`. A read of non-volatile memory
-//! takes as long as one of DRAM, a write several times as long (the paper: 4 to 10 times). What a
-//! step saves in hits is left out.
+//! The base takes `accesses x hit + misses x read + lines written x write`; each miss that a step
+//! saves is worth `share x write + (1 - share) x read`. A read of non-volatile memory takes as long
+//! as a read of DRAM, a write several times as long (the paper: 4 to 10 times). Saved hits are left
+//! out.
 
 use serde::{Deserialize, Serialize};
 
 use super::model::Counts;
 
-/// What is assumed of the memory.
+/// Assumed times of the memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemoryTimes {
-    /// An access that hits, nanoseconds.
+    /// Time of an access that hits, nanoseconds.
     pub hit_ns: f64,
-    /// A miss that reads, nanoseconds.
+    /// Time of a miss that reads, nanoseconds.
     pub read_ns: f64,
-    /// How many times longer a miss that writes takes.
+    /// Factors by which a miss that writes takes longer.
     pub write_factors: Vec<f64>,
 }
 
@@ -27,24 +27,24 @@ impl Default for MemoryTimes {
     }
 }
 
-/// Which share of the misses that a step has fewer would have written to non-volatile memory: the
-/// paper's three assumptions.
+/// The share of a step's saved misses that would have written to non-volatile memory: the paper's
+/// three assumptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteShare {
-    /// Half of them.
+    /// Half of the saved misses would have written.
     HalfHalf,
-    /// All of them.
+    /// All saved misses would have written.
     FullWrites,
-    /// A third of them.
+    /// A third of the saved misses would have written.
     OneThird,
 }
 
 impl WriteShare {
-    /// All three.
+    /// All three assumptions.
     pub const ALL: [Self; 3] = [Self::HalfHalf, Self::FullWrites, Self::OneThird];
 
-    /// The paper's name.
+    /// The paper's name of the assumption.
     pub fn name(self) -> &'static str {
         match self {
             Self::HalfHalf => "half-half",
@@ -67,15 +67,15 @@ impl WriteShare {
 pub struct Estimate {
     /// Share of the saved misses that would have written.
     pub writes: WriteShare,
-    /// How many times longer a write takes than a read.
+    /// Factor by which a write takes longer than a read.
     pub write_factor: f64,
     /// MODELLED run time, nanoseconds.
     pub modelled_ns: f64,
-    /// MODELLED: how much shorter it is than the base's, percent.
+    /// MODELLED saving of run time against the base, percent.
     pub shorter_percent: f64,
 }
 
-/// All assumptions over all factors.
+/// Estimates for all assumptions and all factors.
 pub fn estimates(times: &MemoryTimes, base: Counts, now: Counts) -> Vec<Estimate> {
     let mut all = Vec::new();
     for writes in WriteShare::ALL {

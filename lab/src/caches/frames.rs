@@ -1,8 +1,8 @@
 //! Page frames: where the kernel put the pages of this process, from `/proc/self/pagemap`.
 //!
-//! Frame numbers are shown to CAP_SYS_ADMIN only; others read zeros. Without them nothing is
-//! measured about placement, and [`FrameReader::source`] says so. Inside a virtual machine they are
-//! the guest's: what the host put behind them is not to be seen.
+//! The kernel shows frame numbers to CAP_SYS_ADMIN only; others read zeros. Without frame numbers
+//! nothing is measured about placement, and [`FrameReader::source`] says so. Inside a virtual
+//! machine the numbers are the guest's: the host's frames behind them cannot be seen.
 
 use std::fs::File;
 use std::io;
@@ -16,29 +16,30 @@ const PRESENT: u64 = 1 << 63;
 const FRAME_MASK: u64 = (1 << 55) - 1;
 const PAGEMAP: &str = "/proc/self/pagemap";
 
-/// Whose frame numbers can be seen.
+/// Whether frame numbers can be seen, and whose they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FrameSource {
-    /// The machine's.
+    /// The machine's own frames.
     Machine,
-    /// The guest's: this is a virtual machine.
+    /// A guest's frames: this is a virtual machine.
     Guest,
-    /// None: not permitted, or the kernel has no such file.
+    /// No frames: not permitted, or the kernel has no such file.
     Hidden,
 }
 
 impl FrameSource {
-    /// For a person.
+    /// The source in words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Machine => "page frames of the machine",
             Self::Guest => {
-                "page frames of the guest (a virtual machine: what the host put behind them is not seen)"
+                "page frames of the guest (a virtual machine: the host's frames behind them cannot \
+                 be seen)"
             }
             Self::Hidden => {
-                "page frames are not shown here (they need CAP_SYS_ADMIN): placement is not measured, and the model \
-                 assumes frames in the order of the first touch"
+                "page frames are not shown here (they need CAP_SYS_ADMIN): placement is not \
+                 measured, and the model assumes frames in the order of the first touch"
             }
         }
     }
@@ -48,11 +49,11 @@ impl FrameSource {
 #[derive(Debug, thiserror::Error)]
 #[error("{PAGEMAP}, {pages} pages at address {address:#x}: {source}")]
 pub struct FrameError {
-    /// First address asked for.
+    /// First address of the range.
     pub address: u64,
-    /// Pages asked for.
+    /// Pages of the range.
     pub pages: usize,
-    /// Why.
+    /// The system's reason.
     pub source: io::Error,
 }
 
@@ -64,11 +65,11 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// Finds out what can be seen.
+    /// Finds out whether frames can be seen.
     pub fn open() -> Self {
         let hidden = Self { file: None, source: FrameSource::Hidden };
         let Ok(file) = File::open(PAGEMAP) else { return hidden };
-        // A page that is surely there: this very word's.
+        // The page of this word is surely present.
         let here = std::hint::black_box(1u64);
         let seen = Self { file: Some(file), source: FrameSource::Machine };
         match seen.frame(std::ptr::from_ref(&here).addr() as u64) {
@@ -78,17 +79,17 @@ impl FrameReader {
         }
     }
 
-    /// A reader for whom nothing is shown, as without the capability.
+    /// A reader that sees no frames, as without the capability.
     pub fn hidden() -> Self {
         Self { file: None, source: FrameSource::Hidden }
     }
 
-    /// Whose frames these are.
+    /// Where the frame numbers come from.
     pub fn source(&self) -> FrameSource {
         self.source
     }
 
-    /// The frame behind an address; none: the page is not there, or frames are not shown.
+    /// The frame behind an address; none: the page is not present, or frames are not shown.
     ///
     /// # Errors
     /// The kernel's file cannot be read.
@@ -114,14 +115,13 @@ impl FrameReader {
     }
 }
 
-/// The frame in an entry of the page map. Frame 0 is never an application's: it stands for "not
-/// shown".
+/// The frame in an entry of the page map. Frame 0 is never an application's: it means "not shown".
 fn frame_of(entry: u64) -> Option<u64> {
     let frame = entry & FRAME_MASK;
     (entry & PRESENT != 0 && frame != 0).then_some(frame)
 }
 
-/// Whether this is a virtual machine: the processor says so (x86), or the firmware's maker does.
+/// Whether this is a virtual machine, by the processor's flag (x86) or the firmware's maker.
 fn is_guest() -> bool {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let flags = read("/proc/cpuinfo");
@@ -145,32 +145,32 @@ fn is_guest() -> bool {
         || std::path::Path::new("/sys/hypervisor/type").exists()
 }
 
-/// How contiguous pages are. A *break* is between two pages that follow each other in the address
-/// space whose frames do not: the next page's is not the frame after.
+/// How contiguous pages are. A *break* lies between two pages that are consecutive in the address
+/// space but whose frames are not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Contiguity {
     /// Pages whose frame is known.
     pub pages: u64,
-    /// Pages that are not there.
+    /// Pages that are not present.
     pub pages_absent: u64,
     /// Runs of pages without a break.
     pub runs: u64,
-    /// Pages of a run: mean.
+    /// Mean length of a run, pages.
     pub run_pages_mean: f64,
-    /// Pages of a run: median over the runs.
+    /// Median length of a run, pages.
     pub run_pages_median: u64,
-    /// Pages of the longest run.
+    /// Length of the longest run, pages.
     pub run_pages_max: u64,
-    /// Breaks.
+    /// Number of breaks.
     pub breaks: u64,
-    /// Of them: the next page lies in the frame *before*. Neighbours, but in falling order.
+    /// Breaks at which the next page lies in the frame *before*: neighbours in falling order.
     pub breaks_falling: u64,
     /// Breaks per 1,000 pages.
     pub breaks_per_1000: f64,
 }
 
 impl Contiguity {
-    /// Of pages in the order of their addresses; absent ones are passed over.
+    /// Contiguity of pages in the order of their addresses; absent pages are passed over.
     pub fn of(frames: &[Option<u64>]) -> Self {
         let present: Vec<u64> = frames.iter().flatten().copied().collect();
         let mut runs: Vec<u64> =

@@ -1,4 +1,5 @@
-//! What the work stands on: persistent memory that changes in transactions, and capacity memory.
+//! The interface between the work and its memory: persistent memory that changes in transactions,
+//! and capacity memory.
 
 use parking_lot::Mutex;
 
@@ -6,36 +7,36 @@ use super::access::Recorder;
 use super::model::Owner;
 use super::sys::Block;
 
-/// Where an object lies: its offset in persistent memory.
+/// Offset of an object in persistent memory.
 pub type Place = u64;
 
-/// Work that cannot go on.
+/// Why the work cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
-    /// What it stands on refuses.
+    /// The memory refused a request.
     #[error("{what}: {source}")]
     Ground {
-        /// What was asked.
+        /// The request.
         what: &'static str,
-        /// Why not.
+        /// The memory's reason.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A place that nothing is at.
-    #[error("an object at place 0, where nothing can be")]
+    /// An offset at which there is no object.
+    #[error("an object at offset 0, which no object has")]
     Nowhere,
-    /// The table does not hold what was put in.
+    /// The table has lost a key that was put in.
     #[error("the hash table lost key {key:#x} (seed {seed})")]
     Lost {
-        /// The key.
+        /// The lost key.
         key: u64,
-        /// Seed of the stream of operations.
+        /// Seed of the stream of operations, which replays the loss.
         seed: u64,
     },
 }
 
-/// Memory of two kinds.
+/// Persistent and capacity memory.
 pub trait Ground: Sync {
-    /// Makes changes of persistent memory that come together or not at all.
+    /// Changes persistent memory in a transaction: all changes take effect, or none.
     ///
     /// # Errors
     /// There is no memory, or no room in the log.
@@ -47,62 +48,62 @@ pub trait Ground: Sync {
     /// Copies persistent bytes out.
     ///
     /// # Errors
-    /// They are of no object.
+    /// The bytes belong to no object.
     fn read(&self, place: Place, bytes: &mut [u8]) -> Result<(), WorkError>;
 
-    /// The address of a persistent byte.
+    /// Address of a persistent byte.
     fn address(&self, place: Place) -> u64;
 
-    /// A block of capacity memory, of whole words.
+    /// Allocates a block of capacity memory, in whole words.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no memory.
     fn capacity(&self, bytes: usize) -> Result<Block<'_>, WorkError>;
 
-    /// Gives a block back.
+    /// Frees a block of capacity memory.
     ///
     /// # Errors
-    /// It was none.
+    /// The block is not allocated.
     fn give_back(&self, block: Block<'_>) -> Result<(), WorkError>;
 }
 
 /// Changes within a transaction.
 pub trait Changes {
-    /// A new object.
+    /// Allocates a new object.
     ///
     /// # Errors
     /// There is no memory.
     fn alloc(&mut self, bytes: usize) -> Result<Place, WorkError>;
-    /// Ends an object.
+    /// Frees an object.
     ///
     /// # Errors
-    /// There is none at that place.
+    /// There is no object at that offset.
     fn free(&mut self, place: Place) -> Result<(), WorkError>;
     /// Changes a word of an object.
     ///
     /// # Errors
     /// There is no room in the log.
     fn word(&mut self, object: Place, at: usize, value: u64) -> Result<(), WorkError>;
-    /// Changes bytes in a row, all of an object or most of it.
+    /// Changes consecutive bytes: all of an object, or most of it.
     ///
     /// # Errors
     /// There is no room in the log.
     fn bytes(&mut self, place: Place, bytes: &[u8]) -> Result<(), WorkError>;
 }
 
-/// Tells a recorder, if there is one.
+/// Passes accesses to a recorder, if there is one.
 #[derive(Clone, Copy)]
 pub struct Watch<'r>(pub Option<&'r Mutex<Recorder>>);
 
 impl Watch<'_> {
-    /// Bytes are loaded.
+    /// Records that bytes are loaded.
     pub fn load(self, address: u64, bytes: usize, owner: Owner) {
         if let Some(recorder) = self.0 {
             recorder.lock().load(address, bytes as u64, owner);
         }
     }
 
-    /// Bytes are stored.
+    /// Records that bytes are stored.
     pub fn store(self, address: u64, bytes: usize, owner: Owner) {
         if let Some(recorder) = self.0 {
             recorder.lock().store(address, bytes as u64, owner);

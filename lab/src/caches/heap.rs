@@ -1,11 +1,11 @@
-//! The heap as what the work stands on, and a tap that tells the recorder whose memory its stores
-//! go to.
+//! The dual-use heap as the work's memory, and an observer that tells the recorder who owns the
+//! memory of each store.
 //!
-//! Whose it is follows from the span table (docs/format.md), whose stores the tap sees like all
-//! others: spans of logs and objects are entered there before they are used, and what is in no
-//! entry is the heap's own tables. A log of words holds records of allocations and records of
-//! transactions: those stored while a transaction runs are the log's, the others what the allocator
-//! needs.
+//! The owner follows from the span table (docs/format.md), whose stores the observer sees like all
+//! others: spans of logs and objects are entered there before they are used, and memory without an
+//! entry belongs to the heap's own tables. A log of words holds records of allocations and records
+//! of transactions: those stored while a transaction runs are the log's, the others the
+//! allocator's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -23,45 +23,45 @@ use super::sys::Block;
 
 const SPAN_BYTES: u64 = 64 << 10;
 const TABLE_AT: u64 = 68 << 10;
-/// What an entry of the span table says in its lowest bits.
+/// Kind of a free span, in the lowest bits of its entry in the span table.
 const FREE: u8 = 0;
 const WORD_LOG: u8 = 3;
 const OBJECT_LOG: u8 = 4;
 const SNAPSHOT: u8 = 5;
-/// Zeros of at least this length make a log ready; records are shorter or hold something.
+/// A store of zeros of at least this length clears a log; records are shorter or hold something.
 const CLEARED_BYTES: usize = 4096;
 
-/// How a heap is set up for the work.
+/// How the heap is set up for the work.
 #[derive(Debug, Clone, Copy)]
 pub struct HeapSetup {
-    /// Bytes of it.
+    /// Size of the heap.
     pub heap_bytes: u64,
-    /// Bytes of a bucket; none: pages at the first touch, spans of the kinds in turn.
+    /// Size of a bucket; none: pages at the first touch, spans of both kinds in turn.
     pub bucket_bytes: Option<u64>,
-    /// Whether what is allocated is known from a log; else from metadata in persistent memory.
+    /// Whether allocations are recorded in a log; otherwise in metadata in persistent memory.
     pub is_logged: bool,
     /// Kind of the transactions' log.
     pub log: LogKind,
 }
 
-/// What the tap counted.
+/// Counts of the observer.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Bytes stored to the transactions' logs.
     pub log_bytes: AtomicU64,
     /// Lines flushed.
     pub lines_flushed: AtomicU64,
-    /// Fences.
+    /// Number of fences.
     pub fences: AtomicU64,
 }
 
-/// Sees the heap's stores.
+/// Observes the heap's stores.
 pub struct Watcher {
     recorder: Option<Arc<Mutex<Recorder>>>,
     base: u64,
     spans: Vec<AtomicU8>,
     in_transaction: AtomicBool,
-    /// What was counted.
+    /// The counts so far.
     pub tally: Tally,
 }
 
@@ -117,7 +117,7 @@ pub struct HeapGround {
 }
 
 impl HeapGround {
-    /// A new heap whose stores go to a recorder, and are counted.
+    /// A new heap whose stores are counted and passed to a recorder.
     ///
     /// # Errors
     /// There is no memory.
@@ -137,7 +137,7 @@ impl HeapGround {
         })
     }
 
-    /// A new heap that nobody watches: for timing.
+    /// A new heap without an observer: for timing.
     ///
     /// # Errors
     /// There is no memory.
@@ -175,12 +175,12 @@ impl HeapGround {
         self.base
     }
 
-    /// Bytes of it.
+    /// Size of the heap.
     pub fn heap_bytes(&self) -> u64 {
         self.heap_bytes
     }
 
-    /// What the tap counted; none: nobody watches.
+    /// The observer's counts; none if there is no observer.
     pub fn tally(&self) -> Option<&Tally> {
         self.watcher.as_ref().map(|watcher| &watcher.tally)
     }
@@ -212,7 +212,7 @@ impl Ground for HeapGround {
 
     fn capacity(&self, bytes: usize) -> Result<Block<'_>, WorkError> {
         let at = self.heap.cap_alloc(bytes as u64).map_err(failed("capacity memory"))?;
-        // SAFETY: the allocator hands each byte out once, aligned to 16, and the heap outlives the
+        // SAFETY: the allocator hands out each byte once, aligned to 16, and the heap outlives the
         // borrow.
         Ok(unsafe { Block::of(at, bytes) })
     }
@@ -222,7 +222,7 @@ impl Ground for HeapGround {
     }
 }
 
-/// A transaction that is open.
+/// An open transaction.
 struct Open<'t, 'h> {
     tx: &'t mut Tx<'h>,
 }

@@ -1,11 +1,11 @@
-//! `perdura-lab caches`: what persistent and capacity memory in one heap cost each other in the
+//! `perdura-lab caches`: how persistent and capacity memory in one heap disturb each other in the
 //! cache they share, step by step as in the pMem paper (contiguity buckets, the write-aware
 //! allocator, the hybrid log).
 //!
-//! `frames` and `placement` measure where pages lie, `model` is a last-level cache (MODELLED), fed
-//! by `access` with real page frames; `work` is what runs, on a `ground`; `result` says what was
-//! found, `estimate` what it would mean on non-volatile memory (MODELLED); `run` does it all.
-//! System calls are in `sys`.
+//! `frames` and `placement` measure where pages lie; `model` is a MODELLED last-level cache, which
+//! `access` feeds with real page frames; `work` is the measured work, whose memory is behind
+//! `ground`; `result` has the results, `estimate` the MODELLED run times on non-volatile memory;
+//! `run` runs everything. System calls are in `sys`.
 
 pub mod access;
 pub mod estimate;

@@ -1,14 +1,14 @@
-//! A last-level cache, MODELLED: physically indexed, set-associative, least recently used, filled
-//! by loads and stores alike, written back. There is no cache before it and none beside: what hits
-//! there would only hit here.
+//! A MODELLED last-level cache: physically indexed, set-associative, least recently used, filled by
+//! loads and stores alike, written back. It is the only cache: accesses that a cache before it
+//! would answer hit here.
 //!
-//! Each line remembers who last stored to it, so that what is written back is charged to its owner.
+//! Each line remembers the owner of its last store, who is charged for writing the line back.
 
 use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-/// Whose memory an access goes to.
+/// The owner of the memory that is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
@@ -16,18 +16,18 @@ pub enum Owner {
     PersistentData,
     /// Data of the capacity kind.
     CapacityData,
-    /// The allocator's own words in persistent memory: what is allocated.
+    /// The allocator's own words in persistent memory, which say what is allocated.
     Metadata,
     /// Records of transactions.
     Log,
 }
 
 impl Owner {
-    /// All of them.
+    /// All owners.
     pub const ALL: [Self; 4] =
         [Self::PersistentData, Self::CapacityData, Self::Metadata, Self::Log];
 
-    /// For a person.
+    /// Name of the owner in pages and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::PersistentData => "persistent data",
@@ -38,50 +38,50 @@ impl Owner {
     }
 }
 
-/// What a flush leaves in the cache.
+/// Effect of a flush on a line in the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlushKind {
-    /// clflush, clflushopt: the line is gone. What the paper's machine has.
+    /// The line leaves the cache (clflush, clflushopt), as on the paper's machine.
     #[default]
     Drops,
-    /// clwb: the line stays, clean.
+    /// The line stays in the cache, clean (clwb).
     Keeps,
 }
 
 /// Size and shape of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheShape {
-    /// Bytes of it.
+    /// Size of the cache.
     pub size_bytes: u64,
     /// Lines of a set.
     pub ways: u64,
-    /// Bytes of a line.
+    /// Size of a line.
     pub line_bytes: u64,
 }
 
-/// The cache of the paper's machine, an Atom with 1 MB. It does not give the ways: 8, as Intel's
-/// Atoms of that time with 1 MB for two cores have.
+/// The cache of the paper's machine, an Atom with 1 MB. The paper does not give the ways: 8 is from
+/// Intel's Atoms of that time with 1 MB for two cores.
 impl Default for CacheShape {
     fn default() -> Self {
         Self { size_bytes: 1 << 20, ways: 8, line_bytes: 64 }
     }
 }
 
-/// A shape that no cache has.
+/// A shape that no cache can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a cache of {} bytes, {} ways and lines of {} bytes: expected lines of a power of two from 8 to 4096 bytes, 1 to \
-     64 ways, and a size that is a multiple of both",
+    "a cache of {} bytes, {} ways and lines of {} bytes: expected lines of a power of two from 8 \
+     to 4096 bytes, 1 to 64 ways, and a size that is a multiple of both",
     .0.size_bytes, .0.ways, .0.line_bytes
 )]
 pub struct ShapeError(pub CacheShape);
 
 impl CacheShape {
-    /// Sets of it.
+    /// Number of sets.
     ///
     /// # Errors
-    /// The numbers do not make a cache.
+    /// The shape is impossible.
     pub fn sets(self) -> Result<NonZeroU64, ShapeError> {
         let is_line = self.line_bytes.is_power_of_two() && (8..=4096).contains(&self.line_bytes);
         let set_bytes = self.ways.checked_mul(self.line_bytes).unwrap_or(0);
@@ -98,7 +98,7 @@ impl CacheShape {
 pub struct Counts {
     /// Lines loaded or stored to.
     pub accesses: u64,
-    /// Of them: not in the cache.
+    /// Accesses whose line was not in the cache.
     pub misses: u64,
     /// Lines flushed by an instruction.
     pub flushes: u64,
@@ -107,7 +107,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Sums.
+    /// The sum of two counts.
     pub fn plus(self, other: Self) -> Self {
         Self {
             accesses: self.accesses + other.accesses,
@@ -132,7 +132,7 @@ pub struct CountsByOwner {
 }
 
 impl CountsByOwner {
-    /// One owner's.
+    /// The counts of one owner.
     pub fn of(&self, owner: Owner) -> Counts {
         match owner {
             Owner::PersistentData => self.persistent_data,
@@ -157,8 +157,8 @@ impl CountsByOwner {
     }
 }
 
-/// A line in the cache, in one word: number, owner of the last store, whether it must be written
-/// back.
+/// A line in the cache in one word: its number, the owner of the last store, and whether it must be
+/// written back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Line(u64);
 
@@ -193,7 +193,7 @@ impl Line {
     }
 }
 
-/// The cache. A set's lines lie in the order of their last use, newest first.
+/// The cache. The lines of a set are in the order of their last use, newest first.
 pub struct Cache {
     lines: Vec<Line>,
     ways: usize,
@@ -203,10 +203,10 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Empty.
+    /// An empty cache.
     ///
     /// # Errors
-    /// The shape is none.
+    /// The shape is impossible.
     pub fn new(shape: CacheShape, flush: FlushKind) -> Result<Self, ShapeError> {
         let sets = shape.sets()?;
         let lines = vec![Line::EMPTY; (sets.get() * shape.ways) as usize];
@@ -214,7 +214,7 @@ impl Cache {
         Ok(Self { lines, ways: shape.ways as usize, sets, flush, counts })
     }
 
-    /// A load or a store of the physical line of that number; whether it was there.
+    /// Loads or stores the physical line with a number; returns whether the line was in the cache.
     pub fn access(&mut self, number: u64, owner: Owner, is_store: bool) -> bool {
         let set = self.set(number);
         let lines = &mut self.lines[set..set + self.ways];
@@ -235,7 +235,7 @@ impl Cache {
         found.is_some()
     }
 
-    /// A flush of the physical line of that number, by that owner.
+    /// Flushes the physical line with a number, on behalf of an owner.
     pub fn flush(&mut self, number: u64, owner: Owner) {
         self.counts.of_mut(owner).flushes += 1;
         let set = self.set(number);
@@ -254,12 +254,12 @@ impl Cache {
         }
     }
 
-    /// What was counted.
+    /// The counts so far.
     pub fn counts(&self) -> CountsByOwner {
         self.counts
     }
 
-    /// Counts from zero again; the lines stay.
+    /// Sets the counts to zero; the lines stay.
     pub fn forget_counts(&mut self) {
         self.counts = CountsByOwner::default();
     }
@@ -276,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    /// The oracle: every line with the time of its last use, and nothing clever.
+    /// The oracle: every line with the time of its last use, searched without any index.
     #[derive(Default)]
     struct Naive {
         lines: Vec<(u64, u64, bool, Owner)>,

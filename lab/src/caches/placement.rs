@@ -1,10 +1,9 @@
-//! Pages of two kinds taken from one range, by one thread in turn or by a thread each: how
-//! contiguous they are when put there on demand, and when taken in buckets, by each way a bucket
-//! can be filled.
+//! Measures how contiguous pages of two kinds are that come from one range, taken by one thread in
+//! turn or by a thread for each kind: on demand, and in buckets that are filled in different ways.
 //!
-//! On demand each kind has half of the range, and pages come at the first touch: what happens
-//! without buckets. In buckets the kinds take the next bucket of the range as they need one, so
-//! neighbours may be of the other kind.
+//! On demand each kind has half of the range, and pages come at the first touch: this is the case
+//! without buckets. In buckets a kind takes the next bucket of the range when it needs one, so
+//! neighbouring buckets may belong to different kinds.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -15,21 +14,21 @@ use serde::{Deserialize, Serialize};
 use super::frames::{Contiguity, FrameError, FrameReader};
 use super::sys::{Backing, HUGE_PAGE_BYTES, PAGE_BYTES, Pages};
 
-/// How the pages of a bucket are put there.
+/// How the pages of a bucket are put in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Filling {
-    /// No buckets: at the first touch.
+    /// No buckets: each page comes at its first touch.
     OnDemand,
     /// All pages of a bucket at once, each by itself.
     Populated,
-    /// The huge page in which a bucket lies, when the first of its buckets is taken: one page put
-    /// there, the rest gathered around it (`MADV_COLLAPSE`).
+    /// One page of the bucket's huge page, around which the rest is gathered (`MADV_COLLAPSE`),
+    /// when the first bucket of the huge page is taken.
     Gathered,
 }
 
 impl Filling {
-    /// For a person.
+    /// The way in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::OnDemand => "on demand",
@@ -39,64 +38,67 @@ impl Filling {
     }
 }
 
-/// What to place.
+/// Settings of the placement.
 #[derive(Debug, Clone)]
 pub struct PlacementSettings {
     /// Bytes of each kind.
     pub kind_bytes: usize,
-    /// Sizes of a bucket.
+    /// Sizes of a bucket to compare.
     pub buckets_bytes: Vec<usize>,
-    /// Threads: 1, both kinds in turn; 2, a kind each.
+    /// Numbers of threads: 1 takes both kinds in turn, 2 take one kind each.
     pub threads: Vec<usize>,
 }
 
-/// One way, placed.
+/// The result of one way of placing pages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Whether the pages are those of a file in memory, as a region's; else they have no file.
+    /// Whether the pages belong to a file in memory, like those of a region; otherwise they have no
+    /// file.
     pub is_memory_file: bool,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// How pages were put there.
+    /// How pages were put in place.
     pub filling: Filling,
-    /// Bytes of a bucket; none: no buckets.
+    /// Size of a bucket; none: no buckets.
     pub bucket_bytes: Option<usize>,
-    /// Pages of the persistent kind; none: frames are not shown.
+    /// Contiguity of the persistent kind; none: frames are not shown.
     pub persistent: Option<Contiguity>,
-    /// Pages of the capacity kind.
+    /// Contiguity of the capacity kind; none: frames are not shown.
     pub capacity: Option<Contiguity>,
-    /// Breaks fewer than on demand, percent, both kinds together; none: nothing to compare with.
+    /// Percent of breaks saved against on demand, both kinds together; none: nothing to compare
+    /// with.
     pub breaks_fewer_percent: Option<f64>,
-    /// Time of a page, its first touch included, nanoseconds.
+    /// Time of a page with its first touch, nanoseconds.
     pub page_ns: f64,
-    /// Time of the slowest bucket, nanoseconds: who needed it waited for so long.
+    /// Time of the slowest bucket, nanoseconds: a thread that needed the bucket waited this long.
     pub bucket_ns_max: u64,
-    /// Buckets that could not be gathered and were populated.
+    /// Buckets that could not be gathered and were populated instead.
     pub gather_failures: u64,
 }
 
-/// Pages cannot be placed, or not be looked at.
+/// Pages cannot be placed or examined.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
-    /// Mapping or populating.
+    /// Mapping or populating pages failed.
     #[error("{bytes} bytes of pages: {source}")]
     Pages {
-        /// How many.
+        /// Size of the pages.
         bytes: usize,
-        /// Why.
+        /// The system's reason.
         source: rustix::io::Errno,
     },
-    /// A bucket that a range cannot be divided in.
+    /// A range cannot be divided into buckets of this size.
     #[error(
-        "a bucket of {bucket_bytes} bytes: expected a power of two from {PAGE_BYTES} to {kind_bytes} bytes"
+        "a bucket of {bucket_bytes} bytes: expected a power of two from {PAGE_BYTES} to \
+         {kind_bytes} bytes"
     )]
     Bucket {
-        /// Its size.
+        /// Size of the bucket.
         bucket_bytes: usize,
-        /// Bytes of a kind.
+        /// Bytes of each kind.
         kind_bytes: usize,
     },
-    /// Frame numbers.
+    /// Frame numbers cannot be read.
     #[error(transparent)]
     Frames(#[from] FrameError),
 }
@@ -104,7 +106,7 @@ pub enum PlacementError {
 /// Places pages in each way.
 ///
 /// # Errors
-/// A bucket's size is none, memory is short, or frames cannot be read.
+/// A bucket size is impossible, memory is short, or frames cannot be read.
 pub fn place(
     settings: &PlacementSettings,
     reader: &FrameReader,
@@ -128,7 +130,7 @@ pub fn place(
     Ok(all)
 }
 
-/// How many percent fewer; none: there were none, or they are not known.
+/// Percent by which `now` is less than `base`; none if `base` is zero or one of them is unknown.
 pub(super) fn fewer_percent(base: Option<u64>, now: Option<u64>) -> Option<f64> {
     let (base, now) = (base.filter(|base| *base > 0)?, now?);
     Some(100.0 * (1.0 - now as f64 / base as f64))
@@ -138,7 +140,7 @@ fn both_breaks(placed: &Placement) -> Option<u64> {
     Some(placed.persistent?.breaks + placed.capacity?.breaks)
 }
 
-/// The range and who has which bucket of it.
+/// The range, and the buckets that each kind has taken of it.
 struct Range {
     pages: Pages,
     bucket_bytes: usize,
@@ -149,7 +151,7 @@ struct Range {
 struct Taken {
     /// First byte of each bucket, by kind.
     buckets: [Vec<usize>; 2],
-    /// Next bucket to take, by kind on demand.
+    /// Next bucket to take; on demand each kind has its own.
     next: [usize; 2],
     bucket_ns_max: u64,
     gather_failures: u64,
@@ -169,7 +171,7 @@ fn one(
     if !is_bucket && bucket.is_some() {
         return Err(PlacementError::Bucket { bucket_bytes, kind_bytes });
     }
-    // A bucket may be half used at the end of either kind.
+    // Each kind may leave its last bucket half used.
     let bytes = 2 * kind_bytes.next_multiple_of(bucket_bytes);
     let range = Range {
         pages: Pages::map(backing, bytes)
@@ -215,7 +217,7 @@ fn one(
 }
 
 impl Range {
-    /// Both kinds, page by page in turn.
+    /// One thread takes pages of both kinds in turn.
     fn fill_in_turn(&self, pages: usize) -> Result<u64, PlacementError> {
         let began = Instant::now();
         let mut at = [0; 2];
@@ -227,7 +229,7 @@ impl Range {
         Ok(began.elapsed().as_nanos() as u64)
     }
 
-    /// A thread a kind.
+    /// A thread for each kind takes that kind's pages.
     fn fill_apart(&self, pages: usize) -> Result<u64, PlacementError> {
         let start = Barrier::new(2);
         let fill = |kind: usize| {
@@ -246,7 +248,7 @@ impl Range {
         })
     }
 
-    /// The next page of a kind, in a new bucket if the last one is full.
+    /// Takes the next page of a kind, in a new bucket if the last one is full.
     fn step(&self, kind: usize, page: usize, at: &mut usize) -> Result<(), PlacementError> {
         let inside = page * PAGE_BYTES % self.bucket_bytes;
         if inside == 0 {
@@ -258,7 +260,7 @@ impl Range {
 
     fn take(&self, kind: usize) -> Result<usize, PlacementError> {
         let mut taken = self.taken.lock();
-        // In buckets both kinds take from one row; on demand there is one for each.
+        // In buckets both kinds take from one row; on demand each kind has its own.
         let row = if self.filling == Filling::OnDemand { kind } else { 0 };
         let at = taken.next[row] * self.bucket_bytes;
         taken.next[row] += 1;
@@ -278,8 +280,7 @@ impl Range {
         Ok(at)
     }
 
-    /// Gathers the huge pages that a bucket is the first to use; whether there was nothing to do or
-    /// it was done.
+    /// Gathers the huge pages of which this bucket is the first to be used; false if that failed.
     fn gather(&self, at: usize) -> Result<bool, PlacementError> {
         if !at.is_multiple_of(HUGE_PAGE_BYTES) {
             return Ok(true);

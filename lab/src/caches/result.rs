@@ -1,5 +1,5 @@
-//! What a run of `perdura-lab caches` found. These names are the keys of its JSON: kept. What begins
-//! with `modelled` is modelled; all else was measured.
+//! Results of `perdura-lab caches`. The names of fields are the keys of the JSON and do not change.
+//! Fields that begin with `modelled` are modelled; all others were measured.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,26 +9,26 @@ use super::model::{CacheShape, CountsByOwner, FlushKind};
 use super::placement::Placement;
 use perdura_bench::machine::Machine;
 
-/// The paper's steps, each with those before it.
+/// The paper's steps; each one includes the steps before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
     /// Pages at the first touch, the allocator's structures in persistent memory, one kind of log
     /// record.
     Base,
-    /// Pages in contiguity buckets.
+    /// Pages come in contiguity buckets.
     Caa,
-    /// What is allocated is known from a log.
+    /// Allocations are recorded in a log.
     Nvma,
-    /// Word records and object records, each in its log.
+    /// Word records and object records each have a log.
     Hybrid,
 }
 
 impl Step {
-    /// All of them, in order.
+    /// All steps, in order.
     pub const ALL: [Self; 4] = [Self::Base, Self::Caa, Self::Nvma, Self::Hybrid];
 
-    /// For a person.
+    /// Name of the step in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::Base => "base",
@@ -39,23 +39,23 @@ impl Step {
     }
 }
 
-/// Which records a transaction log holds.
+/// The records of a transaction log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogKind {
-    /// A record for each word.
+    /// One record for each word.
     Words,
-    /// A record for each object, whole even where one word changed.
+    /// One record for each object, whole even where one word changed.
     Objects,
-    /// Both, each write as it is better.
+    /// Records of both kinds: each write chooses the better one.
     Hybrid,
 }
 
 impl LogKind {
-    /// All of them.
+    /// All kinds of logs.
     pub const ALL: [Self; 3] = [Self::Words, Self::Objects, Self::Hybrid];
 
-    /// For a person.
+    /// Name of the kind in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::Words => "word-only",
@@ -65,18 +65,18 @@ impl LogKind {
     }
 }
 
-/// A run.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachesResult {
     /// Always `heap_caches`.
     pub kind: String,
-    /// Where it ran.
+    /// The machine that measured.
     pub machine: Machine,
-    /// How it was set up.
+    /// The settings of the run.
     pub configuration: Configuration,
     /// Whose page frames could be seen.
     pub frames: FrameSource,
-    /// Why hardware counters were not to be had; empty: they were.
+    /// Reasons why hardware counters are missing; empty if none is missing.
     pub counters_missing: Vec<String>,
     /// Pages of two kinds placed in each way.
     pub placement: Vec<Placement>,
@@ -86,91 +86,91 @@ pub struct CachesResult {
     pub alone: Vec<AloneResult>,
     /// Kinds of logs under mixed transactions.
     pub logs: Vec<LogResult>,
-    /// Sizes of a bucket.
+    /// Results by size of bucket.
     pub buckets: Vec<BucketResult>,
 }
 
-/// How a run was set up.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
     /// The modelled cache.
     pub cache: CacheShape,
-    /// What a flush leaves in it.
+    /// Effect of a flush on a line in the cache.
     pub flush: FlushKind,
-    /// The base's log.
+    /// Records in the log of the base step.
     pub base_log: LogKind,
-    /// Assumed times of memory.
+    /// Assumed times of the memory.
     pub times: MemoryTimes,
-    /// Bytes of a bucket, from the second step on.
+    /// Size of a bucket from the second step on.
     pub bucket_bytes: u64,
-    /// Memory of the heap.
+    /// Size of the heap.
     pub heap_bytes: u64,
-    /// Bytes of the capacity work's table, which is used all the time.
+    /// Size of the capacity work's table, which is used all the time.
     pub hot_bytes: u64,
-    /// Bytes of records that the capacity work keeps.
+    /// Size of the records that the capacity work keeps.
     pub kept_bytes: u64,
-    /// Capacity work beside a hash operation, steps.
+    /// Steps of capacity work for each hash operation.
     pub capacity_steps_per_operation: u64,
-    /// Seed of all streams.
+    /// Seed of all random streams.
     pub seed: u64,
 }
 
-/// A step at a count of operations.
+/// Results of a step at a count of operations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepResult {
-    /// Which.
+    /// Which step.
     pub step: Step,
-    /// Hash operations.
+    /// Number of hash operations.
     pub operations: u64,
-    /// MODELLED: what the last-level cache saw.
+    /// MODELLED counts of the last-level cache.
     pub modelled: CountsByOwner,
-    /// MODELLED: misses fewer than the base's, percent.
+    /// MODELLED percent of misses saved against the base.
     pub modelled_misses_fewer_percent: Option<f64>,
-    /// MODELLED: run times under the paper's assumptions.
+    /// MODELLED run times under the paper's assumptions.
     pub modelled_times: Vec<Estimate>,
-    /// Pages of the persistent kind; none: frames are not shown.
+    /// Contiguity of the persistent kind; none: frames are not shown.
     pub persistent: Option<Contiguity>,
-    /// Pages of the capacity kind.
+    /// Contiguity of the capacity kind; none: frames are not shown.
     pub capacity: Option<Contiguity>,
-    /// Breaks fewer than the base's, percent, both kinds.
+    /// Percent of breaks saved against the base, both kinds together.
     pub breaks_fewer_percent: Option<f64>,
     /// Pages that the kernel moved during the run.
     pub pages_moved: u64,
-    /// Lines flushed for an operation.
+    /// Lines flushed in an operation.
     pub lines_flushed_per_operation: f64,
-    /// The same without a recorder, on the machine itself, with a thread for each kind of work;
-    /// none: not timed.
+    /// The same work without a recorder, measured with a thread for each kind of work; none: not
+    /// timed.
     pub native: Option<Native>,
 }
 
-/// Measured on the machine itself.
+/// Times measured on the machine itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Native {
-    /// A hash operation, nanoseconds; none: there were none.
+    /// Time of a hash operation, nanoseconds; none: there were none.
     pub operation_ns: Option<f64>,
-    /// A step of the capacity work, nanoseconds.
+    /// Time of a step of the capacity work, nanoseconds.
     pub capacity_step_ns: f64,
-    /// Hardware counters of both threads, by name, where there are any.
+    /// Hardware counters of both threads by name, where the machine has them.
     pub counters: Vec<(String, u64)>,
 }
 
-/// The capacity work alone.
+/// Results of the capacity work alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AloneResult {
-    /// Hash operations of the runs it is compared with.
+    /// Hash operations of the runs with which this one is compared.
     pub operations: u64,
-    /// MODELLED: what the last-level cache saw.
+    /// MODELLED counts of the last-level cache.
     pub modelled: CountsByOwner,
-    /// The same on the machine itself.
+    /// The same work measured on the machine itself.
     pub native: Option<Native>,
 }
 
-/// A kind of log under mixed transactions.
+/// Results of a kind of log under mixed transactions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LogResult {
-    /// Which.
+    /// Kind of the log.
     pub log: LogKind,
-    /// Transactions.
+    /// Number of transactions.
     pub transactions: u64,
     /// Bytes that the transactions changed.
     pub changed_bytes: u64,
@@ -178,27 +178,27 @@ pub struct LogResult {
     pub log_bytes: u64,
     /// Log bytes per changed byte.
     pub log_bytes_per_changed_byte: f64,
-    /// Lines flushed for a transaction, all of them.
+    /// Lines flushed for a transaction, those of the log included.
     pub lines_flushed_per_transaction: f64,
-    /// Fences of a transaction.
+    /// Fences in a transaction.
     pub fences_per_transaction: f64,
 }
 
-/// A size of bucket.
+/// Results of one size of bucket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BucketResult {
-    /// Its size.
+    /// Size of the bucket.
     pub bucket_bytes: u64,
-    /// MODELLED: what the last-level cache saw.
+    /// MODELLED counts of the last-level cache.
     pub modelled: CountsByOwner,
-    /// Pages of the persistent kind; none: frames are not shown.
+    /// Contiguity of the persistent kind; none: frames are not shown.
     pub persistent: Option<Contiguity>,
-    /// Pages of the capacity kind.
+    /// Contiguity of the capacity kind; none: frames are not shown.
     pub capacity: Option<Contiguity>,
-    /// Pages that are there, bytes, over the bytes of objects alive at the end.
+    /// Bytes of present pages over bytes of objects alive at the end.
     pub resident_per_live: Option<f64>,
-    /// A hash operation with its capacity work on the machine itself, one thread, nanoseconds.
+    /// Time of a hash operation with its capacity work, one thread, nanoseconds.
     pub operation_ns: f64,
-    /// The slowest of them, nanoseconds: it waited for a bucket.
+    /// Time of the slowest operation, nanoseconds: it waited for a bucket.
     pub operation_ns_max: u64,
 }

@@ -1,8 +1,8 @@
-//! The runs: each step at each count of operations, modelled and on the machine; capacity work
+//! The runs: each step at each count of operations, modelled and on the machine; the capacity work
 //! alone; kinds of logs; sizes of a bucket.
 //!
-//! Modelled runs are one thread that does the two kinds of work in turn, so they can be repeated.
-//! On the machine each kind has a thread, and is timed until the first of them is done.
+//! A modelled run is one thread that does both kinds of work in turn, so that it can be repeated
+//! exactly. On the machine each kind has a thread, and is timed until the first of them is done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,41 +26,41 @@ use super::sys::{CounterError, Counters, PAGE_BYTES};
 use super::work::{CapacityWork, HASH_OPERATIONS, HashWork, MIXED};
 use perdura_bench::machine::Machine;
 
-/// What the heap hands out to a kind at a time.
+/// Bytes that the heap gives to a kind at a time.
 const SPAN_BYTES: u64 = 64 << 10;
 
-/// What to run.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct CachesSettings {
-    /// Counts of hash operations, growing.
+    /// Counts of hash operations, in ascending order.
     pub operations: Vec<u64>,
     /// The modelled cache.
     pub cache: CacheShape,
-    /// What a flush leaves in it.
+    /// Effect of a flush on a line in the cache.
     pub flush: FlushKind,
-    /// The base's log.
+    /// Records in the log of the base step.
     pub base_log: LogKind,
-    /// Assumed times of memory.
+    /// Assumed times of the memory.
     pub times: MemoryTimes,
-    /// Bytes of a bucket, from the second step on.
+    /// Size of a bucket from the second step on.
     pub bucket_bytes: u64,
-    /// Sizes of a bucket that are compared.
+    /// Sizes of a bucket to compare.
     pub buckets_bytes: Vec<u64>,
-    /// Memory of the heap.
+    /// Size of the heap.
     pub heap_bytes: u64,
-    /// Bytes of the capacity work's table.
+    /// Size of the capacity work's table.
     pub hot_bytes: u64,
-    /// Bytes of records that the capacity work keeps.
+    /// Size of the records that the capacity work keeps.
     pub kept_bytes: u64,
     /// Steps of capacity work for each hash operation.
     pub capacity_steps_per_operation: u64,
-    /// Pages of each kind in the runs that only place pages, bytes.
+    /// Bytes of each kind in the runs that only place pages.
     pub placement_bytes: usize,
-    /// Whether the work is timed on the machine, too.
+    /// Whether the work is also timed on the machine.
     pub is_timed: bool,
-    /// Whether frames are looked at, where they are shown.
+    /// Whether page frames are read where the kernel shows them.
     pub uses_frames: bool,
-    /// Seed of all streams.
+    /// Seed of all random streams.
     pub seed: u64,
 }
 
@@ -86,30 +86,30 @@ impl Default for CachesSettings {
     }
 }
 
-/// A run that cannot go on.
+/// Why a run cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum CachesError {
-    /// The modelled cache.
+    /// The modelled cache's shape is impossible.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// The work.
+    /// The work failed.
     #[error(transparent)]
     Work(#[from] WorkError),
-    /// Placing pages.
+    /// Pages cannot be placed.
     #[error(transparent)]
     Placement(#[from] PlacementError),
-    /// Frame numbers.
+    /// Frame numbers cannot be read.
     #[error(transparent)]
     Frames(#[from] FrameError),
-    /// Hardware counters.
+    /// Hardware counters cannot be read.
     #[error(transparent)]
     Counters(#[from] CounterError),
 }
 
-/// Runs everything. `progress` is told how many of how many parts are done.
+/// Runs everything. `progress` is told the parts done and the number of parts.
 ///
 /// # Errors
-/// The cache's shape is none, memory is short, or the work finds its data changed.
+/// The cache's shape is impossible, memory is short, or the work finds its data changed.
 pub fn run(
     settings: &CachesSettings,
     progress: &(dyn Fn(u64, u64) + Sync),
@@ -167,14 +167,14 @@ pub fn run(
     })
 }
 
-/// Notes how a step compares with the base; the base with itself.
+/// Notes how a step compares with the base; the base is compared with itself.
 fn compare(settings: &CachesSettings, found: &mut StepResult, base: Option<&StepResult>) {
     let now = found.modelled.total();
     let before = base.map_or(now, |base| base.modelled.total());
     found.modelled_times = estimates(&settings.times, before, now);
     let Some(base) = base else { return };
     found.modelled_misses_fewer_percent = fewer_percent(Some(before.misses), Some(now.misses));
-    // Steps may have different pages: per 1,000 of them.
+    // Steps may have different numbers of pages, so breaks are compared per page.
     let per_million = |step: &StepResult| {
         let (a, b) = (step.persistent?, step.capacity?);
         Some(1_000_000 * (a.breaks + b.breaks) / (a.pages + b.pages).max(1))
@@ -186,7 +186,7 @@ struct Bench<'s> {
     settings: &'s CachesSettings,
 }
 
-/// What a modelled run leaves.
+/// The results of a modelled run.
 struct Modelled {
     counts: CountsByOwner,
     persistent: Option<Contiguity>,
@@ -229,7 +229,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The capacity work as in the base, without the hash table.
+    /// Runs the capacity work as in the base, without the hash table.
     fn alone(&self, operations: u64) -> Result<AloneResult, CachesError> {
         let setup = self.setup(Step::Base);
         Ok(AloneResult {
@@ -294,7 +294,7 @@ impl Bench<'_> {
         CapacityWork::new(ground, watch, *hot_bytes as usize, *kept_bytes, *seed)
     }
 
-    /// Pages by the kind that their span serves: that of the first page met in it.
+    /// Contiguity by kind. A span has the kind whose access met its first page.
     fn contiguity(
         &self,
         recorder: &Recorder,
@@ -319,7 +319,7 @@ impl Bench<'_> {
         Ok(frames.map(|frames| Some(Contiguity::of(&frames))))
     }
 
-    /// The same work on the machine, a thread for each kind, until the first is done.
+    /// Runs the same work on the machine, a thread for each kind, until the first is done.
     fn native(
         &self,
         setup: HeapSetup,
@@ -436,7 +436,7 @@ impl Bench<'_> {
     }
 }
 
-/// Steps until all are done or another thread has done its own; nanoseconds of one.
+/// Steps until all are done or another thread is done; returns nanoseconds a step.
 fn until(
     is_over: &AtomicBool,
     steps: u64,

@@ -1,8 +1,8 @@
-//! The work that is measured: a hash table in persistent memory ("NVMPersist"), and beside it work
-//! on capacity memory ("NVMCap") that shares the cache with it.
+//! The measured work: a hash table in persistent memory ("NVMPersist"), and beside it work on
+//! capacity memory ("NVMCap") that shares the cache.
 //!
-//! Every load the work makes is told to the recorder here; stores of the persistent kind are told
-//! by what the table stands on, which also knows its own stores for logs and for what is allocated.
+//! This file tells the recorder every load of the work; stores to persistent memory are told by the
+//! memory itself, which also knows its own stores for logs and allocations.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,31 +15,30 @@ use super::model::Owner;
 use super::sys::Block;
 
 const WORD: usize = 8;
-/// Of a node: next, key, length of the value.
+/// Head of a node, bytes: next, key, length of the value.
 const HEAD: usize = 3 * WORD;
-/// Lengths of values and of how many in 20 nodes: 16 B to 1 KiB, small ones more often.
+/// Lengths of values and their shares, of 20 nodes: 16 B to 1 KiB, small ones more often.
 const VALUES: [(usize, u32); 6] = [(16, 5), (40, 6), (104, 4), (232, 3), (488, 1), (1000, 1)];
-/// Slots of the table that are one object: a line, so that a log of whole objects is not put at a
-/// disadvantage.
+/// Slots of the table in one object: a line, so that a log of whole objects has no disadvantage.
 const GROUP_SLOTS: u64 = 8;
 const GROUP_BYTES: usize = GROUP_SLOTS as usize * WORD;
 /// The bits of a key that are its number.
 const KEY_NUMBER: u64 = u32::MAX as u64;
 
-/// What a hash operation does, of 100.
+/// Shares of hash operations, of 100; the rest are look-ups.
 #[derive(Debug, Clone, Copy)]
 pub struct Mix {
-    /// Puts any key in; one that is there gets another value of the same length, in place.
+    /// Inserts a key; a key that exists gets another value of the same length in place.
     pub inserts: u32,
     /// Changes one word of a value.
     pub updates: u32,
-    /// Takes a key out; the rest are look-ups.
+    /// Deletes a key.
     pub deletes: u32,
 }
 
-/// The paper's: insert, look up, delete.
+/// The paper's mix: insert, look up, delete.
 pub const HASH_OPERATIONS: Mix = Mix { inserts: 50, updates: 0, deletes: 20 };
-/// Large contiguous changes and small scattered ones, for logs.
+/// A mix for logs: large contiguous changes and small scattered ones.
 pub const MIXED: Mix = Mix { inserts: 50, updates: 40, deletes: 10 };
 
 /// A chained hash table in persistent memory.
@@ -50,9 +49,9 @@ pub struct HashWork<'g, G: Ground> {
     mix: Mix,
     random: Random,
     seed: u64,
-    /// What the table must hold: keys and the first word of their values.
+    /// The expected contents: keys, and the first word of their values.
     live: Vec<(u64, u64)>,
-    /// Where a key is among these, plus one, by its number.
+    /// For each key number: its index in `live`, plus one; 0 if absent.
     places: Vec<u32>,
     changed_bytes: u64,
     live_bytes: u64,
@@ -60,7 +59,7 @@ pub struct HashWork<'g, G: Ground> {
 
 /// Where a key was found.
 struct Found {
-    /// The object whose word points to the node, and the word's place in it.
+    /// The object whose word points to the node, and the word's offset in it, bytes.
     link: (Place, usize),
     node: Place,
     next: u64,
@@ -68,10 +67,10 @@ struct Found {
 }
 
 impl<'g, G: Ground> HashWork<'g, G> {
-    /// An empty table for so many different keys.
+    /// An empty table for a number of different keys.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// There is no memory for the table.
     pub fn new(
         ground: &'g G,
         watch: Watch<'g>,
@@ -105,7 +104,7 @@ impl<'g, G: Ground> HashWork<'g, G> {
         })
     }
 
-    /// One operation.
+    /// Does one operation.
     ///
     /// # Errors
     /// There is no memory, or the table lost a key.
@@ -129,12 +128,12 @@ impl<'g, G: Ground> HashWork<'g, G> {
         }
     }
 
-    /// Bytes that transactions changed so far: objects written, and words.
+    /// Bytes that transactions changed so far: those of written objects and of words.
     pub fn changed_bytes(&self) -> u64 {
         self.changed_bytes
     }
 
-    /// Bytes of the nodes that are in the table.
+    /// Bytes of the nodes in the table.
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
@@ -217,7 +216,7 @@ impl<'g, G: Ground> HashWork<'g, G> {
         Err(WorkError::Lost { key, seed: self.seed })
     }
 
-    /// Loads bytes and returns the first word of them.
+    /// Loads bytes and returns their first word.
     fn load(&self, object: Place, at: usize, bytes: usize) -> Result<u64, WorkError> {
         let mut loaded = [0; 1024];
         let Some(loaded) = loaded.get_mut(..bytes) else {
@@ -229,7 +228,7 @@ impl<'g, G: Ground> HashWork<'g, G> {
         Ok(word_at(loaded, 0))
     }
 
-    /// Keys are numbers without a pattern, but each says which of the table's it is.
+    /// A key without a pattern, whose lower bits are its number in the table.
     fn key(&self, number: usize) -> u64 {
         scramble(number as u64) & !KEY_NUMBER | number as u64
     }
@@ -238,7 +237,7 @@ impl<'g, G: Ground> HashWork<'g, G> {
         (key & KEY_NUMBER) as usize
     }
 
-    /// The group of slots that a key is in, and its slot's place there.
+    /// The group of slots of a key, and the slot's offset in the group, bytes.
     fn slot(&self, key: u64) -> (Place, usize) {
         let slot = scramble(key) % (self.groups.len() as u64 * GROUP_SLOTS);
         (self.groups[(slot / GROUP_SLOTS) as usize], (slot % GROUP_SLOTS) as usize * WORD)
@@ -270,13 +269,13 @@ fn scramble(value: u64) -> u64 {
     value ^ value >> 31
 }
 
-/// Bytes of a record that the capacity work emits.
+/// Size of a record that the capacity work emits, bytes.
 const RECORD_BYTES: usize = 128;
 /// Counters that a record changes.
 const COUNTED: usize = 4;
 
-/// The map step of a map-reduce, say: emits records into fresh memory, looks back at one, and
-/// counts in a table that is used all the time.
+/// Capacity work like the map step of a map-reduce: emits records into fresh memory, looks back at
+/// one, and counts in a table that is used all the time.
 pub struct CapacityWork<'g, G: Ground> {
     ground: &'g G,
     watch: Watch<'g>,
@@ -308,7 +307,7 @@ impl<'g, G: Ground> CapacityWork<'g, G> {
         })
     }
 
-    /// One step.
+    /// Does one step.
     ///
     /// # Errors
     /// There is no memory.
@@ -334,7 +333,7 @@ impl<'g, G: Ground> CapacityWork<'g, G> {
         Ok(())
     }
 
-    /// Bytes that are in use.
+    /// Bytes in use.
     pub fn live_bytes(&self) -> u64 {
         (self.hot.words().len() * WORD + self.kept.len() * RECORD_BYTES) as u64
     }
@@ -350,7 +349,7 @@ mod tests {
     use super::super::ground::Changes;
     use super::*;
 
-    /// Objects in a map: no heap, no log, no order.
+    /// Objects in a map, without heap, log and order.
     #[derive(Default)]
     struct Plain(Mutex<BTreeMap<Place, Vec<u8>>>, Mutex<u64>);
 
@@ -376,7 +375,7 @@ mod tests {
 
         fn capacity(&self, bytes: usize) -> Result<Block<'_>, WorkError> {
             let leaked = Box::leak(vec![0u64; bytes / 8].into_boxed_slice());
-            // SAFETY: leaked, so it is there for ever, and nobody else knows it.
+            // SAFETY: the memory is leaked, so it exists for ever, and nobody else has its address.
             Ok(unsafe { Block::of(NonNull::from(leaked).cast(), bytes) })
         }
 

@@ -1,5 +1,5 @@
-//! `perdura-lab access run`: workload files in, one result file for each out. `perdura-lab access suite`: the
-//! files that come with the program.
+//! `perdura-lab access run` runs workload files and writes one result file for each; `perdura-lab
+//! access suite` lists or writes the files that come with the program.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -30,83 +30,98 @@ pub struct RunArgs {
     /// A workload file (YAML, the published format of PerMA-Bench), or a folder with such files.
     #[arg(value_name = "FILE|DIR", required_unless_present = "suite")]
     workloads: Option<PathBuf>,
-    /// The suite that comes with the program instead (`perdura-lab access suite` has its files): about half an
-    /// hour, and 3 GiB of memory.
+    /// Run the suite that comes with the program instead (`perdura-lab access suite` lists its
+    /// files): about half an hour, and 3 GiB of memory.
     #[arg(long, conflicts_with = "workloads")]
     suite: bool,
-    /// Measure DRAM [default, if nothing else is given].
+    /// Measure DRAM [default if no other memory is named].
     #[arg(long, help_heading = "Where")]
     dram: bool,
     /// Measure a file mapped from this folder: persistent memory on a DAX file system, memory on
     /// tmpfs, the page cache elsewhere.
     #[arg(long, value_name = "DIR", help_heading = "Where", conflicts_with = "dram")]
     path: Option<PathBuf>,
-    /// Nothing but DAX (MAP_SYNC) will do for --path.
+    /// Refuse a --path that is not on a DAX file system (mapped with MAP_SYNC).
     #[arg(long, help_heading = "Where", requires = "path")]
     dax: bool,
-    /// Run on the model of a medium: a built-in profile or the path of a TOML file. No time passes;
+    /// Model a medium: the name of a built-in profile or the path of a TOML file. No time passes;
     /// all figures are modelled.
     #[arg(long, value_name = "NAME", help_heading = "Where", conflicts_with_all = ["dram", "path"])]
     model: Option<String>,
-    /// Measure a region's memory of which so much may be dirty.
-    #[arg(long, value_name = "SIZE", help_heading = "Where", conflicts_with_all = ["dram", "path", "model"])]
+    /// Measure the memory of a region with a dirty budget of this size.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        help_heading = "Where",
+        conflicts_with_all = ["dram", "path", "model"]
+    )]
     region: Option<String>,
     /// Measure a block device, or a file that stands for one, by direct I/O of whole blocks of 4
     /// KiB.
-    #[arg(long, value_name = "FILE", help_heading = "Where", conflicts_with_all = ["dram", "path", "model", "region"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Where",
+        conflicts_with_all = ["dram", "path", "model", "region"]
+    )]
     device: Option<PathBuf>,
-    /// What is on the device may be destroyed: benchmarks that write are refused without it.
+    /// Allow benchmarks that write to destroy what is on the device; they are refused otherwise.
     #[arg(long, help_heading = "Where", requires = "device")]
     overwrite: bool,
-    /// Folder of the region's image.
+    /// Folder for the region's image.
     #[arg(long, value_name = "DIR", help_heading = "Where", default_value = DIR)]
     dir: PathBuf,
-    /// Loads and stores: avx512, avx2, sse2, portable [default: the widest the processor has].
+    /// Instructions that load and store: avx512, avx2, sse2, portable [default: the widest that the
+    /// processor has].
     #[arg(long, value_name = "NAME")]
     isa: Option<String>,
-    /// Folder for the results, one file for each workload file; made if it is not there, and empty
-    /// if it is.
+    /// Folder for the results, one file for each workload file; it is created, or has to be empty.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     results: PathBuf,
-    /// Also draw them: one page, a chart for every matrix, no script.
+    /// Also draw the results: one page with a chart for each matrix, without scripts.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
-    /// Power that the machine draws, where the processor cannot count energy: nanojoules an
-    /// operation follow.
+    /// Power that the machine draws, where the processor cannot count energy; gives nanojoules an
+    /// operation.
     #[arg(long, value_name = "WATTS", help_heading = "Costs")]
     watts: Option<String>,
-    /// Price of the machine, euro: spread over --years, an operation's share follows.
+    /// Price of the machine in euro; spread over --years, it gives the price of an operation.
     #[arg(long, value_name = "EUR", help_heading = "Costs")]
     price: Option<f64>,
-    /// Years that the machine serves.
+    /// Years for which the machine serves.
     #[arg(long, value_name = "N", help_heading = "Costs", default_value_t = 4.0)]
     years: f64,
-    /// No range larger than this, whatever the files say.
+    /// Limit every range to this size, whatever the workload files say.
     #[arg(long, value_name = "SIZE", help_heading = "Bounds")]
     range_max: Option<String>,
-    /// No more operations in a cell than this.
+    /// Limit every cell to this many operations.
     #[arg(long, value_name = "N", help_heading = "Bounds")]
     operations_max: Option<u64>,
-    /// No cell that goes by time longer than this.
+    /// Limit cells that run for a time to this many seconds.
     #[arg(long, value_name = "SECONDS", help_heading = "Bounds")]
     run_time_max: Option<u64>,
-    /// No more threads in a benchmark than this.
-    #[arg(long, value_name = "N", help_heading = "Bounds", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Limit every benchmark to this many threads.
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Bounds",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     threads_max: Option<u64>,
 }
 
 /// Options of `perdura-lab access suite`.
 #[derive(Debug, Args)]
 pub struct SuiteArgs {
-    /// Write its files to this folder, which is made if it is not there; none that is there is
-    /// written over.
+    /// Write the files of the suite to this folder, which is created if missing; no existing file
+    /// is overwritten.
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
 }
 
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let settings = resolve(args)?;
-    // All are judged before any runs.
+    // All files are checked before the first one runs.
     let files = load(args)?;
     for file in &files {
         for benchmark in &file.benchmarks {
@@ -117,7 +132,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let html = Output::of("html", args.html.as_deref())?;
     let mut all = Vec::new();
     let outcome = measure(&files, &settings, &args.results, &mut all);
-    // What was measured is told, whatever happened to the rest.
+    // The results of the finished files are reported even if a later file failed.
     all.iter().flat_map(|(_, results)| results).for_each(show);
     if let Some(html) = html {
         html.write(page(&all).as_bytes())?;
@@ -148,10 +163,10 @@ pub fn suite(args: &SuiteArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A workload file.
+/// A workload file that was read and checked.
 struct Loaded {
     source: String,
-    /// Name of the file that its results go to.
+    /// Name of the file for its results.
     results: String,
     benchmarks: Vec<Benchmark>,
 }
@@ -171,10 +186,12 @@ fn load(args: &RunArgs) -> Result<Vec<Loaded>> {
             _ => Path::new(file.file_name().unwrap_or_default()),
         };
         let (source, results) = (file.display().to_string(), result_name(within));
-        // `a/b.yaml` and `a-b.yaml`, `a.yaml` and `a.yml`.
+        // Different workload files may have one result name: `a/b.yaml` and `a-b.yaml`, or `a.yaml`
+        // and `a.yml`.
         if loaded.iter().any(|other| other.results == results) {
             bail!(
-                "{source}: its results would go to {results}, as those of another file; rename it"
+                "{source}: its results and another file's would both go to {results}; rename one \
+                 of them"
             );
         }
         loaded.push(Loaded { source, results, benchmarks: workload::load(&file)? });
@@ -182,7 +199,8 @@ fn load(args: &RunArgs) -> Result<Vec<Loaded>> {
     Ok(loaded)
 }
 
-/// Runs one after another; `all` has what was measured even where it ends in an error.
+/// Runs the files one after another. `all` has the results of the finished files even if a later
+/// one fails.
 fn measure(
     files: &[Loaded],
     settings: &Settings,
@@ -218,7 +236,7 @@ fn measure(
 fn resolve(args: &RunArgs) -> Result<Settings> {
     let place = match (&args.path, &args.model, &args.region) {
         (Some(path), ..) => {
-            ensure!(path.is_dir(), "--path {}: expected a folder that is there", path.display());
+            ensure!(path.is_dir(), "--path {}: expected a folder that exists", path.display());
             Place::Folder { path: path.clone(), dax_only: args.dax }
         }
         (_, Some(name), _) => {
@@ -255,8 +273,8 @@ fn resolve(args: &RunArgs) -> Result<Settings> {
     Ok(Settings { place, isa: isa.transpose()?, bounds, economy })
 }
 
-/// Makes the folder, or sees that it is empty: results of two runs in one folder are taken for one
-/// run's.
+/// Creates the folder, or checks that it is empty: the results of two runs in one folder would be
+/// taken for those of one run.
 fn prepare(folder: &Path) -> Result<()> {
     let name = || format!("--results {}", folder.display());
     match fs::read_dir(folder) {
@@ -264,7 +282,7 @@ fn prepare(folder: &Path) -> Result<()> {
             if let Some(entry) = entries.next() {
                 let entry = entry.with_context(name)?;
                 bail!(
-                    "{}: not empty ({} is there); give another folder",
+                    "{}: the folder is not empty (it has {}); give another folder",
                     name(),
                     entry.path().display()
                 );
@@ -278,7 +296,7 @@ fn prepare(folder: &Path) -> Result<()> {
     }
 }
 
-/// A name for a file's results: its own, with the folders it lies in.
+/// The name of the result file: the workload file's name, with the folders in which it lies.
 fn result_name(within: &Path) -> String {
     let parts: Vec<_> = within.iter().map(|part| part.to_string_lossy()).collect();
     let joined = parts.join("-");
@@ -293,7 +311,7 @@ fn keep(path: &Path, results: &[BenchmarkResult]) -> Result<()> {
 
 fn show(result: &BenchmarkResult) {
     let how = match result.label {
-        // No instructions.
+        // A model executes no instructions, so none are named.
         Label::Modelled => format!("modelled, {}", result.place),
         Label::Measured => format!("measured, {}, {}", result.place, result.instructions),
     };

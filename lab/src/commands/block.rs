@@ -1,4 +1,4 @@
-//! `perdura-lab block serve`: a modelled medium as a block device for programs of other makes.
+//! `perdura-lab block serve`: a modelled medium as a block device for other programs.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -37,41 +37,40 @@ pub struct ServeArgs {
     /// The medium: a built-in profile (pcm, pcie-pcm, disk-raid0, dram, …) or a TOML file.
     #[arg(long, value_name = "NAME|FILE")]
     pub media: String,
-    /// The link it is behind, instead of the profile's own (pcie1x8, ddr3x6, …, or none).
+    /// Put the medium behind this link instead of the profile's own (pcie1x8, ddr3x6, …, or none).
     #[arg(long, value_name = "NAME")]
     pub link: Option<String>,
-    /// Its size, a multiple of 4096 [default: the file's, if --file names one that has a size].
+    /// Size of the medium, a multiple of 4096 [default: the size of --file, if it has one].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// Serve NBD there: unix:PATH or tcp:ADDRESS:PORT; may be repeated.
+    /// Serve NBD at this address: unix:PATH or tcp:ADDRESS:PORT; may be repeated.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<String>,
-    /// Mount a directory with one file in it, `disk`, that has the medium's bytes.
+    /// Mount a directory with one file, `disk`, that has the bytes of the medium.
     #[arg(long, value_name = "DIR")]
     pub fuse: Option<PathBuf>,
-    /// Let accesses to that file go through the page cache, which hides the medium from those it
-    /// can answer.
+    /// Let the page cache answer accesses to the file in --fuse; it hides the medium's time.
     #[arg(long, requires = "fuse")]
     pub fuse_cached: bool,
-    /// Refuse writes.
+    /// Refuse writes to the medium.
     #[arg(long)]
     pub read_only: bool,
-    /// The export's name; clients may also leave it empty.
+    /// Name of the NBD export; clients may also leave it empty.
     #[arg(long, value_name = "EXPORT", default_value = "")]
     pub name: String,
-    /// NBD connections at once; further ones are closed.
+    /// NBD connections at a time; further ones are closed.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub connections: usize,
-    /// Keep the bytes in this file, which others may see, instead of in memory that ends with the
-    /// server. It should lie in memory itself (/dev/shm); made if missing.
+    /// Keep the bytes in this file, which outlives the server and may be shared. It should lie in
+    /// memory (/dev/shm); it is created if missing.
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
-    /// How long a connection looks for the next request before it sleeps: processor time for
-    /// latency; 0s: not at all.
+    /// Time for which a connection polls for its next request before it sleeps: trades processor
+    /// time for latency. 0s: do not poll.
     #[arg(long, value_name = "TIME", default_value = "100us")]
     pub spin: String,
-    /// Allow TCP addresses that other machines reach. NBD has no passwords: whoever reaches it may
-    /// read and write.
+    /// Allow TCP addresses that other machines reach. NBD has no passwords: anyone who reaches the
+    /// address may read and write.
     #[arg(long)]
     pub allow_remote: bool,
 }
@@ -85,7 +84,8 @@ pub fn run(args: &BlockArgs, warnings: Warnings) -> Result<ExitCode> {
 fn serve(args: &ServeArgs, warnings: Warnings) -> Result<ExitCode> {
     if args.listen.is_empty() && args.fuse.is_none() {
         bail!(
-            "nobody could reach it: give --listen unix:PATH, --listen tcp:ADDRESS:PORT or --fuse DIR"
+            "no client could reach the medium: give --listen unix:PATH, --listen tcp:ADDRESS:PORT \
+             or --fuse DIR"
         );
     }
     let addresses = args.listen.iter().map(|text| text.parse::<Address>());
@@ -101,7 +101,7 @@ fn serve(args: &ServeArgs, warnings: Warnings) -> Result<ExitCode> {
         bail!("--size {bytes}: expected a multiple of {SIZE_STEP_BYTES} above zero");
     }
 
-    // Addresses before memory: one that cannot be had must change nothing.
+    // Addresses are bound before memory is taken: a failed start must change nothing.
     let listeners = addresses.iter().map(|address| Listener::bind(address, args.allow_remote));
     let listeners = listeners.collect::<Result<Vec<_>, _>>().context("--listen")?;
     let mut made = None;
@@ -113,7 +113,7 @@ fn serve(args: &ServeArgs, warnings: Warnings) -> Result<ExitCode> {
                 .with_context(|| format!("--file {}", path.display()))?
         }
         (None, Some(size)) => Emulator::anonymous(&system, size.0, Pace::Real).context("--size")?,
-        (None, None) => bail!("--size is missing: how large the medium is, such as 4GiB"),
+        (None, None) => bail!("--size is missing: give the size of the medium, such as 4GiB"),
     };
     let medium = Arc::new(emulator);
     let mut disk: Arc<dyn Disk> = Arc::clone(&medium) as Arc<dyn Disk>;
@@ -132,7 +132,7 @@ fn serve(args: &ServeArgs, warnings: Warnings) -> Result<ExitCode> {
     watch(warnings, Arc::clone(&stop))?;
     let export = Export { name: args.name.clone(), disk };
     let report = Server::new(export, settings, Arc::new(RealClock), stop).serve(listeners);
-    // The mount is ended also where serving failed.
+    // The mount is ended even if serving failed.
     let unmounted = mount.map(Mount::unmount).transpose();
     say(account("nbd", &report?));
     say(drawn(&medium.energy()));
@@ -140,7 +140,8 @@ fn serve(args: &ServeArgs, warnings: Warnings) -> Result<ExitCode> {
         say(format_args!("fuse: {}", lateness(&unmounted.timing_error)));
         if unmounted.was_busy {
             eprintln!(
-                "perdura: the file was still in use (a loop device, a file system): whoever uses it has errors now"
+                "perdura: the file was still in use (by a loop device or a file system): its users \
+                 get errors now"
             );
             return Ok(ExitCode::FAILURE);
         }
@@ -150,7 +151,7 @@ fn serve(args: &ServeArgs, warnings: Warnings) -> Result<ExitCode> {
 
 fn settings(args: &ServeArgs) -> Result<Settings> {
     if args.connections == 0 {
-        bail!("--connections 0: nobody could connect");
+        bail!("--connections 0: expected at least 1");
     }
     let fitting = perdura_server::clients_that_fit(args.connections);
     if fitting < args.connections {
@@ -167,11 +168,11 @@ fn settings(args: &ServeArgs) -> Result<Settings> {
     Ok(Settings { connections_max: args.connections, spin_ns, ..Settings::default() })
 }
 
-/// A file that was not there before: removed again, unless it is kept.
+/// A file that this start created. It is removed on drop unless it is kept.
 struct Made<'a>(&'a Path);
 
 impl Made<'_> {
-    /// It is in use.
+    /// Keeps the file: the start has succeeded.
     fn keep(self) {
         std::mem::forget(self);
     }
@@ -180,12 +181,17 @@ impl Made<'_> {
 impl Drop for Made<'_> {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(self.0) {
-            tracing::warn!("--file {}: made, not used, and still there: {error}", self.0.display());
+            tracing::warn!(
+                "--file {}: this start created the file and could not remove it: \
+                            {error}",
+                self.0.display()
+            );
         }
     }
 }
 
-/// The file with the bytes. `made` has it if it was not there: a start that fails leaves nothing.
+/// Opens or creates the file with the bytes. `made` is set if the file was created, so that a
+/// failed start removes it.
 fn open_or_make<'a>(path: &'a Path, read_only: bool, made: &mut Option<Made<'a>>) -> Result<File> {
     let place = || format!("--file {}", path.display());
     let mut options = OpenOptions::new();
@@ -200,8 +206,8 @@ fn open_or_make<'a>(path: &'a Path, read_only: bool, made: &mut Option<Made<'a>>
     }
 }
 
-/// Makes it of the size asked for, with room on its medium for all of it: a store into a mapped
-/// file that has no room ends the process.
+/// Gives the file the size asked for and reserves its space: a store into a mapped file without
+/// space on its medium ends the process.
 fn with_room(path: &Path, file: &File, size: Option<Bytes>, read_only: bool) -> Result<()> {
     let place = || format!("--file {}", path.display());
     let found = file.metadata().with_context(place)?;
@@ -224,12 +230,12 @@ fn with_room(path: &Path, file: &File, size: Option<Bytes>, read_only: bool) -> 
     }
     if !read_only {
         let reserved = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size.0);
-        reserved.with_context(|| format!("{}: room for {size}", place()))?;
+        reserved.with_context(|| format!("{}: reserving {size}", place()))?;
     }
     Ok(())
 }
 
-/// Stops the server at the first signal.
+/// Stops the server at the first warning signal.
 fn watch(mut warnings: Warnings, stop: Arc<Stop>) -> Result<()> {
     let watcher = std::thread::Builder::new().name("signals".to_owned());
     watcher
@@ -255,7 +261,8 @@ fn banner(
         None => "without a link".to_owned(),
     };
     let mut text = format!(
-        "perdura {} block device, {}{}\nmodelled: {} ({}), {link}; bytes are in {}, times are computed and waited for",
+        "perdura {} block device, {}{}\nmodelled: {} ({}), {link}; bytes are in {}, times are \
+         computed and waited for",
         env!("CARGO_PKG_VERSION"),
         Bytes(disk.capacity_bytes()),
         if args.read_only { ", read-only" } else { "" },
@@ -273,7 +280,7 @@ fn banner(
     text + "\nserving; the bytes end with the server unless --file keeps them"
 }
 
-/// As clients want it.
+/// The address as a URI that NBD clients accept.
 fn uri(address: &Address, name: &str) -> String {
     match address {
         Address::Unix(path) => format!("nbd+unix:///{name}?socket={}", path.display()),
@@ -284,8 +291,8 @@ fn uri(address: &Address, name: &str) -> String {
 fn account(what: &str, report: &Report) -> String {
     let Report { connections, turned_away, violations, tally } = report;
     format!(
-        "{what}: {connections} connections ({turned_away} refused, {violations} closed for what they sent), {} requests, {} \
-         read, {} written, {} refused, {} failed; {}",
+        "{what}: {connections} connections ({turned_away} refused, {violations} closed for \
+         breaking the protocol), {} requests, {} read, {} written, {} refused, {} failed; {}",
         tally.requests,
         Bytes(tally.read_bytes),
         Bytes(tally.written_bytes),
@@ -295,7 +302,7 @@ fn account(what: &str, report: &Report) -> String {
     )
 }
 
-/// What the medium would have drawn.
+/// The energy that the modelled medium would have drawn, in words.
 fn drawn(energy: &EnergyUse) -> String {
     format!(
         "modelled energy of the medium: {} until the last request was done, {} until the end",
@@ -303,7 +310,7 @@ fn drawn(energy: &EnergyUse) -> String {
     )
 }
 
-/// Modelled against measured time.
+/// Modelled against measured time of the requests, in words.
 fn lateness(timing_error: &TimingError) -> String {
     let Some(error) = timing_error.error() else { return "no time was modelled".to_owned() };
     let mean = |ps: u64| format_duration(Duration::from_nanos(ps / timing_error.requests / 1000));
@@ -318,5 +325,5 @@ fn lateness(timing_error: &TimingError) -> String {
 
 const SIZE_STEP_BYTES: u64 = 4096;
 
-/// A thread that spins for longer than this is broken, not fast.
+/// Longest time for which a connection may poll; more only wastes a processor.
 const SPIN_MAX: Duration = Duration::from_millis(100);

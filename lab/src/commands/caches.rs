@@ -1,4 +1,4 @@
-//! `perdura-lab caches`.
+//! `perdura-lab caches`: words to settings, results to the terminal.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,63 +27,63 @@ pub struct CachesArgs {
     /// Size of the modelled cache [default: 1MiB].
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<String>,
-    /// Its ways [default: 8].
+    /// Ways of the modelled cache [default: 8].
     #[arg(long, value_name = "N")]
     pub ways: Option<u64>,
-    /// Its lines [default: 64].
+    /// Line size of the modelled cache [default: 64].
     #[arg(long, value_name = "SIZE")]
     pub line: Option<String>,
-    /// What a flush does to a line in it: drops (clflush) or keeps (clwb) [default: drops].
+    /// Effect of a flush on a cached line: drops (clflush) or keeps (clwb) [default: drops].
     #[arg(long, value_name = "WHAT")]
     pub flush: Option<String>,
-    /// Records of the base's log: words or objects [default: words].
+    /// Records in the log of the base step: words or objects [default: words].
     #[arg(long, value_name = "KIND")]
     pub base_log: Option<String>,
-    /// Bucket of the steps that have buckets [default: 2MiB].
+    /// Size of a bucket in the steps that have buckets [default: 2MiB].
     #[arg(long, value_name = "SIZE")]
     pub bucket: Option<String>,
-    /// Buckets that are compared [default: 64KiB,256KiB,1MiB,2MiB,4MiB,16MiB].
+    /// Bucket sizes to compare [default: 64KiB,256KiB,1MiB,2MiB,4MiB,16MiB].
     #[arg(long, value_name = "SIZE,...")]
     pub buckets: Option<String>,
-    /// Memory of the heap [default: 1GiB].
+    /// Size of the heap's memory [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
-    /// The capacity work's table, which is used all the time [default: 512KiB].
+    /// Size of the table that the capacity work uses all the time [default: 512KiB].
     #[arg(long, value_name = "SIZE")]
     pub hot: Option<String>,
-    /// Records that the capacity work keeps [default: 32MiB].
+    /// Size of the records that the capacity work keeps [default: 32MiB].
     #[arg(long, value_name = "SIZE")]
     pub kept: Option<String>,
     /// Steps of capacity work for each hash operation [default: 1].
     #[arg(long, value_name = "N")]
     pub capacity_steps: Option<u64>,
-    /// Modelled run times: an access that hits, nanoseconds [default: 5].
+    /// For modelled run times: nanoseconds of an access that hits [default: 5].
     #[arg(long, value_name = "NS")]
     pub hit_ns: Option<f64>,
-    /// Modelled run times: a miss that reads, nanoseconds [default: 80].
+    /// For modelled run times: nanoseconds of a miss that reads [default: 80].
     #[arg(long, value_name = "NS")]
     pub read_ns: Option<f64>,
-    /// Modelled run times: how many times longer a miss takes that writes [default: 4,10].
+    /// For modelled run times: factors by which a miss that writes takes longer [default: 4,10].
     #[arg(long, value_name = "N,...")]
     pub write_factors: Option<String>,
-    /// Do not time the work on the machine.
+    /// Do not measure run times on this machine.
     #[arg(long)]
     pub modelled_only: bool,
-    /// Do not look at page frames: assume them in the order of the first touch.
+    /// Do not read page frames from the kernel: assume frames in the order of the first touch.
     #[arg(long)]
     pub assume_frames: bool,
-    /// Seed of all streams [default: 1].
+    /// Seed of all random streams [default: 1].
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Also write everything found to this file.
+    /// Also write all results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Also draw it: one page, no script.
+    /// Also draw the results: one page, without scripts.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
-/// Buckets and the heap are cut in spans of this.
+/// Sizes of buckets and of the heap are multiples of this.
 const SPAN_BYTES: u64 = 64 << 10;
 
 pub fn run(args: &CachesArgs) -> Result<ExitCode> {
@@ -114,7 +114,7 @@ fn resolve(args: &CachesArgs) -> Result<CachesSettings> {
     let mut operations = list("operations", &args.operations, usual.operations)?;
     operations.sort_unstable();
     if operations.first() == Some(&0) {
-        bail!("--operations 0: expected more");
+        bail!("--operations 0: expected at least 1");
     }
     let bucket_bytes = size("bucket", &args.bucket, usual.bucket_bytes)?;
     let buckets =
@@ -147,7 +147,6 @@ fn resolve(args: &CachesArgs) -> Result<CachesSettings> {
         capacity_steps_per_operation: args
             .capacity_steps
             .unwrap_or(usual.capacity_steps_per_operation),
-        // As much as says something, and no more than the work itself takes.
         placement_bytes: usual.placement_bytes,
         is_timed: !args.modelled_only,
         uses_frames: !args.assume_frames,
@@ -205,7 +204,8 @@ fn show(result: &CachesResult) {
     ));
     result.placement.iter().for_each(|placed| say(placement_line(placed)));
     say(format_args!(
-        "\n{:>10} {:<8}| modelled misses, thousands                              |{:>8}{:>10}{:>10}{:>9}{:>10}",
+        "\n{:>10} {:<8}| modelled misses, thousands                              \
+         |{:>8}{:>10}{:>10}{:>9}{:>10}",
         "operations", "step", "flushes", "breaks", "fewer,", "op,", "capacity"
     ));
     say(format_args!(
@@ -237,7 +237,8 @@ fn placement_line(placed: &Placement) -> String {
         kind.map_or("-".into(), |kind| format!("{:.1}", kind.breaks_per_1000))
     };
     format!(
-        "  {:<8}{:<11}{:<17}{:>9}  persistent {:>6}  capacity {:>6}  fewer {:>6} %  {:>6.0} ns/page{}",
+        "  {:<8}{:<11}{:<17}{:>9}  persistent {:>6}  capacity {:>6}  fewer {:>6} %  {:>6.0} \
+         ns/page{}",
         if placed.is_memory_file { "memfd" } else { "private" },
         if placed.threads == 1 { "1 thread" } else { "2 threads" },
         placed.filling.name(),
@@ -314,7 +315,8 @@ fn show_rest(result: &CachesResult) {
     say(format_args!("\nkinds of log, mixed transactions"));
     for log in &result.logs {
         say(format_args!(
-            "  {:<12}{:>6.2} log bytes per changed byte, {:.2} lines flushed and {:.2} fences a transaction",
+            "  {:<12}{:>6.2} log bytes per changed byte, {:.2} lines flushed and {:.2} fences a \
+             transaction",
             log.log.name(),
             log.log_bytes_per_changed_byte,
             log.lines_flushed_per_transaction,
@@ -337,8 +339,8 @@ fn show_rest(result: &CachesResult) {
             1000.0 * (a.breaks + b.breaks) as f64 / (a.pages + b.pages).max(1) as f64
         });
         say(format_args!(
-            "  {:>9}  modelled misses {} k, breaks {} per 1,000, {:.0} ns an operation, slowest {:.0} us, {} bytes \
-             there per byte of objects",
+            "  {:>9}  modelled misses {} k, breaks {} per 1,000, {:.0} ns an operation, slowest \
+             {:.0} us, {} resident bytes per byte of objects",
             Bytes(bucket.bucket_bytes).to_string(),
             thousands(bucket.modelled.total().misses),
             percent(breaks),

@@ -1,5 +1,5 @@
-//! `perdura-lab access compare`: two result files side by side, and whether what differs is more than
-//! chance.
+//! `perdura-lab access compare`: two result files side by side, with a test of whether each
+//! difference is more than chance.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,13 +17,13 @@ use perdura_terminal::{all_said, say};
 /// Options of `perdura-lab access compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// A result file of `perdura-lab access run`, or of the published benchmark.
+    /// A result file of `perdura-lab access run` or of the published benchmark.
     #[arg(value_name = "A.json")]
     a: PathBuf,
-    /// Another, which is compared with it.
+    /// The result file to compare with the first one.
     #[arg(value_name = "B.json")]
     b: PathBuf,
-    /// Also write everything found to this file; `-`: standard output.
+    /// Also write all results to this file, as JSON; `-`: standard output.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     json: Option<PathBuf>,
 }
@@ -43,11 +43,11 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Letters that a cell's name takes of a line before its figures move.
+/// Longest cell name, in letters, that leaves the figures in their columns.
 const NAME_MAX: usize = 72;
 
 fn show(comparison: &Comparison) {
-    // First what the figures are not alike in: of two machines no ratio says what changed.
+    // Differences of the setting come first: between two machines no ratio says what changed.
     comparison.differences.iter().for_each(difference);
     for cells in comparison.cells.chunk_by(|one, other| one.bm_name == other.bm_name) {
         say(format_args!("\n{}{}", cells[0].bm_name, labels(&cells[0])));
@@ -61,24 +61,24 @@ fn show(comparison: &Comparison) {
         }
     }
     for unmatched in &comparison.unmatched_by {
-        say(format_args!("no cell of both: {unmatched}"));
+        say(format_args!("no common cell: {unmatched}"));
     }
     verdicts(comparison);
 }
 
 fn difference(difference: &Difference) {
     let told = |side: &[String]| match side {
-        [] => "not told".to_owned(),
+        [] => "not stated".to_owned(),
         some => some.join("; "),
     };
     let Difference { what, a, b } = difference;
     say(format_args!("NOT THE SAME {what}: {} in A, {} in B", told(a), told(b)));
 }
 
-/// Where figures come from, where that is not the same.
+/// The label of the figures (measured, modelled, …); both labels where they differ.
 fn labels(cell: &Compared) -> String {
     let name = |label: Option<perdura_lab::access::result::Label>| {
-        label.map_or("not told whether measured", |label| label.name())
+        label.map_or("origin not stated", |label| label.name())
     };
     match cell.labels {
         [a, b] if a != b => format!(": {} (A) beside {} (B)", name(a), name(b)),
@@ -92,7 +92,7 @@ fn row(cell: &Compared, width: usize) {
         (Some(pair), _) => ("GiB/s", pair),
         (None, Some(pair)) => ("op/s", pair),
         (None, None) => {
-            return say(format_args!("  {}: no figure that both tell", name(cell)));
+            return say(format_args!("  {}: no figure in both files", name(cell)));
         }
     };
     let ratio = match pair {
@@ -134,7 +134,7 @@ fn latency(cell: &Compared) -> String {
     format!("; median {:.0} and {:.0} ns, p99 {:.0} and {:.0} ns", median.a, median.b, p99.a, p99.b)
 }
 
-/// How many were tested, and how many of those chance would show, too.
+/// Prints how many cells were tested, and how many would differ by chance alone.
 fn verdicts(comparison: &Comparison) {
     let count = |verdict| comparison.cells.iter().filter(|cell| cell.verdict == verdict).count();
     let (faster, slower) = (count(Verdict::Faster), count(Verdict::Slower));
@@ -145,14 +145,16 @@ fn verdicts(comparison: &Comparison) {
         *reasons.entry(why).or_default() += 1;
     }
     say(format_args!(
-        "\nB is faster in {faster}, slower in {slower}; no difference shown in {alike}; not tested: {untested}"
+        "\nB is faster in {faster}, slower in {slower}; no difference shown in {alike}; not \
+         tested: {untested}"
     ));
     for (why, count) in reasons {
         say(format_args!("no test of {count}: {why}"));
     }
     if tested > 0 {
         say(format_args!(
-            "Welch's test on the repetitions, 95 %: of {tested} without any difference, chance alone would show about {:.1}.",
+            "Welch's test on the repetitions, 95 %: if none of the {tested} tested cells differed, \
+             chance alone would show about {:.1} differences.",
             tested as f64 * 0.05
         ));
     }

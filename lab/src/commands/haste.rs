@@ -1,4 +1,4 @@
-//! `perdura-lab haste`.
+//! `perdura-lab haste`: words to settings, results to the terminal.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use perdura_terminal::say;
 /// Options of `perdura-lab haste`.
 #[derive(Debug, Args)]
 pub struct HasteArgs {
-    /// How large the data are: tiny (tests), small (minutes), medium, paper (the slides' size)
+    /// Size of the data: tiny (for tests), small (minutes), medium, paper (as in the slides)
     /// [default: small].
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
@@ -29,10 +29,10 @@ pub struct HasteArgs {
         default_value = "disk-raid0,flash-raid0,pcie-flash,pcie-pcm,pcie-sttm,ddr-pcm,ddr-sttm"
     )]
     media: Vec<String>,
-    /// The disks that gains are over; one of --media.
+    /// The disks with which the other systems are compared; one of --media.
     #[arg(long, value_name = "PROFILE", default_value = "disk-raid0")]
     disks: String,
-    /// A fast system on which runs are repeated at real pace.
+    /// A fast system on which runs are repeated at real pace, to check the model.
     #[arg(long, value_name = "PROFILE", default_value = "pcie-pcm")]
     paced: String,
     /// Parts to run, separated by commas: raw, programs, kernels.
@@ -43,16 +43,16 @@ pub struct HasteArgs {
         default_value = "raw,programs,kernels"
     )]
     parts: Vec<String>,
-    /// Where files lie while it runs; a directory in memory, best.
+    /// Folder for files during the run; best in memory.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     dir: PathBuf,
-    /// Decides places and data.
+    /// Seed of all random places and data.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the result as JSON.
+    /// Also write all results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the slides' charts as a page.
+    /// Also draw the slides' charts with these results: one page, without scripts.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -89,7 +89,7 @@ fn resolve(args: &HasteArgs) -> Result<HasteSettings> {
         bail!("--disks {}: expected one of --media, {}", args.disks, args.media.join(","));
     }
     if !args.dir.is_dir() {
-        bail!("--dir {}: no directory", args.dir.display());
+        bail!("--dir {}: not a directory", args.dir.display());
     }
     let part = |name: &String| one_of("parts", &Some(name.clone()), &parts);
     Ok(HasteSettings {
@@ -99,7 +99,7 @@ fn resolve(args: &HasteArgs) -> Result<HasteSettings> {
         paced: System::find(&args.paced).context("--paced")?,
         parts: args.parts.iter().map(part).collect::<Result<_>>()?,
         dir: args.dir.clone(),
-        program: std::env::current_exe().context("where this program is")?,
+        program: std::env::current_exe().context("the path of this program")?,
         seed: args.seed,
     })
 }

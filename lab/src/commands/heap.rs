@@ -1,4 +1,4 @@
-//! `perdura-lab heap`.
+//! `perdura-lab heap`: words to settings, results to the terminal.
 
 use std::collections::BTreeMap;
 use std::io::{stdin, stdout};
@@ -20,37 +20,38 @@ use perdura_terminal::say;
 
 #[derive(Debug, Args)]
 pub struct HeapArgs {
-    /// Live objects of all threads [default: 1000000].
+    /// Live objects of all threads together [default: 1000000].
     #[arg(long, value_name = "N")]
     pub objects: Option<u64>,
-    /// Smallest and largest object, evenly distributed between [default: 16-1024].
+    /// Sizes of the smallest and the largest object; sizes are evenly distributed [default:
+    /// 16-1024].
     #[arg(long, value_name = "MIN-MAX")]
     pub sizes: Option<String>,
-    /// What is written into a new object: `first` eight bytes, or `all` [default: first].
+    /// Bytes written into a new object: `first` eight, or `all` [default: first].
     #[arg(long, value_name = "PART")]
     pub touch: Option<String>,
-    /// Numbers of threads, one after the other [default: 1,2].
+    /// Numbers of threads to run, one after the other [default: 1,2].
     #[arg(long, value_name = "N,...")]
     pub threads: Option<String>,
-    /// Rounds of each contestant, in turn with the others; medians are shown [default: 25].
+    /// Rounds of each contestant, in turn with the others; medians are reported [default: 25].
     #[arg(long, value_name = "N")]
     pub rounds: Option<u64>,
-    /// Time of a round [default: 100ms].
+    /// Duration of a round [default: 100ms].
     #[arg(long, value_name = "TIME")]
     pub round: Option<String>,
-    /// Objects replaced by each contestant before the first round [default: as many as there are].
+    /// Objects that each contestant replaces before the first round [default: as many as are live].
     #[arg(long, value_name = "N")]
     pub warm: Option<u64>,
-    /// Seed of all streams [default: 1].
+    /// Seed of all random streams [default: 1].
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Folder for heaps, in memory or on persistent memory [default: /dev/shm].
+    /// Folder for the heaps' files, in memory or on persistent memory [default: /dev/shm].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Where rivals' libraries are looked for [default: where the dynamic linker does].
+    /// Folders in which rivals' libraries are looked for [default: the dynamic linker's].
     #[arg(long, value_name = "DIR,...")]
     pub library_path: Option<String>,
-    /// Also write everything found to this file.
+    /// Also write all results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -60,9 +61,9 @@ const SIZES: &str = "16-1024";
 const ROUNDS: u64 = 25;
 const ROUND: Duration = Duration::from_millis(100);
 const DIR: &str = "/dev/shm";
-/// A size lies in 16 bits of the table of live objects.
+/// Largest object, bytes: the table of live objects has 16 bits for a size.
 const SIZE_MAX: u16 = u16::MAX;
-/// Objects of which a transaction needs some.
+/// Bytes of an object that a transaction writes.
 const WRITE_BYTES: u16 = 64;
 const TOUCHES: [(&str, Touch); 2] = [("first", Touch::First), ("all", Touch::All)];
 const THREADS_MAX: usize = 1024;
@@ -81,7 +82,7 @@ pub fn run(args: &HeapArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A worker of `run`'s.
+/// Runs as a worker process of `run`.
 pub fn work() -> Result<ExitCode> {
     serve(stdin().lock(), stdout().lock())?;
     Ok(ExitCode::SUCCESS)
@@ -123,8 +124,8 @@ fn sizes(text: &str) -> Result<Sizes> {
             Ok(Sizes { min_bytes, max_bytes })
         }
         _ => bail!(
-            "--sizes {text}: expected MIN-MAX in bytes, from 1 to {SIZE_MAX}, and MAX at least {WRITE_BYTES}, which \
-             transactions write"
+            "--sizes {text}: expected MIN-MAX in bytes, from 1 to {SIZE_MAX}, and MAX at least \
+             {WRITE_BYTES}, which transactions write"
         ),
     }
 }
@@ -135,7 +136,8 @@ fn threads(list: &str, objects: u64) -> Result<Vec<usize>> {
             Ok(threads)
         }
         _ => bail!(
-            "--threads {list}: {word:?}: expected numbers from 1 to {THREADS_MAX}, no more than objects, with commas"
+            "--threads {list}: {word:?}: expected numbers from 1 to {THREADS_MAX}, no more than \
+             objects, with commas"
         ),
     };
     list.split(',').map(one).collect()
@@ -166,7 +168,8 @@ fn show_threads(found: &OfThreads) {
     found.memory.iter().for_each(|(name, memory)| show_memory(name, memory));
     for recovery in &found.recovery {
         say(format_args!(
-            "    opened again: {} objects, {} records, in {}: {:.2} million objects a second, {:.2} a thread",
+            "    opened again: {} objects, {} records, in {}: {:.2} million objects a second, \
+             {:.2} a thread",
             recovery.objects,
             recovery.records,
             format_duration(Duration::from_nanos(recovery.ns.median as u64)),

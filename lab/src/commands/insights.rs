@@ -1,4 +1,4 @@
-//! `perdura-lab access insights`.
+//! `perdura-lab access insights`: words to settings, results to the terminal.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,27 +18,28 @@ use perdura_terminal::{all_said, say};
 /// Options of `perdura-lab access insights`.
 #[derive(Debug, Args)]
 pub struct InsightsArgs {
-    /// Measure this folder, too: persistent memory on a DAX file system, memory on tmpfs, the page
-    /// cache elsewhere.
+    /// Also measure memory mapped from this folder: persistent memory on a DAX file system, memory
+    /// on tmpfs, the page cache elsewhere.
     #[arg(long, value_name = "DIR")]
     path: Option<PathBuf>,
-    /// Price of all of this machine's DRAM, for euro per GB and per GiB/s [default: not computed].
+    /// Price in euro of all of this machine's DRAM, from which euro per GB and per GiB/s follow
+    /// [default: not computed].
     #[arg(long, value_name = "EURO", allow_hyphen_values = true)]
     price: Option<f64>,
-    /// Price of all the memory that --path lies on, by what its file system holds [default: not
-    /// computed].
+    /// Price in euro of all the memory on which --path lies, of the size of its file system
+    /// [default: not computed].
     #[arg(long, value_name = "EURO", allow_hyphen_values = true, requires = "path")]
     path_price: Option<f64>,
-    /// About a minute: fewer rounds, fewer operations, a smaller store.
+    /// Measure for about a minute only: fewer rounds, fewer operations, a smaller store.
     #[arg(long)]
     quick: bool,
-    /// Folder of the store's image; it is removed at the end.
+    /// Folder for the store's image, which is removed at the end.
     #[arg(long, value_name = "DIR", default_value = DIR)]
     dir: PathBuf,
-    /// Also write everything found to this file.
+    /// Also write all results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also draw it: one page, no script.
+    /// Also draw the results: one page, without scripts.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -68,7 +69,7 @@ pub fn run(args: &InsightsArgs) -> Result<ExitCode> {
 
 fn resolve(args: &InsightsArgs) -> Result<InsightsSettings> {
     if let Some(path) = &args.path {
-        ensure!(path.is_dir(), "--path {}: expected a folder that is there", path.display());
+        ensure!(path.is_dir(), "--path {}: expected a folder that exists", path.display());
     }
     for (option, price) in [("--price", args.price), ("--path-price", args.path_price)] {
         if let Some(price) = price {
@@ -108,8 +109,8 @@ fn answer(insight: &Insight) {
     say(format_args!("   published: {}", insight.published));
 }
 
-/// Two tables: what is reckoned alike of all, and what the poster itself divides, where that can be
-/// read.
+/// Two tables of prices: one computed in the same way for all systems, and one with the poster's
+/// own divisor where that can be read off.
 fn prices(rows: &[PriceRow]) -> Vec<String> {
     let name_width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     let line = |name: &str, label: &str, first: &str, cells: [String; 4]| {
@@ -137,7 +138,7 @@ fn prices(rows: &[PriceRow]) -> Vec<String> {
     lines
 }
 
-/// The price over each bandwidth, with that.
+/// The cells of a row: the price divided by each of the four bandwidths, with the bandwidth.
 fn cells(row: &PriceRow) -> [String; 4] {
     let (prices, threads) = (row.euro_per_gb_per_s.all(), row.threads.all());
     let bandwidths = row.gib_per_s.all();

@@ -1,4 +1,4 @@
-//! `perdura-lab memory`.
+//! `perdura-lab memory`: words to settings, results to the terminal.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,47 +19,49 @@ use perdura_terminal::{named, optional, region};
 
 #[derive(Debug, Args)]
 pub struct MemoryArgs {
-    /// Memory [default: 64MiB].
+    /// Size of the memory [default: 64MiB].
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
-    /// Stores of each combination [default: 200000].
+    /// Stores in each combination [default: 200000].
     #[arg(long, value_name = "N")]
     pub stores: Option<u64>,
-    /// Sizes of a store: powers of two from 8 to 4KiB [default: 8,64,1KiB,4KiB].
+    /// Sizes of a store, powers of two from 8 to 4KiB [default: 8,64,1KiB,4KiB].
     #[arg(long, value_name = "SIZE,...")]
     pub sizes: Option<String>,
-    /// Which places, names as of `perdura bench ycsb` [default: uniform,plain-zipfian].
+    /// Distributions of the stores' places, named as in `perdura bench ycsb` [default:
+    /// uniform,plain-zipfian].
     #[arg(long, value_name = "NAME,...")]
     pub distributions: Option<String>,
-    /// How stores are noticed: barrier, trap, uffd-sigbus, uffd-thread, mprotect [default:
+    /// Ways to track stores: barrier, trap, uffd-sigbus, uffd-thread, mprotect [default:
     /// barrier,trap].
     #[arg(long, value_name = "MODE,...")]
     pub tracking: Option<String>,
     /// Victim policies [default: all].
     #[arg(long, value_name = "NAME,...")]
     pub policies: Option<String>,
-    /// Budgets, percent of the memory [default: 2,11,46].
+    /// Dirty budgets, percent of the memory [default: 2,11,46].
     #[arg(long, value_name = "PERCENT,...")]
     pub budgets: Option<String>,
-    /// Times each combination is measured, in turn with the others; medians are shown [default: 3].
+    /// Rounds in which each combination is measured, in turn with the others; medians are reported
+    /// [default: 3].
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
-    /// Seed of all streams [default: 1].
+    /// Seed of all random streams [default: 1].
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Folder for images, which are removed at the end [default: ./perdura-bench].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Time between checkpoints, or `off`; the bounds know none [default: off].
+    /// Time between checkpoints, or `off`; the computed bounds assume none [default: off].
     #[arg(long, value_name = "TIME")]
     pub checkpoint: Option<String>,
-    /// How the image is written: auto, uring or pwrite [default: auto].
+    /// Engine that writes the image: auto, uring or pwrite [default: auto].
     #[arg(long, value_name = "ENGINE")]
     pub io: Option<String>,
-    /// Bypass the page cache: auto, on or off [default: auto].
+    /// Whether writes bypass the page cache: auto, on or off [default: auto].
     #[arg(long, value_name = "MODE")]
     pub direct: Option<String>,
-    /// Also write everything found to this file.
+    /// Also write all results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -105,7 +107,7 @@ fn resolve(args: &MemoryArgs) -> Result<MemorySettings> {
     }
     Ok(MemorySettings {
         dir: args.dir.clone().unwrap_or_else(|| PathBuf::from(DIR)),
-        // Whole blocks, so that every record has its place.
+        // The size is a multiple of the block, so that every record lies in the memory.
         memory_bytes: memory_bytes / REGION_MIN_BYTES * REGION_MIN_BYTES,
         stores,
         store_bytes: words(args.sizes.as_deref().unwrap_or(STORE_BYTES), store_bytes)?,
@@ -146,7 +148,8 @@ fn show(result: &MemoryResult) {
     let machine = &result.machine;
     say(format_args!(
         "{} stores into {}, {} rounds, seed {}; {}\n\
-         SSD bytes per byte stored; \"exact LRU\" and \"perfect\" (knows the future) are simulated on the same \
+         SSD bytes per byte stored; \"exact LRU\" and \"perfect\" (knows the future) are simulated \
+         on the same \
          stream\n",
         result.stores,
         Bytes(result.memory_bytes),

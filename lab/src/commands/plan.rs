@@ -1,4 +1,4 @@
-//! `perdura-lab plan`: predictions of a plan beside a region that is fed the same writes.
+//! `perdura-lab plan`: the predictions of a plan beside a region that is fed the same writes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,28 +18,28 @@ use perdura_terminal::{named, optional, region};
 /// Options of `perdura-lab plan`.
 #[derive(Debug, Args)]
 pub struct PlanCheckArgs {
-    /// A trace whose writes are fed; without it, writes are generated.
+    /// Trace whose writes are fed; without it, writes are generated.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Play the trace so many times as fast: quiet traces need no cleaning.
+    /// Play the trace this many times as fast: quiet traces need no cleaning.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "trace")]
     speed_up: u64,
-    /// Generated: zipf, hot-cold, uniform.
+    /// Distribution of generated writes: zipf, hot-cold, uniform.
     #[arg(long, value_name = "KIND", default_value = "zipf")]
     kind: String,
-    /// Generated: pages that writes go to.
+    /// Pages that generated writes go to.
     #[arg(long, value_name = "N", default_value_t = 16_384)]
     pages: u64,
-    /// Generated: writes a second.
+    /// Generated writes a second.
     #[arg(long, value_name = "N", default_value_t = 60_000.0)]
     rate: f64,
-    /// Generated: how many writes.
+    /// Number of generated writes.
     #[arg(long, value_name = "N", default_value_t = 240_000)]
     writes: u64,
-    /// Generated: which.
+    /// Seed of the generated writes.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Budgets, separated by commas.
+    /// Dirty budgets, separated by commas.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "2MiB,8MiB")]
     budgets: Vec<String>,
     /// Victim policies, separated by commas [default: clock-pro].
@@ -48,18 +48,18 @@ pub struct PlanCheckArgs {
     /// Time between checkpoints, or `off` [default: 1s].
     #[arg(long, value_name = "TIME")]
     checkpoint: Option<String>,
-    /// Also run in real time on the device of this directory; without it on a modelled one only.
+    /// Folder whose device is also run in real time [default: only a modelled device].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Rate of the modelled device [default: 1GB/s]; with --dir it is measured.
+    /// Rate of the modelled device [default: 1GB/s]; measured if --dir is given.
     #[arg(long, value_name = "RATE", conflicts_with = "dir")]
     device_rate: Option<String>,
-    /// Write the result as JSON.
+    /// Also write all results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Writes of a trace that are fed: they lie in memory.
+/// Most writes of a trace that are fed: all of them are held in memory.
 const WRITES_MAX: usize = 50_000_000;
 
 pub fn run(args: &PlanCheckArgs) -> Result<ExitCode> {
@@ -101,11 +101,15 @@ fn records(args: &PlanCheckArgs) -> Result<Vec<Record>> {
             ..*record
         }));
         if records.len() > WRITES_MAX {
-            bail!("--trace {}: more than {WRITES_MAX} writes; give a part of it", path.display());
+            bail!(
+                "--trace {}: more than {WRITES_MAX} writes; give a shorter \
+                   trace",
+                path.display()
+            );
         }
     }
     if records.is_empty() {
-        bail!("--trace {}: nothing is written", path.display());
+        bail!("--trace {}: the trace has no writes", path.display());
     }
     Ok(records)
 }

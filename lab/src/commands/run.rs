@@ -1,5 +1,5 @@
-//! `perdura-lab run`: another program with its files on a modelled medium. What the library is
-//! told is checked before the program starts.
+//! `perdura-lab run`: another program with its files on a modelled medium. The settings of the
+//! preloaded library are checked before the program starts.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,30 +15,30 @@ use perdura_media::recording::{HEADER_BYTES, Recording, STEPS_MAX};
 use clap::Args;
 use perdura_terminal::{Preloaded, become_program, set};
 
-/// What is served, on which medium, and the program.
+/// Options of `perdura-lab run`: the served files, the medium, and the program.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// What is served, a file or a directory with all in it, best on tmpfs; may be given several
-    /// times. Its bytes stay where they are, its time is the medium's.
+    /// File to serve, or a directory with all files in it, best on tmpfs; may be repeated. The
+    /// bytes stay where they are, the time is the medium's.
     #[arg(long, value_name = "PATH", required = true)]
     at: Vec<PathBuf>,
-    /// The medium whose time is modelled, by name or as a profile.
+    /// The medium whose time is modelled: a built-in profile or the path of a TOML file.
     #[arg(long, value_name = "NAME|FILE")]
     media: Option<String>,
-    /// The link to put the medium behind.
+    /// Put the medium behind this link, or behind `none` [default: the profile's own link].
     #[arg(long, value_name = "NAME", requires = "media")]
     link: Option<String>,
-    /// Record the requests of the first process that opens a served file, to be replayed on any
-    /// medium.
+    /// Record the requests of the first process that opens a served file; the recording can be
+    /// replayed on any medium.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Most requests recorded [default: 4194304, of 24 B each].
+    /// Most requests to record [default: 4194304, of 24 B each].
     #[arg(long, value_name = "N", requires = "record")]
     record_steps: Option<u64>,
-    /// Add a line of JSON for each process to this file, at its end.
+    /// Append a line of JSON to this file for each process, when the process ends.
     #[arg(long, value_name = "FILE")]
     report_json: Option<PathBuf>,
-    /// Say at the end of each process, on standard error, what was used.
+    /// Report the modelled time and the requests on standard error when a process ends.
     #[arg(long)]
     report: bool,
     /// The program and its arguments. It must be dynamically linked.
@@ -57,12 +57,12 @@ const LIBRARY: Preloaded = Preloaded {
     variable: "PERDURA_FILES_LIBRARY",
 };
 
-/// Becomes the program; returns only if that is not possible.
+/// Becomes the program; returns only if that fails.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     become_program(&args.program, &LIBRARY, |command| set_files(command, args))
 }
 
-/// Sets the environment of the library that serves files.
+/// Sets the environment variables that the preloaded library reads.
 fn set_files(command: &mut Command, args: &RunArgs) -> Result<()> {
     let at = args.at.iter().map(|path| place(path)).collect::<Result<Vec<_>>>()?;
     let lines = at.iter().map(|path| path.as_os_str().to_owned());
@@ -83,7 +83,7 @@ fn set_files(command: &mut Command, args: &RunArgs) -> Result<()> {
     Ok(())
 }
 
-/// What is served, as the kernel calls it; a file may be made later.
+/// The served path without links, as the kernel names it; the file itself may be created later.
 fn place(path: &Path) -> Result<PathBuf> {
     let place = match path.canonicalize() {
         Ok(found) if !found.is_dir() && !found.is_file() => {
@@ -94,18 +94,18 @@ fn place(path: &Path) -> Result<PathBuf> {
         Err(error) => return Err(error).with_context(|| format!("--at {}", path.display())),
     };
     if place.as_os_str().as_bytes().contains(&b'\n') {
-        bail!("--at {}: a name with a line's end in it", path.display());
+        bail!("--at {}: the name has a line break in it", path.display());
     }
     if place == Path::new("/") {
-        bail!("--at /: name what is to be served, not everything");
+        bail!("--at /: name a file or a directory below it");
     }
     Ok(place)
 }
 
-/// A file, there or not, in a directory that is there.
+/// The path of a file that may be missing, in a directory that exists.
 fn named(path: &Path, option: &str) -> Result<PathBuf> {
     let place = || format!("{option} {}", path.display());
-    let Some(name) = path.file_name() else { bail!("{}: no name of a file", place()) };
+    let Some(name) = path.file_name() else { bail!("{}: expected the name of a file", place()) };
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -113,7 +113,7 @@ fn named(path: &Path, option: &str) -> Result<PathBuf> {
     Ok(folder.canonicalize().with_context(place)?.join(name))
 }
 
-/// The medium by a name that means the same in any directory.
+/// The medium by a name that is valid in any working directory.
 fn medium(name: &str, link: Option<&str>) -> Result<OsString> {
     let system = System::find(name).with_context(|| format!("--media {name}"))?;
     if let Some(link) = link {
@@ -128,12 +128,12 @@ fn medium(name: &str, link: Option<&str>) -> Result<OsString> {
     Ok(name.into())
 }
 
-/// Where to record; a recording that is there is replaced, anything else is left alone.
+/// The path of the recording: an old recording is replaced, any other existing file is refused.
 fn recording(path: &Path, at: &[PathBuf]) -> Result<PathBuf> {
     let option = || format!("--record {}", path.display());
     let place = named(path, "--record")?;
     if at.iter().any(|at| place.starts_with(at)) {
-        bail!("{}: it would lie among what is served; record elsewhere", option());
+        bail!("{}: the recording would be among the served files; record elsewhere", option());
     }
     match File::open(&place) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(place),
@@ -142,7 +142,11 @@ fn recording(path: &Path, at: &[PathBuf]) -> Result<PathBuf> {
             let mut head = Vec::new();
             file.take(HEADER_BYTES).read_to_end(&mut head).with_context(option)?;
             if !head.is_empty() && !Recording::is_one(&head) {
-                bail!("{}: there is a file that is no recording; it is left alone", option());
+                bail!(
+                    "{}: the existing file is not a recording, so it is not replaced; give \
+                       another path",
+                    option()
+                );
             }
         }
     }

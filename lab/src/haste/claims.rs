@@ -1,4 +1,4 @@
-//! The slides' figures beside what was found here.
+//! Compares the published figures of the slides with the results here.
 
 use super::result::{Claim, HasteResult, RawPoint};
 
@@ -13,7 +13,7 @@ fn plain(result: &HasteResult) -> impl Iterator<Item = &RawPoint> {
     result.raw.iter().filter(|point| point.step == "spin" && !point.with_filesystem)
 }
 
-/// The largest gain of a modelled memory over the disks among raw requests; with this machine's
+/// The largest gain of a modelled memory over the disks among raw requests, with this machine's
 /// software and with the slides'.
 fn raw_gain(result: &HasteResult) -> Option<Claim> {
     let on_disks = |other: &RawPoint| {
@@ -27,12 +27,13 @@ fn raw_gain(result: &HasteResult) -> Option<Claim> {
     let gain = |(fast, disks): &(&RawPoint, &RawPoint)| fast.requests_per_s / disks.requests_per_s;
     let best = pairs.max_by(|left, right| gain(left).total_cmp(&gain(right)))?;
     let (point, disks) = best;
-    // Eight cores with 5 us a request each let through no more than this.
+    // Eight cores that spend 5 us on each request limit the rate to this.
     let with_slides_software = point.requests_per_s.min(8.0 / 5e-6) / disks.requests_per_s;
     Some(Claim {
         published: "7,500 times the disks in raw requests".into(),
         here: format!(
-            "modelled: {:.0} times, {} at {} B, {} {}; with the slides' 5 us of software on eight cores {:.0} times",
+            "modelled: {:.0} times, {} at {} B, {} {}; with the slides' 5 us of software on eight \
+             cores {:.0} times",
             gain(&best),
             point.system,
             point.request_bytes,
@@ -44,8 +45,7 @@ fn raw_gain(result: &HasteResult) -> Option<Claim> {
     })
 }
 
-/// Geometric mean, and the largest, of the gains of the fastest system over the disks among
-/// applications.
+/// The gains of the fastest system over the disks among applications: geometric mean and largest.
 fn application_gain(result: &HasteResult) -> Option<Claim> {
     let programs = result.programs.iter().map(|program| (&program.name, &program.times));
     let all = programs.chain(result.kernels.iter().map(|kernel| (&kernel.name, &kernel.times)));
@@ -61,13 +61,14 @@ fn application_gain(result: &HasteResult) -> Option<Claim> {
     Some(Claim {
         published: "100 times the disks in applications".into(),
         here: format!(
-            "media modelled, computing measured: up to {most:.0} times ({name}), {mean:.0} in the geometric mean"
+            "media modelled, computing measured: up to {most:.0} times ({name}), {mean:.0} in the \
+             geometric mean"
         ),
         holds: *most >= 10.0,
     })
 }
 
-/// Each step's software at 4 KiB.
+/// Software time of each step for a request of 4 KiB.
 fn software(result: &HasteResult) -> Option<Claim> {
     let of = |step: &str| {
         let found =
@@ -91,8 +92,8 @@ fn software(result: &HasteResult) -> Option<Claim> {
             "software of a 4 KB request from 13.4 us to 5 us: -10 %, -10 %, -54 %, -62 % in all"
                 .into(),
         here: format!(
-            "measured: {base:.2} us, without a scheduler {:+.0} %, without locks {:+.0} %, spinning {:+.0} %: {spin:.2} us, {:+.0} % \
-             in all{exception}",
+            "measured: {base:.2} us, without a scheduler {:+.0} %, without locks {:+.0} %, \
+             spinning {:+.0} %: {spin:.2} us, {:+.0} % in all{exception}",
             100.0 * (unscheduled / base - 1.0),
             100.0 * (atomic / unscheduled - 1.0),
             100.0 * (spin / atomic - 1.0),
@@ -102,7 +103,8 @@ fn software(result: &HasteResult) -> Option<Claim> {
     })
 }
 
-/// The share of a memory bus that lines paid one by one can use, small and large.
+/// The share of a memory bus that requests use when each line is paid for, for small and large
+/// requests.
 fn memory_bus(result: &HasteResult) -> Option<Claim> {
     let share = |bytes: u64| {
         let found = plain(result).find(|point| {

@@ -1,9 +1,9 @@
-//! What XFS adds to a request, measured: a file on it beside the loop device that it lies on, in
-//! pairs, past the page cache.
+//! Measures what XFS adds to a request: a file on XFS beside the loop device that holds it, in
+//! pairs and past the page cache.
 //!
-//! As root only. The file behind the loop device lies in memory; mount and device are taken away
-//! again whatever happens to the measurement (not after `kill -9`: then `umount` and `losetup -d`
-//! by hand).
+//! Only root can run this. The file behind the loop device lies in memory. Mount and device are
+//! removed even if the measurement fails; after `kill -9` they are left for `umount` and `losetup
+//! -d` by hand.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,12 +21,12 @@ use super::programs::{ProgramError, Scratch};
 use super::raw::SIZES;
 use super::result::FileSystemResult;
 
-/// Why there is nothing to be measured.
+/// Why the file system could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileSystemError {
     #[error("mounting a file system needs root")]
     NotRoot,
-    #[error("{program} is not here or failed ({said}): apt-get install {package}")]
+    #[error("{program} is missing or failed ({said}): apt-get install {package}")]
     Program { program: &'static str, package: &'static str, said: String },
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
@@ -34,7 +34,7 @@ pub(super) enum FileSystemError {
     Scratch(#[from] ProgramError),
 }
 
-/// The smallest that mkfs.xfs makes is 300 MB.
+/// Size of the loop device: mkfs.xfs makes no file system below 300 MB.
 const DISK_BYTES: u64 = 400 << 20;
 const FILE_BYTES: u64 = 64 << 20;
 const PAIRS: usize = 5;
@@ -59,7 +59,7 @@ pub(super) fn measure(settings: &HasteSettings) -> Result<FileSystemResult, File
     let filled = File::create(&file).and_then(|file| fill(&file));
     filled.map_err(|source| FileSystemError::System { what: "a file on XFS", source })?;
     let on_file = direct(&file)?;
-    // Beside the file system's own data: the last part of the device, which it has not come to use.
+    // The device is read in its last part, which the file system has not used yet.
     let on_device = direct(path)?;
     let added = SIZES.iter().map(|bytes| {
         let read_ns = added_ns(&on_file, &on_device, *bytes, true, settings.seed)?;
@@ -76,12 +76,12 @@ pub(super) fn measure(settings: &HasteSettings) -> Result<FileSystemResult, File
     })
 }
 
-/// Median of the pairs' differences, not below zero.
+/// Median of the pairs' differences, at least zero, nanoseconds.
 fn added_ns(file: &File, device: &File, bytes: u64, is_read: bool, seed: u64) -> io::Result<f64> {
     let mut differences = Vec::with_capacity(PAIRS);
     for pair in 0..PAIRS as u64 {
         let with = mean_ns(file, 0, bytes, is_read, seed + pair)?;
-        // Reading the device anywhere is harmless; so is writing back what was just read.
+        // Reading the device is harmless anywhere; so is writing back bytes that were just read.
         let without = mean_ns(device, DISK_BYTES - FILE_BYTES, bytes, is_read, seed + pair)?;
         differences.push(with - without);
     }
@@ -137,7 +137,7 @@ fn run(
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A loop device; let go when it is dropped.
+/// A loop device, released on drop.
 struct LoopDevice(PathBuf);
 
 impl LoopDevice {
@@ -158,7 +158,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A mount; ended when it is dropped, before its device.
+/// A mount, ended on drop; it has to be dropped before its device.
 struct Mounted(PathBuf);
 
 impl Mounted {

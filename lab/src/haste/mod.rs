@@ -1,12 +1,12 @@
-//! `perdura-lab haste`: what fast non-volatile memories do to I/O-intensive work (HASTE, UCSD), on media
-//! that are not here.
+//! `perdura-lab haste`: what fast non-volatile memories do to I/O-intensive work (HASTE, UCSD), for
+//! media that this machine does not have.
 //!
-//! Software is measured on this machine; media are modelled, and every result says so. `raw` are
-//! requests of one size, with and without a file system (`filesystem` measures what that adds);
-//! `programs` are databases, run unmodified with their files recorded; `kernels` are the
-//! memory-hungry applications, with their data in capacity memory on a medium. What was recorded
-//! once is replayed on every system's model, so that a disk's hours take milliseconds; some runs
-//! are repeated at a fast medium's real pace, which shows by how much the models are wrong.
+//! Software is measured on this machine; media are modelled, and every result says so. `raw` has
+//! requests of one size, with and without a file system (`filesystem` measures what the file system
+//! adds); `programs` has databases, run unmodified while their requests are recorded; `kernels` has
+//! the memory-hungry applications, with their data in capacity memory on a medium. A recording is
+//! replayed on the model of every system, so that a disk's hours take milliseconds; some runs are
+//! repeated at the real pace of a fast medium, which shows the error of the models.
 
 pub mod kernels;
 
@@ -30,64 +30,64 @@ pub use result::{
     SoftwarePoint, TimeOn,
 };
 
-/// What is to be run.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct HasteSettings {
-    /// How large the data are.
+    /// Size of the data.
     pub scale: Scale,
     /// Systems to compare; [`HasteSettings::disks`] is among them.
     pub systems: Vec<System>,
-    /// The disk array that gains are over.
+    /// Name of the disk array with which the other systems are compared.
     pub disks: String,
-    /// A fast system for runs at real pace.
+    /// A fast system for the runs at real pace.
     pub paced: System,
-    /// Which parts.
+    /// Parts to run.
     pub parts: Vec<HastePart>,
-    /// Where files lie while it runs; in memory, best.
+    /// Folder for files during the run; best in memory.
     pub dir: PathBuf,
-    /// The program `perdura-lab`, whose `run` other programs are run by.
+    /// The program `perdura-lab`, whose command `run` starts other programs.
     pub program: PathBuf,
-    /// Decides places and data.
+    /// Seed of all random places and data.
     pub seed: u64,
 }
 
-/// A part of the bench.
+/// A part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HastePart {
-    /// Raw requests, and with a file system.
+    /// Requests of one size, with and without a file system.
     Raw,
-    /// Databases.
+    /// Databases with their requests recorded.
     Programs,
-    /// Matrix multiply and kernels.
+    /// Matrix multiply and kernels in capacity memory.
     Kernels,
 }
 
-/// Why the bench ended early.
+/// Why the benchmark ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HasteError {
-    /// The modelled device.
+    /// The modelled device failed.
     #[error(transparent)]
     Device(#[from] perdura_media::DeviceError),
-    /// No memory for it.
+    /// The emulated medium cannot be created.
     #[error(transparent)]
     Emulator(#[from] perdura_media::EmulatorError),
-    /// The driver.
+    /// The I/O path cannot be created.
     #[error(transparent)]
     Path(#[from] perdura_block::path::PathError),
-    /// A database.
+    /// A database failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// A kernel.
+    /// A kernel failed.
     #[error(transparent)]
     Kernel(#[from] kernels::KernelError),
 }
 
-/// Runs all parts that were asked for; what this machine lacks is in [`HasteResult::not_run`], with
-/// the reason.
+/// Runs all parts of the settings. Parts that this machine cannot run are listed in
+/// [`HasteResult::not_run`] with the reason.
 ///
 /// # Errors
-/// Something failed that should not; results so far are lost.
+/// A part failed although the machine has all it needs; the results so far are lost.
 pub fn run(
     settings: &HasteSettings,
     progress: &dyn Fn(&str, u64, u64),

@@ -1,9 +1,9 @@
-//! Databases, as they are: transactional updates of Berkeley DB, and queries in SQLite on databases
-//! of the shape of the slides'.
+//! Unmodified databases: transactional updates of Berkeley DB, and queries in SQLite on databases
+//! of the same shape as the slides'.
 //!
-//! A program is run once with its files recorded (`perdura-lab run --record`); what it asked for is
-//! replayed on every system. A second run at a fast system's real pace says by how much the model
-//! is wrong.
+//! A program runs once while its requests are recorded (`perdura-lab run --record`); the recording
+//! is replayed on every system. A second run at the real pace of a fast system shows the error of
+//! the model.
 
 use std::fs;
 use std::io;
@@ -22,53 +22,53 @@ use super::result::{PaceCheck, ProgramResult, TimeOn};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// Not on this machine.
+    /// The program, or a library it needs, is not installed.
     #[error("{needs}")]
     Missing {
-        /// What to install.
+        /// The package to install.
         needs: String,
     },
-    /// It could not be started, or its files not be made.
+    /// The program could not be started, or its files could not be created.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: String,
         /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It ended badly.
+    /// The program ended with an error.
     #[error("{name}, {phase}, ended with {status}: {said}")]
     Failed {
-        /// Which program.
+        /// Name of the program.
         name: &'static str,
-        /// Loading, asking.
+        /// Phase in which it ended: loading or asking.
         phase: &'static str,
-        /// How it ended.
+        /// Exit status or signal.
         status: String,
-        /// The end of what it said.
+        /// The last lines that it printed.
         said: String,
     },
-    /// What was recorded of it cannot be used.
+    /// The recording of the program cannot be read.
     #[error("{name}: {source}")]
     Recording {
-        /// Which program.
+        /// Name of the program.
         name: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the recording.
         #[source]
         source: RecordingError,
     },
-    /// More was asked than is recorded.
-    #[error("{name}: {requests} requests beyond what is recorded")]
+    /// The program made more requests than the recording has room for.
+    #[error("{name}: {requests} requests more than the recording holds")]
     CutOff {
-        /// Which program.
+        /// Name of the program.
         name: &'static str,
-        /// Left out.
+        /// Requests that were left out.
         requests: u64,
     },
 }
 
-/// A program and its data.
+/// A database program and its data.
 pub(super) struct Program {
     pub(super) name: &'static str,
     about: &'static str,
@@ -97,13 +97,15 @@ pub(super) const ALL: [Program; 4] = [
     },
     Program {
         name: "Biology",
-        about: "in the place of BiologicalNetworks: genes of a kind two interactions away, SQLite on a generated catalogue",
+        about: "instead of BiologicalNetworks: genes of a kind two interactions away, SQLite on a \
+                generated catalogue",
         paper_footprint_bytes: 35_000_000_000,
         kind: ProgramKind::Queries("biology"),
     },
     Program {
         name: "Sky survey",
-        about: "in the place of PTF: objects in a cone whose brightness changed, SQLite on a generated catalogue",
+        about: "instead of PTF: objects in a cone whose brightness changed, SQLite on a generated \
+                catalogue",
         paper_footprint_bytes: 50_000_000_000,
         kind: ProgramKind::Queries("sky"),
     },
@@ -157,7 +159,8 @@ impl Program {
         Ok((result, check))
     }
 
-    /// Its requests by the model and by the clock, as they are counted where they are served.
+    /// Runs the program at the real pace of a system; returns the modelled and the measured time of
+    /// its requests, as they are counted where they are served.
     fn at_real_pace(
         &self,
         settings: &HasteSettings,
@@ -188,13 +191,13 @@ impl Program {
             Ok(status) if status.success() => Ok(()),
             _ => Err(ProgramError::Missing {
                 needs: format!(
-                    "{PYTHON} with its module {module} is not here: apt-get install {package}"
+                    "{PYTHON} with its module {module} is missing: apt-get install {package}"
                 ),
             }),
         }
     }
 
-    /// Words of the script: what it is to do, where, how much.
+    /// Arguments of the script: phase, folder and amount.
     fn words(&self, phase: &str, settings: &HasteSettings, dir: &Path) -> Vec<String> {
         let seed = settings.seed.to_string();
         let dir = dir.display().to_string();
@@ -206,7 +209,7 @@ impl Program {
                     Scale::Medium => (400_000, 20_000),
                     Scale::Paper => (40_000_000, 1_000_000),
                 };
-                // An eighth of the table's pages in memory.
+                // An eighth of the table's pages fits in the database's own cache.
                 let cache = (records * 400 * 3 / 2 / 8).max(256 << 10);
                 let numbers = [records, 400, transactions, cache].map(|number| number.to_string());
                 let script =
@@ -239,7 +242,7 @@ impl Program {
         command
     }
 
-    /// The same, its files served by `perdura-lab run` with these options.
+    /// A command that runs the script under `perdura-lab run` with these options.
     fn under(&self, settings: &HasteSettings, dir: &Path, options: &[&std::ffi::OsStr]) -> Command {
         let mut command = Command::new(&settings.program);
         command.arg("run").arg("--at").arg(dir).args(options);
@@ -267,14 +270,14 @@ impl Program {
     }
 }
 
-/// Modelled and measured seconds of all that a report has, a line a process.
+/// Sums the modelled and the measured seconds of a report, which has a line for each process.
 fn seconds_of(report: &str) -> io::Result<(f64, f64)> {
     let (mut modelled_ns, mut measured_ns) = (0, 0);
     for line in report.lines() {
         let found: serde_json::Value = serde_json::from_str(line)?;
         let ns = |name: &str| {
             let lacks =
-                || io::Error::other(format!("{name} is no number of nanoseconds in {line}"));
+                || io::Error::other(format!("{name} is not a number of nanoseconds in {line}"));
             found[name].as_u64().ok_or_else(lacks)
         };
         modelled_ns += ns("modelled_ns")?;
@@ -286,13 +289,13 @@ fn seconds_of(report: &str) -> io::Result<(f64, f64)> {
     Ok((modelled_ns as f64 / 1e9, measured_ns as f64 / 1e9))
 }
 
-/// The script's own word for what is timed.
+/// The script's word for a phase: `load`, or the word for the program's timed phase.
 fn phase_of(phase: &str, asked: &str) -> String {
     if phase == "load" { phase.to_owned() } else { asked.to_owned() }
 }
 
 fn time_on(system: &System, recording: &Recording, software_ps: u64) -> TimeOn {
-    // A disk is as large as it is: a small footprint on it means short ways.
+    // A disk keeps its full size: a small footprint on it means short seeks.
     let model = Model::new(system, system.capacity().0.max(recording.medium_bytes));
     let replayed = replay(&recording.steps, &model);
     let software_s = (recording.steps.len() as u64 * software_ps) as f64 / 1e12;
@@ -306,7 +309,7 @@ fn time_on(system: &System, recording: &Recording, software_ps: u64) -> TimeOn {
     }
 }
 
-/// A directory that goes when it is dropped.
+/// A folder that is removed on drop.
 pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
@@ -321,7 +324,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left behind is named by its prefix; there is nobody to tell.
+        // A folder that cannot be removed is recognised by its prefix; drop cannot report it.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -354,8 +357,8 @@ mod tests {
         assert_eq!(seconds_of(&whole.repeat(2)).unwrap(), (4.0, 6.0));
         for (report, expected) in [
             ("", "no request"),
-            ("{\"modelled_ns\": 1}", "measured_ns is no number"),
-            ("{\"modelled_ns\": -1, \"measured_ns\": 1}", "modelled_ns is no number"),
+            ("{\"modelled_ns\": 1}", "measured_ns is not a number"),
+            ("{\"modelled_ns\": -1, \"measured_ns\": 1}", "modelled_ns is not a number"),
             ("{", "EOF"),
         ] {
             let error = seconds_of(report).unwrap_err().to_string();

@@ -1,8 +1,9 @@
-//! Requests of one size, random and sequential, reading and writing: what XDD did for the slides.
+//! Requests of one size, random and sequential, reading and writing, as XDD made them for the
+//! slides.
 //!
-//! Software is measured: each step of the I/O path, one thread, each size, less the modelled time
-//! of the medium. Bandwidth on a system is modelled: a closed loop of [`REQUESTERS`] with that
-//! software on [`CORES`] cores.
+//! Software is measured for each step of the I/O path and each size, with one thread: the whole
+//! time less the modelled time of the medium. Bandwidth on a system is modelled: a closed loop of
+//! [`REQUESTERS`] with that software on [`CORES`] cores.
 
 use perdura_block::path::{IoPath, PathSettings, Step};
 use perdura_media::emulator::{Emulator, Pace, Tsc};
@@ -14,23 +15,23 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::result::{FileSystemResult, PaceCheck, RawPoint, SoftwarePoint};
 use super::{HasteError, HasteSettings};
 
-/// The slides' range: 0.5 KB to 256 KB.
+/// Sizes of a request, bytes: the slides' range, 0.5 KB to 256 KB.
 pub const SIZES: [u64; 10] =
     [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
-/// The slides' footprint. On a virtual clock it needs no memory.
+/// The slides' footprint, bytes. On a virtual clock it needs no memory.
 const FOOTPRINT_BYTES: u64 = 64_000_000_000;
 const REQUESTERS: u32 = 8;
 const CORES: u32 = 8;
-/// The largest request for which the leanest path does not sleep.
+/// The largest request, bytes, for which the leanest path does not sleep.
 const SPUN_BYTES: u64 = 4096;
-/// Of the emulated medium that software is measured on.
+/// Size of the emulated medium on which software is measured, bytes.
 const MEASURED_BYTES: u64 = 256 << 20;
 const ROUNDS: u64 = 3;
 const ROUND_NS: f64 = 30e6;
-/// More say nothing more.
+/// Most requests of a round: more would not change the median.
 const ROUND_REQUESTS_MAX: usize = 4_000;
 
-/// Software by step and size, measured on the paced medium.
+/// Measures the software time by step and size, on the paced medium.
 pub(super) fn software(settings: &HasteSettings) -> Result<Vec<SoftwarePoint>, HasteError> {
     let emulator = filled(&settings.paced)?;
     let mut points = Vec::new();
@@ -52,7 +53,7 @@ pub(super) fn software(settings: &HasteSettings) -> Result<Vec<SoftwarePoint>, H
     Ok(points)
 }
 
-/// A medium whose pages are there: a first touch is not what is measured.
+/// A medium whose pages have all been touched: first touches must not be measured.
 fn filled(system: &System) -> Result<Emulator, HasteError> {
     let emulator = Emulator::anonymous(system, MEASURED_BYTES, Pace::Real)?;
     let piece = vec![0x5a; 1 << 20];
@@ -83,8 +84,8 @@ fn round_ns(
     }
 }
 
-/// Every system, size, direction and order by the leanest path, with and without a file system; and
-/// random writes by the other steps on the paced system.
+/// Models every system, size, direction and order with the leanest path, with and without a file
+/// system; and random writes with the other steps on the paced system.
 pub(super) fn points(
     settings: &HasteSettings,
     software: &[SoftwarePoint],
@@ -96,8 +97,8 @@ pub(super) fn points(
     for size in SIZES {
         for system in &settings.systems {
             let Some(point) = lean(size) else { continue };
-            // On a memory bus the processor moves the lines itself: there is nothing to sleep for,
-            // whatever the size.
+            // On a memory bus the processor moves the lines itself, so it never sleeps, whatever
+            // the size.
             let spun =
                 lean(SPUN_BYTES).filter(|spun| pays_by_line(system) && size > spun.request_bytes);
             let point = &SoftwarePoint {
@@ -184,8 +185,7 @@ impl Load<'_> {
     }
 }
 
-/// Random reads of 4 KiB by one thread, for real, beside the closed loop of one requester with the
-/// software that was measured.
+/// Random reads of 4 KiB by one thread at real pace, beside a closed loop of one requester.
 pub(super) fn at_real_pace(settings: &HasteSettings) -> Result<PaceCheck, HasteError> {
     const REQUESTS: u32 = 20_000;
     let emulator = filled(&settings.paced)?;

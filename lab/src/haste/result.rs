@@ -1,4 +1,5 @@
-//! What the bench found. Times on systems that are not here are modelled and named so.
+//! Results of `perdura-lab haste`, as they are written to JSON. Times on systems that this machine
+//! does not have are modelled and say so.
 
 use perdura_media::System;
 use perdura_media::profile::Pays;
@@ -8,64 +9,65 @@ use super::kernels::{self, DramLine, Kernel, LineSettings, Scale};
 use super::{HasteError, HasteSettings};
 use perdura_bench::machine::Machine;
 
-/// All of it.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HasteResult {
     /// Always `haste`.
     pub kind: String,
-    /// Where software was measured.
+    /// The machine on which software was measured.
     pub machine: Machine,
-    /// How large the data were.
+    /// Size of the data.
     pub scale: Scale,
-    /// Decides places and data.
+    /// Seed of all random places and data.
     pub seed: u64,
-    /// The systems compared, with what they are.
+    /// The compared systems: name and description.
     pub systems: Vec<(String, String)>,
-    /// The disk array that gains are over.
+    /// Name of the disk array with which the other systems are compared.
     pub disks: String,
-    /// Software of the I/O path, measured.
+    /// Measured software time of the I/O path.
     pub software: Vec<SoftwarePoint>,
     /// Requests of one size: software measured, media modelled.
     pub raw: Vec<RawPoint>,
-    /// What a file system adds, measured.
+    /// Measured time that a file system adds.
     pub filesystem: Option<FileSystemResult>,
-    /// Databases.
+    /// Databases with their requests replayed.
     pub programs: Vec<ProgramResult>,
-    /// Matrix multiply and kernels.
+    /// Matrix multiply and kernels in capacity memory.
     pub kernels: Vec<KernelResult>,
-    /// Modelled against measured time.
+    /// Modelled beside measured times, at the real pace of a system.
     pub checks: Vec<PaceCheck>,
-    /// The slides' figures held against these.
+    /// The slides' figures beside these results.
     pub claims: Vec<Claim>,
-    /// What this machine could not run.
+    /// Parts that this machine could not run, with the reason.
     pub not_run: Vec<NotRun>,
 }
 
-/// Software of one request, one thread, measured: its whole time less the modelled medium's.
+/// Measured software time of a request by one thread: the whole time less the modelled time of the
+/// medium.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoftwarePoint {
     /// Step of the I/O path: `base`, `unscheduled`, `atomic`, `spin`.
     pub step: String,
-    /// Bytes a request.
+    /// Size of the request.
     pub request_bytes: u64,
-    /// Median, nanoseconds.
+    /// Median software time, nanoseconds.
     pub software_ns: f64,
 }
 
-/// A load on a system: modelled, with the software that was measured.
+/// A load on a system: modelled, with the measured software time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RawPoint {
-    /// The system.
+    /// Name of the system.
     pub system: String,
-    /// Step of the I/O path whose software it has.
+    /// The step of the I/O path whose software time counts.
     pub step: String,
-    /// Whether with a file system.
+    /// Whether the time that a file system adds is included.
     pub with_filesystem: bool,
     /// Whether requests read.
     pub is_read: bool,
-    /// Whether one is behind the other.
+    /// Whether requests follow one another; otherwise their places are random.
     pub is_sequential: bool,
-    /// Bytes a request.
+    /// Size of each request.
     pub request_bytes: u64,
     /// Bytes a second.
     pub bytes_per_s: f64,
@@ -79,122 +81,123 @@ pub struct RawPoint {
     pub link_share: Option<f64>,
 }
 
-/// What a file system adds to a request of a size, measured in pairs on a loop device over a file
-/// in memory.
+/// Time that a file system adds to a request of a size, measured in pairs on a loop device over a
+/// file in memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FileSystemResult {
-    /// `xfs`.
+    /// Name of the file system: `xfs`.
     pub name: String,
-    /// How it was had.
+    /// How the file system was set up.
     pub how: String,
-    /// Bytes a request, nanoseconds added to a read, to a write.
+    /// For each request size: bytes, nanoseconds added to a read, nanoseconds added to a write.
     pub added_ns: Vec<(u64, f64, f64)>,
 }
 
-/// A program's time on a system.
+/// Time of a program on a system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimeOn {
-    /// The system.
+    /// Name of the system.
     pub system: String,
-    /// `paging, replayed`, `files, replayed`, `last-level cache, injected` …: how it was got.
+    /// How the time was found: `paging, replayed`, `files, replayed`, `last-level cache, injected`,
+    /// …
     pub way: String,
-    /// Computing: measured, s.
+    /// Measured time of computing, seconds.
     pub compute_s: f64,
-    /// Software of its requests or page faults: measured, s.
+    /// Measured software time of requests or page faults, seconds.
     pub software_s: f64,
-    /// Waiting for the medium: modelled, s.
+    /// Modelled time of waiting for the medium, seconds.
     pub medium_s: f64,
-    /// What the medium drew until the end of the run (equal-time energy): modelled, J; where the
-    /// run was replayed on its model.
+    /// Modelled energy of the medium until the end of the run (equal-time energy), joules; none
+    /// where the run was not replayed on the medium's model.
     pub medium_j: Option<f64>,
 }
 
 impl TimeOn {
-    /// All of it, s.
+    /// Sum of computing, software and waiting, seconds.
     #[must_use]
     pub fn total_s(&self) -> f64 {
         self.compute_s + self.software_s + self.medium_s
     }
 }
 
-/// A database.
+/// Result of a database program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProgramResult {
-    /// Name.
+    /// Name of the program.
     pub name: String,
-    /// What it is and does.
+    /// What the program is and does.
     pub about: String,
-    /// Bytes of its files here.
+    /// Size of its files here.
     pub footprint_bytes: u64,
-    /// Bytes of the slides' database.
+    /// Size of the slides' database.
     pub paper_footprint_bytes: u64,
     /// Requests for its files: reads, writes, flushes.
     pub requests: [u64; 3],
-    /// What it said: rows found, bytes of its files.
+    /// The program's own output: rows found, bytes of its files.
     pub answer: String,
-    /// By system.
+    /// Time on each system.
     pub times: Vec<TimeOn>,
 }
 
-/// A kernel.
+/// Result of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelResult {
-    /// Name.
+    /// Name of the kernel.
     pub name: String,
-    /// Bytes of its data here.
+    /// Size of its data here.
     pub footprint_bytes: u64,
-    /// Of them in DRAM at most.
+    /// Most bytes of its data that are in DRAM.
     pub resident_bytes: u64,
-    /// Bytes at the slides' size.
+    /// Size of its data in the slides.
     pub paper_footprint_bytes: u64,
-    /// Units that came from the medium.
+    /// Units read from the medium.
     pub page_ins: u64,
-    /// Units that went to it.
+    /// Units written to the medium.
     pub page_outs: u64,
-    /// How its result was checked, and with what outcome.
+    /// How the kernel's result was checked, and the outcome.
     pub verified: String,
-    /// By system.
+    /// Time on each system.
     pub times: Vec<TimeOn>,
 }
 
-/// The same run at a fast medium's real pace.
+/// A run repeated at the real pace of a fast medium.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PaceCheck {
-    /// Which run.
+    /// Name of the run.
     pub what: String,
-    /// The medium.
+    /// Name of the medium.
     pub system: String,
-    /// By the model, s.
+    /// Modelled time, seconds.
     pub modelled_s: f64,
-    /// By the clock, s.
+    /// Measured time, seconds.
     pub measured_s: f64,
 }
 
 impl PaceCheck {
-    /// How much longer it took than modelled, as a share of that.
+    /// Measured over modelled time, less one.
     #[must_use]
     pub fn error(&self) -> f64 {
         self.measured_s / self.modelled_s - 1.0
     }
 }
 
-/// A figure of the slides beside ours.
+/// A figure of the slides beside the result here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
-    /// What the slides say.
+    /// The figure as published.
     pub published: String,
-    /// What was found here, and how much of it is modelled.
+    /// The result here, saying which part is modelled.
     pub here: String,
-    /// Whether it is of that order.
+    /// Whether the result is of the published order.
     pub holds: bool,
 }
 
-/// What could not be run here.
+/// A part that this machine could not run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NotRun {
-    /// What.
+    /// Name of the part.
     pub what: String,
-    /// Why, and what would help.
+    /// The reason, and what would help.
     pub reason: String,
 }
 
@@ -223,14 +226,14 @@ impl HasteResult {
         self.not_run.push(NotRun { what: what.to_owned(), reason });
     }
 
-    /// Software of a request of 4 KiB by the leanest path.
+    /// Software time of a request of 4 KiB by the leanest path, picoseconds.
     pub(super) fn software_ps_4k(&self) -> u64 {
         let found =
             self.software.iter().find(|one| one.step == "spin" && one.request_bytes == 4096);
         found.map_or(0, |one| (one.software_ns * 1e3) as u64)
     }
 
-    /// Runs a kernel, on every system's model and at one's real pace.
+    /// Runs a kernel: on the model of every system, and at the real pace of one.
     pub(super) fn kernel(
         &mut self,
         kernel: Kernel,
@@ -245,7 +248,7 @@ impl HasteResult {
                 .map_err(kernels::KernelError::from)?,
         );
         let times = settings.systems.iter().map(|system| {
-            // What takes the place of DRAM is not paged.
+            // A medium in place of DRAM is not paged.
             let (on, way) = match system.link.as_ref().map(|link| link.pays) {
                 Some(Pays::Line { .. }) => (
                     lines.on(system, dram),
@@ -290,7 +293,7 @@ impl HasteResult {
     }
 }
 
-/// Delay that a modelled last-level cache really injects, beside what was to be.
+/// Compares the delay that a modelled last-level cache really injects with the computed one.
 fn injected(
     kernel: Kernel,
     settings: &HasteSettings,
@@ -310,5 +313,5 @@ fn injected(
     })
 }
 
-/// Delays are gathered and spun so often.
+/// Delay is gathered up to this much and then spun, nanoseconds.
 const INJECTED_EVERY_NS: u64 = 10_000;

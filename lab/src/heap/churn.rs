@@ -1,7 +1,7 @@
-//! A thread's share of the live objects, and the loops that are timed over it.
+//! A thread's share of the live objects, and the loops that are timed over the share.
 //!
-//! A share draws objects and sizes from its own seeded stream, the same for every contestant.
-//! Nothing in a loop but the contestant allocates or waits; the clock is read once in `BATCH`
+//! A share draws objects and sizes from its own seeded stream, which is the same for every
+//! contestant. In a loop only the contestant allocates or waits; the clock is read once in `BATCH`
 //! operations.
 
 use std::collections::BTreeMap;
@@ -15,43 +15,43 @@ use serde::{Deserialize, Serialize};
 use super::contestant::{Contestant, ContestantError, Counters, Measure, WRITE_BYTES, Way};
 use perdura_bench::machine::thread_cpu_ns;
 
-/// Operations between looks at the clock.
+/// Operations between two readings of the clock.
 const BATCH: u64 = 128;
-/// Draws before it is said that no object is large enough for a transaction.
+/// Draws after which an error says that no object is large enough for a transaction.
 const DRAWS_MAX: usize = 100_000;
-/// What `Touch::First` writes.
+/// Bytes that `Touch::First` writes.
 const WORD_BYTES: usize = 8;
 
-/// Sizes of objects, each as likely as the others.
+/// Sizes of objects, all equally likely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
-    /// Smallest, bytes.
+    /// Smallest size, bytes.
     pub min_bytes: u16,
-    /// Largest, bytes.
+    /// Largest size, bytes.
     pub max_bytes: u16,
 }
 
 impl Sizes {
-    /// Size for a number below 2^32.
+    /// The size for a number below 2^32.
     #[inline]
     fn draw(self, number: u64) -> usize {
         let span = u64::from(self.max_bytes - self.min_bytes) + 1;
         usize::from(self.min_bytes) + ((number * span) >> 32) as usize
     }
 
-    /// Bytes of an object on average.
+    /// Mean size of an object, bytes.
     pub fn mean_bytes(self) -> u64 {
         u64::from(self.min_bytes).midpoint(u64::from(self.max_bytes))
     }
 }
 
-/// What is written into a new object.
+/// Bytes that are written into a new object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Touch {
-    /// Its first eight bytes.
+    /// The object's first eight bytes.
     First,
-    /// All of it.
+    /// The whole object.
     All,
 }
 
@@ -60,7 +60,7 @@ pub enum Touch {
 struct Slot(u64);
 
 impl Slot {
-    /// Not zero, so that the table is in memory before anything is measured.
+    /// All ones, not zero: writing it puts the table's pages in memory before anything is measured.
     const EMPTY: Self = Self(u64::MAX);
 
     #[inline]
@@ -83,24 +83,25 @@ impl Slot {
 /// When a loop ends.
 #[derive(Debug, Clone, Copy)]
 pub enum Limit {
-    /// After so long.
+    /// After this time.
     Time(Duration),
-    /// After so many operations.
+    /// After this number of operations.
     Operations(u64),
 }
 
-/// What a loop did.
+/// Time of the operations of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Timed {
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// Time they took.
+    /// Time of all operations, nanoseconds.
     pub ns: u64,
-    /// Processor time of the thread meanwhile: less where it waited for a lock, or for its turn.
+    /// Processor time of the thread, nanoseconds: less than `ns` where it waited for a lock or a
+    /// processor.
     pub cpu_ns: u64,
 }
 
-/// A clock and the thread's own, read together.
+/// A clock and the thread's processor time, read together.
 struct Began(Instant, u64);
 
 impl Began {
@@ -114,23 +115,25 @@ impl Began {
     }
 }
 
-/// What operations flushed.
+/// Lines and fences of counted operations.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Counted {
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// Within the allocations.
+    /// Counts within allocations alone.
     pub allocating: Counters,
-    /// Within all calls.
+    /// Counts within all calls.
     pub calls: Counters,
-    /// Put off by them, until what was put off was made durable after the last.
+    /// Lines that the operations deferred, counted when they were made durable after the last
+    /// operation.
     pub deferred_lines: u64,
-    /// Operations by the lines that each flushed: what is done for many at once is in few of them.
+    /// Number of operations by the lines that each flushed: work done for many operations at once
+    /// shows in few of them.
     pub by_lines: BTreeMap<u64, u64>,
 }
 
 impl Counted {
-    /// Of two threads together.
+    /// The sum of two threads' counts.
     pub fn plus(mut self, other: Self) -> Self {
         for (lines, operations) in other.by_lines {
             *self.by_lines.entry(lines).or_default() += operations;
@@ -144,7 +147,7 @@ impl Counted {
         }
     }
 
-    /// Lines that half of the operations do not exceed.
+    /// Median of the lines of an operation.
     pub fn lines_median(&self) -> u64 {
         let mut below = 0;
         let mut reached = self.by_lines.iter().filter(|(_, operations)| {
@@ -167,7 +170,7 @@ pub struct Share<'c, C> {
 }
 
 impl<'c, C: Contestant> Share<'c, C> {
-    /// Room for the objects of these indices; none is allocated yet.
+    /// A share for the objects of these indices; none is allocated yet.
     pub fn new(
         contestant: &'c C,
         objects: Range<usize>,
@@ -183,7 +186,7 @@ impl<'c, C: Contestant> Share<'c, C> {
     /// Allocates all objects.
     ///
     /// # Errors
-    /// The contestant's.
+    /// The contestant failed.
     pub fn populate(&mut self) -> Result<Timed, ContestantError> {
         let began = Began::now();
         while self.live < self.slots.len() {
@@ -195,15 +198,15 @@ impl<'c, C: Contestant> Share<'c, C> {
         Ok(began.timed(self.live as u64))
     }
 
-    /// Bytes that the live objects were asked for with.
+    /// Bytes of the live objects as they were asked for.
     pub fn asked_bytes(&self) -> u64 {
         self.slots[..self.live].iter().map(|slot| slot.bytes() as u64).sum()
     }
 
-    /// Does `measure` until the limit.
+    /// Repeats `measure` until the limit.
     ///
     /// # Errors
-    /// The contestant's.
+    /// The contestant failed.
     pub fn run(&mut self, measure: Measure, limit: Limit) -> Result<Timed, ContestantError> {
         let began = Began::now();
         let mut operations = 0;
@@ -225,10 +228,10 @@ impl<'c, C: Contestant> Share<'c, C> {
         }
     }
 
-    /// The same, with a look at the counters around each allocation; for contestants that count.
+    /// Repeats `measure` and reads the counters around each allocation; for contestants that count.
     ///
     /// # Errors
-    /// The contestant's.
+    /// The contestant failed.
     pub fn count(&mut self, measure: Measure, operations: u64) -> Result<Counted, ContestantError> {
         self.contestant.settle()?;
         let counters = |share: &Self| share.contestant.counters().unwrap_or_default();
@@ -285,7 +288,7 @@ impl<'c, C: Contestant> Share<'c, C> {
         Ok(())
     }
 
-    /// A random live object that has room for a transaction's write.
+    /// A random live object that is large enough for a transaction's write.
     #[inline]
     fn target(&mut self) -> Result<u64, ContestantError> {
         for _ in 0..DRAWS_MAX {
@@ -298,7 +301,7 @@ impl<'c, C: Contestant> Share<'c, C> {
         Err(ContestantError::NoTarget)
     }
 
-    /// An index and a size.
+    /// A random index and a random size.
     #[inline]
     fn draw(&mut self) -> (usize, usize) {
         let number = self.random.next_u64();
@@ -324,7 +327,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps account of every object.
+    /// A contestant that checks every call against the objects that it knows.
     #[derive(Default)]
     struct Ledger(Mutex<(u64, HashMap<u64, usize>)>);
 

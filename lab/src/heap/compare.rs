@@ -1,9 +1,9 @@
-//! Perdura's figures beside its rivals', with what is wanted of them.
+//! Compares Perdura's figures with its rivals' and with the wanted bounds.
 
 use super::result::{Bound, Compared, OfThreads, Spread, Wanted, median};
 use perdura_bench::pairs::Ratio;
 
-/// A comparison: rivals by name and key, of which the fastest counts.
+/// A comparison with rivals, given by name and figure; the fastest rival counts.
 struct Comparison {
     name: &'static str,
     own: &'static str,
@@ -15,28 +15,28 @@ const PAIR: &str = "persistent_pair_ns";
 const CAPACITY: &str = "capacity_pair_ns";
 
 const COMPARISONS: [Comparison; 8] = [
-    // Unlike: libpmemobj keeps the object's address durably, and ours is in DRAM.
+    // Not alike: libpmemobj makes the object's address durable, Perdura keeps it in DRAM.
     Comparison {
         name: "libpmemobj_pair_by_persistent",
         own: PAIR,
         rivals: &[("libpmemobj", PAIR)],
         wanted: None,
     },
-    // Like for like: nobody keeps the object's address.
+    // Alike: neither keeps the object's address.
     Comparison {
         name: "libpmemobj_unpublished_pair_by_persistent",
         own: PAIR,
         rivals: &[("libpmemobj", "persistent_pair_unpublished_ns")],
         wanted: Some(Wanted::AtLeast(8.0)),
     },
-    // Like for like: a free is durable on return.
+    // Alike: a free is durable on return.
     Comparison {
         name: "libpmemobj_unpublished_pair_by_strict",
         own: "persistent_pair_strict_ns",
         rivals: &[("libpmemobj", "persistent_pair_unpublished_ns")],
         wanted: None,
     },
-    // Like for like: the object's address is kept along with it.
+    // Alike: the object's address is made durable with the object.
     Comparison {
         name: "libpmemobj_pair_by_published",
         own: "persistent_pair_published_ns",
@@ -69,17 +69,17 @@ const COMPARISONS: [Comparison; 8] = [
     },
 ];
 
-/// Figures that are wanted by themselves.
+/// Bounds on single figures.
 const BOUNDS: [(&str, Wanted); 4] = [
     ("lines_flushed_per_alloc", Wanted::AtMost(2.0)),
-    // What a commit itself writes back: lines put off, and those that a log is prepared with, are
-    // apart.
+    // Lines that a commit itself writes back; deferred lines and lines that prepare a log are
+    // counted apart.
     ("lines_flushed_per_tx64", Wanted::AtMost(2.0)),
     ("fences_per_tx64", Wanted::AtMost(2.0)),
     ("recovery_objects_per_s_per_thread", Wanted::AtLeast(2e6)),
 ];
 
-/// Enters every ratio of which both sides were measured, and every bound.
+/// Adds every ratio of which both sides were measured, and every bound.
 pub fn compare(found: &mut OfThreads) {
     let bounds = BOUNDS.iter().filter_map(|(key, wanted)| {
         let figure = *found.figures.get(*key)?;

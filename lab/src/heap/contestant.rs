@@ -1,8 +1,8 @@
-//! What is measured: an allocator, and how it is asked.
+//! The interface to an allocator under measurement, and the list of contestants.
 //!
-//! All contestants run the same loops (`churn`), each compiled for its own type, so that what
-//! differs is the allocator. A *place* is whatever 48 bits an allocator knows an object by: an
-//! address, or an offset in its heap.
+//! All contestants run the same loops (`churn`), each compiled for its own type, so that only the
+//! allocator differs. A *place* is the 48 bits by which an allocator knows an object: an address,
+//! or an offset in its heap.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -10,28 +10,29 @@ use thiserror::Error;
 /// Bytes that a transaction writes into one object.
 pub const WRITE_BYTES: usize = 64;
 
-/// An allocator under measurement. Threads share it; what they keep apart is its own affair.
+/// An allocator under measurement. Threads share it; any separation between threads is the
+/// allocator's own.
 pub trait Contestant: Sync {
-    /// A new object of `bytes`, durable on return where the allocator is a persistent one.
+    /// Allocates an object of `bytes`; durable on return if the allocator is a persistent one.
     ///
     /// # Errors
     /// There is no room, or the allocator fails.
     fn allocate(&self, bytes: usize) -> Result<u64, ContestantError>;
 
-    /// Gives an object back.
+    /// Frees an object.
     ///
     /// # Errors
     /// The allocator refuses.
     fn free(&self, place: u64) -> Result<(), ContestantError>;
 
-    /// Writes the first `bytes` of an object, all of them with `value` in each eight.
+    /// Writes the first `bytes` of an object, with `value` in each eight of them.
     fn touch(&self, place: u64, bytes: usize, value: u64);
 
-    /// Frees one object and allocates another, in one of the ways the allocator offers. `index` is
-    /// the object's among all live ones; it stays when another object takes its stead.
+    /// Frees one object and allocates another, in one of the ways that the allocator offers.
+    /// `index` is the object's index among all live ones, which the new object takes over.
     ///
     /// # Errors
-    /// As of `free` and `allocate`; or it does not offer this way.
+    /// The errors of `free` and `allocate`, or the allocator does not offer this way.
     #[inline]
     fn replace(
         &self,
@@ -48,18 +49,17 @@ pub trait Contestant: Sync {
         self.allocate(bytes)
     }
 
-    /// Writes `value` over the first bytes of each of the objects, all or none of it, durable on
-    /// return.
+    /// Writes `value` over the first bytes of each object in one transaction, durable on return.
     ///
     /// # Errors
-    /// The transaction was given up; or there are none.
+    /// The transaction was aborted, or the allocator has no transactions.
     #[inline]
     fn transact(&self, places: &[u64], value: &[u8; WRITE_BYTES]) -> Result<(), ContestantError> {
         let _ = value;
         Err(ContestantError::NotOffered { measure: Measure::transaction(places.len()) })
     }
 
-    /// Makes durable what was put off, if anything was.
+    /// Makes all deferred work durable.
     ///
     /// # Errors
     /// The allocator fails.
@@ -67,32 +67,32 @@ pub trait Contestant: Sync {
         Ok(())
     }
 
-    /// What was flushed so far, where it is counted.
+    /// Lines and fences so far; `None` if the contestant does not count them.
     fn counters(&self) -> Option<Counters> {
         None
     }
 
-    /// Memory that the allocator holds for objects, where it says so.
+    /// Memory that the allocator holds for objects, bytes; `None` if it does not say.
     fn taken_bytes(&self) -> Option<u64> {
         None
     }
 }
 
-/// Lines handed to flush instructions and fences that waited for them, since the start.
+/// Lines flushed and fences waited for since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Lines of 64 B, without those put off and those prepared.
+    /// Lines of 64 B, without deferred and prepared ones.
     pub lines: u64,
-    /// Fences.
+    /// Number of fences.
     pub fences: u64,
-    /// Lines that were put off by the operation that changed them.
+    /// Lines whose flush the operation that changed them deferred.
     pub deferred_lines: u64,
-    /// Lines of a log that were zeroed before it was used.
+    /// Lines of a log that were zeroed before the log was used.
     pub prepared_lines: u64,
 }
 
 impl Counters {
-    /// What came since `earlier`.
+    /// The counts since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             lines: self.lines - earlier.lines,
@@ -102,7 +102,7 @@ impl Counters {
         }
     }
 
-    /// Both together.
+    /// The sum of two counts.
     pub fn plus(self, other: Self) -> Self {
         Self {
             lines: self.lines + other.lines,
@@ -113,11 +113,11 @@ impl Counters {
     }
 }
 
-/// Who takes part.
+/// The contestants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Who {
-    /// Nobody: what the loops themselves cost.
+    /// No allocator: the cost of the loops themselves.
     Harness,
     /// The C library's malloc.
     Glibc,
@@ -127,20 +127,20 @@ pub enum Who {
     Mimalloc,
     /// PMDK's object store, flushing explicitly.
     Libpmemobj,
-    /// Perdura's heap, persistent memory, flushing explicitly, as it is set up by default.
+    /// Perdura's heap with its default settings: persistent memory, flushing explicitly.
     Perdura,
-    /// The same with transactions that log old values.
+    /// Perdura's heap with transactions that log old values.
     PerduraUndo,
-    /// Persistent memory where stores are only ordered: battery-backed.
+    /// Perdura's heap on battery-backed memory, where stores need only be ordered.
     PerduraOrdered,
-    /// The conventional port: the allocator's own metadata in persistent memory.
+    /// The conventional port: the allocator's metadata in persistent memory.
     PerduraConventional,
-    /// Capacity memory.
+    /// Capacity memory of Perdura's heap.
     PerduraCapacity,
 }
 
 impl Who {
-    /// Everyone, in the order of a round.
+    /// All contestants, in the order of a round.
     pub const ALL: [Self; 10] = [
         Self::Harness,
         Self::Glibc,
@@ -154,7 +154,7 @@ impl Who {
         Self::PerduraUndo,
     ];
 
-    /// Name in results.
+    /// Name of the contestant in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Harness => "harness",
@@ -170,12 +170,12 @@ impl Who {
         }
     }
 
-    /// Whether it is something else that users would take.
+    /// Whether the contestant is an alternative to Perdura.
     pub fn is_rival(self) -> bool {
         matches!(self, Self::Glibc | Self::Jemalloc | Self::Mimalloc | Self::Libpmemobj)
     }
 
-    /// Whether there are flushes to be counted.
+    /// Whether the contestant counts flushes.
     pub fn counts(self) -> bool {
         matches!(
             self,
@@ -183,7 +183,7 @@ impl Who {
         )
     }
 
-    /// What is measured of it.
+    /// The measures of this contestant.
     pub fn measures(self) -> &'static [Measure] {
         use Measure::{Pair, Tx4x64, Tx64};
         match self {
@@ -214,7 +214,7 @@ impl Who {
         }
     }
 
-    /// Name in results of what is measured of it.
+    /// Name of a measure's figure in results.
     pub fn figure(self, measure: Measure) -> String {
         let kind = match self {
             Self::Harness => "harness_",
@@ -222,7 +222,7 @@ impl Who {
             _ => "persistent_",
         };
         match (self, measure) {
-            // Its manual's way of the two is the one that leaks nothing.
+            // Of the two ways in libpmemobj's manual, this is the one that leaks nothing.
             (Self::Libpmemobj, Measure::Pair(Way::Published)) => "persistent_pair".into(),
             (Self::Libpmemobj, Measure::Pair(Way::Plain)) => "persistent_pair_unpublished".into(),
             (_, Measure::Pair(way)) => format!("{kind}pair{}{}", way.suffix(), self.suffix()),
@@ -231,7 +231,7 @@ impl Who {
         }
     }
 
-    /// What tells its figures from those of the default.
+    /// The suffix that tells a variant's figures from the default's.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::PerduraUndo => "_undo",
@@ -242,11 +242,11 @@ impl Who {
     }
 }
 
-/// What is timed.
+/// The operation that is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// A free of a random live object and an allocation in its stead.
+    /// Frees a random live object and allocates another in its place.
     Pair(Way),
     /// A transaction of 64 B in one object.
     Tx64,
@@ -255,7 +255,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// Objects that an operation takes up.
+    /// Number of objects that an operation uses.
     pub fn objects(self) -> usize {
         if self == Self::Tx4x64 { 4 } else { 1 }
     }
@@ -271,14 +271,14 @@ impl Measure {
 pub enum Way {
     /// A free and an allocation, each by itself.
     Plain,
-    /// The same; the free, too, is durable on return.
+    /// A free and an allocation, each by itself; the free is durable on return, too.
     Strict,
-    /// The object's address is changed in persistent memory along with it, so that a cut leaks
-    /// nothing.
+    /// The object's address is changed in persistent memory together with the object, so that a
+    /// power cut leaks nothing.
     Published,
-    /// The new one reserved, the free put off, both published together.
+    /// The new object is reserved and the free deferred; both are published together.
     Reserved,
-    /// Both in one transaction.
+    /// Free and allocation in one transaction.
     Transaction,
 }
 
@@ -297,50 +297,50 @@ impl Way {
 /// Why a contestant could not go on.
 #[derive(Debug, Error)]
 pub enum ContestantError {
-    /// No object could be had.
-    #[error("no object of {bytes} B can be had: {cause}")]
+    /// An allocation failed.
+    #[error("an object of {bytes} B cannot be allocated: {cause}")]
     Allocate {
-        /// Asked for.
+        /// Bytes that were asked for.
         bytes: usize,
-        /// In the allocator's words.
+        /// The allocator's message.
         cause: String,
     },
-    /// An object could not be given back.
+    /// A free failed.
     #[error("object at {place:#x} cannot be freed: {cause}")]
     Free {
-        /// Which.
+        /// Place of the object.
         place: u64,
-        /// In the allocator's words.
+        /// The allocator's message.
         cause: String,
     },
-    /// A transaction was given up.
-    #[error("a transaction over {objects} objects was given up: {cause}")]
+    /// A transaction was aborted.
+    #[error("a transaction over {objects} objects was aborted: {cause}")]
     Transaction {
-        /// Objects it was about.
+        /// Objects of the transaction.
         objects: usize,
-        /// In the allocator's words.
+        /// The allocator's message.
         cause: String,
     },
-    /// The allocator has nothing of the kind.
+    /// The allocator has no such operation.
     #[error("{measure:?} is not offered")]
     NotOffered {
-        /// Asked for.
+        /// The operation that was asked for.
         measure: Measure,
     },
-    /// Its library or its heap cannot be had.
+    /// A library or a heap cannot be opened.
     #[error("{what}: {cause}")]
     Open {
         /// Library, symbol or file.
         what: String,
-        /// In the system's words.
+        /// The system's message.
         cause: String,
     },
-    /// Another allocator than the one that was preloaded.
+    /// `malloc` is another allocator's than the one that was preloaded.
     #[error("malloc is {found}, not {expected}")]
     OtherAllocator {
         /// File that `malloc` comes from.
         found: String,
-        /// File it should come from.
+        /// File that `malloc` should come from.
         expected: String,
     },
     /// No live object is large enough for a transaction.

@@ -1,8 +1,8 @@
-//! A contestant that does nothing: the loops alone.
+//! A contestant that does nothing: its times are those of the loops alone.
 
 use super::contestant::{Contestant, ContestantError};
 
-/// Hands out one place and looks at none.
+/// Hands out one place and writes nothing.
 pub struct Nobody;
 
 impl Contestant for Nobody {

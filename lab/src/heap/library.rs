@@ -1,13 +1,13 @@
-//! Where rivals' libraries lie: what the dynamic linker searches, in its order.
+//! Finds rivals' libraries where the dynamic linker would, in the linker's order.
 
 use std::path::{Path, PathBuf};
 
 use super::contestant::Who;
 
-/// Files that include others: no deeper than this.
+/// Deepest level of files that include others.
 const INCLUDES_MAX: usize = 4;
 
-/// A rival's library: file names, best first, and the Debian package that brings it.
+/// A rival's library: its file names, best first, and the Debian package that installs it.
 pub fn names(who: Who) -> Option<(&'static [&'static str], &'static str)> {
     match who {
         Who::Jemalloc => Some((&["libjemalloc.so.2"], "libjemalloc2")),
@@ -17,13 +17,14 @@ pub fn names(who: Who) -> Option<(&'static [&'static str], &'static str)> {
     }
 }
 
-/// The first that is there.
+/// The first of the files that exists.
 pub fn find(names: &[&str], folders: &[PathBuf]) -> Option<PathBuf> {
     let places = |name: &&str| folders.iter().map(|folder| folder.join(name)).collect::<Vec<_>>();
     names.iter().flat_map(places).find(|path| path.is_file())
 }
 
-/// Folders that the dynamic linker searches: of the environment, of its configuration, its own.
+/// Folders that the dynamic linker searches: from the environment, from its configuration, and its
+/// defaults.
 pub fn folders() -> Vec<PathBuf> {
     let told = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> =
@@ -33,7 +34,7 @@ pub fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Folders named in a file like `ld.so.conf`; one that cannot be read names none, as for the
+/// Adds the folders named in a file like `ld.so.conf`; an unreadable file names none, as for the
 /// linker.
 fn configured(file: &Path, depth: usize, folders: &mut Vec<PathBuf>) {
     let Ok(text) = std::fs::read_to_string(file) else { return };
@@ -51,7 +52,7 @@ fn configured(file: &Path, depth: usize, folders: &mut Vec<PathBuf>) {
     }
 }
 
-/// Files for a path whose last part may have one `*`, by name.
+/// Files that match a path whose last part may have one `*`, sorted by name.
 fn matching(pattern: &Path) -> Vec<PathBuf> {
     let name = pattern.file_name().unwrap_or_default().to_string_lossy();
     let Some((before, after)) = name.split_once('*') else { return vec![pattern.to_owned()] };

@@ -1,11 +1,11 @@
-//! `perdura-lab heap`: allocators under churn, and transactions, each contestant in a process of its own,
-//! all in one run.
+//! `perdura-lab heap`: allocators under churn, and transactions, each contestant in a process of
+//! its own, all in one run.
 //!
-//! A worker (`worker`) keeps its objects over the whole run and does a short round when told to;
-//! rounds go around the contestants, in the other order every other time, so that what the machine
-//! does besides meets all. For each number of threads there are new workers. Flushes are counted by
-//! further workers, which are not timed. A rival whose library is not there, or does not work, is
-//! named with the reason and left out.
+//! A worker (`worker`) keeps its objects over the whole run and does a short round when ordered;
+//! every second round has the contestants in reverse order, so that other work on the machine
+//! disturbs all of them. Each number of threads has new workers. Flushes are counted by further
+//! workers, which are not timed. A rival whose library is missing or does not work is left out, and
+//! named with the reason.
 
 pub mod churn;
 mod compare;
@@ -37,122 +37,123 @@ pub use worker::{WorkerError, work};
 
 use perdura_bench::machine::{Machine, memory_available_bytes};
 
-/// Live objects of a counting worker, at most: counts do not depend on how many there are.
+/// Most live objects of a counting worker: counts do not depend on their number.
 const COUNTED_OBJECTS_MAX: usize = 100_000;
 /// Operations that are counted.
 const COUNTED_OPERATIONS: u64 = 20_000;
-/// Heaps are given twice what the objects need, and this.
+/// Added to twice the size of the objects, this is the size of a heap.
 const HEAP_EXTRA_BYTES: u64 = 256 << 20;
-/// What a worker needs beside objects.
+/// Memory that a worker needs besides objects.
 const WORKER_BYTES: u64 = 32 << 20;
 
-/// What to measure.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct HeapSettings {
     /// How workers are started.
     pub worker: WorkerCommand,
-    /// Live objects of all threads.
+    /// Live objects of all threads together.
     pub objects: usize,
-    /// Their sizes.
+    /// Sizes of the objects.
     pub sizes: Sizes,
-    /// What is written into a new object.
+    /// Bytes that are written into a new object.
     pub touch: Touch,
     /// Numbers of threads.
     pub threads: Vec<usize>,
     /// Rounds of each contestant.
     pub rounds: usize,
-    /// Time of a round.
+    /// Duration of a round.
     pub round: Duration,
-    /// Pairs of each contestant before the first round.
+    /// Objects that each contestant replaces before the first round.
     pub warm_pairs: u64,
-    /// Seed of all streams.
+    /// Seed of all random streams.
     pub seed: u64,
-    /// Folder for heaps, in memory.
+    /// Folder for the heaps' files, in memory.
     pub dir: PathBuf,
     /// Folders that may have rivals' libraries.
     pub folders: Vec<PathBuf>,
 }
 
-/// Why nothing could be measured.
+/// Why a run has no result.
 #[derive(Debug, Error)]
 pub enum HeapBenchError {
-    /// A worker cannot be started or spoken to.
+    /// A worker cannot be started, or the pipe to it failed.
     #[error("worker of {}: {cause}", who.name())]
     Pipe {
-        /// Whose.
+        /// The worker's contestant.
         who: Who,
-        /// Why.
+        /// The system's reason.
         cause: std::io::Error,
     },
-    /// A worker ended in the middle.
+    /// A worker ended before its last order.
     #[error("worker of {} ended with {status}", who.name())]
     Ended {
-        /// Whose.
+        /// The worker's contestant.
         who: Who,
-        /// How.
+        /// The worker's exit status.
         status: ExitStatus,
     },
     /// A contestant failed.
     #[error("{}: {cause}", who.name())]
     Failed {
-        /// Who.
+        /// The contestant.
         who: Who,
-        /// In the worker's words.
+        /// The worker's message.
         cause: String,
     },
-    /// A worker answered something else than it was asked.
-    #[error("worker of {} answered out of turn: {answer:?}", who.name())]
+    /// A worker's answer does not fit its order.
+    #[error("worker of {}: the answer does not fit the order: {answer:?}", who.name())]
     Answer {
-        /// Whose.
+        /// The worker's contestant.
         who: Who,
-        /// What it said.
+        /// The worker's answer.
         answer: Box<Answer>,
     },
-    /// Workers together would not fit the memory.
+    /// The workers together do not fit into memory.
     #[error(
-        "{workers} contestants of {objects} objects take about {} MiB of memory, {} MiB are free: give fewer objects",
+        "{workers} contestants of {objects} objects take about {} MiB of memory, {} MiB are free: \
+         give fewer objects",
         need_bytes >> 20,
         available_bytes >> 20
     )]
     Memory {
         /// Workers at a time.
         workers: usize,
-        /// Objects of each.
+        /// Objects of each worker.
         objects: usize,
-        /// What they take.
+        /// Bytes that they need.
         need_bytes: u64,
-        /// What there is.
+        /// Bytes that are available.
         available_bytes: u64,
     },
-    /// A heap was opened again with another number of objects than it was left with.
-    #[error("a heap that was killed with {expected} objects has {objects}")]
+    /// A heap that was opened again has not as many objects as it was left with.
+    #[error("a heap whose process was killed with {expected} objects has {objects} after opening")]
     Lost {
-        /// Allocated before.
+        /// Objects that were allocated.
         expected: u64,
-        /// Found.
+        /// Objects that were found.
         objects: u64,
     },
-    /// A heap's file held none when it was opened again.
+    /// A file that should hold a heap was treated as a new one.
     #[error("{}: no heap was found in it after its process was killed", file.display())]
     NotReopened {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
     },
     /// The folder for heaps cannot be used.
     #[error("folder for heaps {}: {cause}", dir.display())]
     Dir {
-        /// Which.
+        /// Path of the folder.
         dir: PathBuf,
-        /// Why.
+        /// The system's reason.
         cause: std::io::Error,
     },
 }
 
-/// Measures; `progress` is told the step, steps done and steps in all.
+/// Runs everything; `progress` is told the step, the steps done, and the number of steps.
 ///
 /// # Errors
-/// Perdura's own contestants fail, a rival fails in the middle of its rounds, or there is too
-/// little memory.
+/// One of Perdura's own contestants fails, a rival fails in the middle of its rounds, or there is
+/// too little memory.
 pub fn run(
     settings: &HeapSettings,
     progress: &dyn Fn(&str, u64, u64),
@@ -229,7 +230,7 @@ fn setup(settings: &HeapSettings, who: Who, threads: usize, dir: PathBuf) -> Set
 }
 
 fn objects_bytes(settings: &HeapSettings, objects: usize) -> u64 {
-    // The smallest objects take more than was asked for.
+    // Allocators need more for the smallest objects than was asked for.
     objects as u64 * (settings.sizes.mean_bytes() + 32)
 }
 
@@ -273,7 +274,7 @@ fn configuration(settings: &HeapSettings) -> Configuration {
     }
 }
 
-/// Steps done, for who waits.
+/// Counts the steps for the progress function.
 struct Steps<'p> {
     progress: &'p dyn Fn(&str, u64, u64),
     done: std::cell::Cell<u64>,

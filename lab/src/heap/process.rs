@@ -1,4 +1,4 @@
-//! A worker, seen from the process that gives the orders.
+//! A worker process, as the process sees it that gives the orders.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -9,29 +9,29 @@ use super::HeapBenchError;
 use super::contestant::Who;
 use super::protocol::{Answer, Order, Reopened, Setup};
 
-/// How workers are started: a program, and the words that make it one.
+/// How workers are started.
 #[derive(Debug, Clone)]
 pub struct WorkerCommand {
-    /// Program.
+    /// The program.
     pub program: PathBuf,
-    /// Its words.
+    /// Arguments that make the program a worker.
     pub words: Vec<OsString>,
 }
 
-/// A worker that runs; ended when dropped.
+/// A running worker; ended on drop.
 pub struct Worker {
     who: Who,
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
-    /// Its allocator, in the allocator's own words.
+    /// The allocator's description of itself.
     pub allocator: String,
-    /// Its heap, if it was there before.
+    /// The heap, if it existed before.
     pub reopened: Option<Reopened>,
 }
 
 impl Worker {
-    /// Starts one and waits until it has its allocator.
+    /// Starts a worker and waits until it has its allocator.
     pub fn start(command: &WorkerCommand, setup: &Setup) -> Result<Self, HeapBenchError> {
         let who = setup.who;
         let mut starting = Command::new(&command.program);
@@ -45,8 +45,8 @@ impl Worker {
             }
         }
         if who == Who::Libpmemobj {
-            // tmpfs is no persistent memory to it: without this it would call msync instead of
-            // flushing lines.
+            // libpmem does not take tmpfs for persistent memory: without this it would call msync
+            // instead of flushing lines.
             starting.env("PMEM_IS_PMEM_FORCE", "1");
         }
         let gone = |cause| HeapBenchError::Pipe { who, cause };
@@ -66,7 +66,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Carries out an order.
+    /// Sends an order and waits for the answer.
     pub fn order(&mut self, order: &Order) -> Result<Answer, HeapBenchError> {
         self.exchange(order)
     }
@@ -91,8 +91,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It keeps nothing that would have to be put in order; and it must not be left behind as a
-        // zombie.
+        // A worker keeps nothing that needs an orderly end. Waiting for it leaves no zombie.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

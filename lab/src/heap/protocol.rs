@@ -1,5 +1,5 @@
-//! What is said between `perdura-lab heap` and its workers: a line of JSON each way, one answer
-//! for each order.
+//! The messages between `perdura-lab heap` and its workers: a line of JSON each way, one answer for
+//! each order.
 
 use std::path::PathBuf;
 
@@ -11,81 +11,82 @@ use super::contestant::{Measure, Who};
 /// The first line to a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Whom it works for.
+    /// The contestant to run.
     pub who: Who,
-    /// Library of the rival, if it is one in a library.
+    /// The rival's library, if the contestant has one.
     pub library: Option<PathBuf>,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Live objects of all threads.
+    /// Live objects of all threads together.
     pub objects: usize,
-    /// Their sizes.
+    /// Sizes of the objects.
     pub sizes: Sizes,
-    /// What is written into them.
+    /// Bytes that are written into a new object.
     pub touch: Touch,
-    /// Seed.
+    /// Seed of all random streams.
     pub seed: u64,
     /// Folder for heaps, in memory.
     pub dir: PathBuf,
     /// Size of a heap.
     pub heap_bytes: u64,
-    /// A heap's file to make, or to open again, and to leave; none: its name is taken away at once.
+    /// File of a heap to create, or to open again, and to keep; none: the file's name is removed at
+    /// once.
     pub keep: Option<PathBuf>,
-    /// Whether flushes are counted; such a worker is not timed.
+    /// Whether the worker counts flushes; such a worker is not timed.
     pub is_counting: bool,
 }
 
-/// What a worker is to do next.
+/// An order to a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// Allocate all objects.
     Populate,
-    /// Replace objects, so many times over all threads, not timed.
+    /// Replace this number of objects over all threads, without timing.
     Warm(u64),
-    /// Do it for so long, all threads at once.
+    /// Repeat an operation for a time, on all threads at once.
     Round {
-        /// What.
+        /// The operation.
         measure: Measure,
-        /// How long.
+        /// Duration, nanoseconds.
         ns: u64,
     },
-    /// Do it so many times, one thread after the other, and count.
+    /// Repeat an operation and count its flushes, one thread after the other.
     Count {
-        /// What.
+        /// The operation.
         measure: Measure,
-        /// How many times.
+        /// Number of repetitions.
         operations: u64,
     },
-    /// Say what memory it takes.
+    /// Report the memory taken.
     Memory,
 }
 
-/// A worker's answer.
+/// A worker's answer to an order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// To its setup.
+    /// Answer to the setup.
     Ready {
-        /// The allocator it got, in the allocator's own words.
+        /// The allocator's description of itself.
         allocator: String,
-        /// The heap, if it was there before.
+        /// The heap, if it existed before.
         reopened: Option<Reopened>,
     },
-    /// To what is timed: of each thread.
+    /// Answer to `Populate` and `Round`: the times of each thread.
     Timed(Vec<Timed>),
-    /// To what is counted.
+    /// Answer to `Count`.
     Counted(Counted),
-    /// To the question for memory.
+    /// Answer to `Memory`.
     Memory(Memory),
-    /// It could not; it ends.
+    /// The contestant failed, for this reason; the worker ends.
     Failed(String),
 }
 
 /// A heap that was opened again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reopened {
-    /// Time it took.
+    /// Time of opening it, nanoseconds.
     pub ns: u64,
     /// Objects found allocated.
     pub objects: u64,
@@ -93,13 +94,13 @@ pub struct Reopened {
     pub records: u64,
 }
 
-/// What memory a worker takes.
+/// Memory of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Memory {
-    /// Live objects' sizes as asked for.
+    /// Bytes of the live objects as they were asked for.
     pub asked_bytes: u64,
-    /// Resident now, less what was before the first object.
+    /// Resident bytes, less those before the first object.
     pub resident_bytes: u64,
-    /// What the allocator says it holds for objects.
+    /// Bytes that the allocator says it holds for objects.
     pub taken_bytes: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! How long it takes to open a heap again whose process was killed.
+//! Measures how long it takes to reopen a heap whose process was killed.
 
 use super::contestant::Who;
 use super::process::Worker;
@@ -7,17 +7,17 @@ use super::result::{Recovery, Spread};
 use super::round::timed;
 use super::{HeapBenchError, HeapSettings};
 
-/// Sizes that are measured.
+/// Number of heap sizes that are measured.
 pub const SIZES: usize = 3;
-/// Openings of each; every one is ended by a kill, too.
+/// Openings of each heap; every one ends with a kill.
 const OPENINGS: usize = 5;
 
-/// Numbers of objects: half, as many, twice as many.
+/// Numbers of objects: half of the setting, the setting, and twice the setting.
 pub fn sizes(objects: usize) -> [usize; SIZES] {
     [objects.div_ceil(2), objects, objects * 2]
 }
 
-/// Fills a heap, churns it, kills the process, and opens it by others.
+/// Fills a heap, churns it, kills the process, and has other processes open the heap.
 pub fn measure(settings: &HeapSettings, setup: Setup) -> Result<Recovery, HeapBenchError> {
     let who = Who::Perdura;
     let file = setup.dir.join("recovery");
@@ -25,7 +25,7 @@ pub fn measure(settings: &HeapSettings, setup: Setup) -> Result<Recovery, HeapBe
     let mut filling = Worker::start(&settings.worker, &setup)?;
     timed(who, filling.order(&Order::Populate)?)?;
     timed(who, filling.order(&Order::Warm(setup.objects as u64))?)?;
-    // Killed in the middle of its life: nothing is folded or closed.
+    // The process is killed in the middle of its work: nothing is folded or closed.
     drop(filling);
     let opening = Setup { objects: 0, ..setup.clone() };
     let mut found = Vec::new();
@@ -35,7 +35,7 @@ pub fn measure(settings: &HeapSettings, setup: Setup) -> Result<Recovery, HeapBe
     }
     std::fs::remove_file(&file)
         .map_err(|cause| HeapBenchError::Dir { dir: file.clone(), cause })?;
-    // The table of addresses is one more.
+    // The table of addresses is one more object.
     let expected = setup.objects as u64 + 1;
     let wrong = found.iter().find(|reopened| reopened.objects != expected);
     if let Some(objects) = wrong.map(|reopened| reopened.objects) {

@@ -1,4 +1,4 @@
-//! What `perdura-lab heap` found, as it is written.
+//! Results of `perdura-lab heap`, as they are written to JSON.
 
 use std::collections::BTreeMap;
 
@@ -9,113 +9,114 @@ use super::protocol::Memory;
 use perdura_bench::machine::Machine;
 use perdura_bench::pairs::Ratio;
 
-/// What was found.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeapResult {
     /// Always `heap`.
     pub kind: String,
-    /// Where it ran.
+    /// The machine that measured.
     pub machine: Machine,
-    /// With what.
+    /// The settings of the run.
     pub configuration: Configuration,
-    /// By number of threads.
+    /// Results by number of threads.
     pub threads: BTreeMap<usize, OfThreads>,
 }
 
-/// With what it ran.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Live objects of all threads.
+    /// Live objects of all threads together.
     pub objects: usize,
-    /// Their sizes, evenly distributed.
+    /// Sizes of the objects, evenly distributed.
     pub sizes: Sizes,
-    /// What is written into a new object.
+    /// Bytes that are written into a new object.
     pub touch: Touch,
-    /// Rounds, each of every contestant.
+    /// Rounds of each contestant.
     pub rounds: usize,
-    /// Time of a round, nanoseconds.
+    /// Duration of a round, nanoseconds.
     pub round_ns: u64,
-    /// Pairs before the first round.
+    /// Objects replaced before the first round.
     pub warm_pairs: u64,
-    /// Seed of all streams.
+    /// Seed of all random streams.
     pub seed: u64,
-    /// Folder of heaps.
+    /// Folder of the heaps.
     pub dir: String,
     /// The kernel's setting for huge pages of anonymous memory.
     pub huge_pages: Option<String>,
-    /// The same for memory in files of tmpfs.
+    /// The kernel's setting for huge pages of files on tmpfs.
     pub huge_pages_shared: Option<String>,
 }
 
-/// What was found with one number of threads. Times are a thread's: its time by its operations.
+/// Results with one number of threads. A time is a thread's time divided by its operations.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct OfThreads {
-    /// Perdura's own figures by name: medians of times, counts.
+    /// Perdura's own figures by name: medians of times, and counts.
     #[serde(flatten)]
     pub figures: BTreeMap<String, f64>,
     /// The rounds behind each median.
     pub spread: BTreeMap<String, Spread>,
     /// Memory of Perdura's heaps.
     pub memory: BTreeMap<String, MemoryFigures>,
-    /// The others, by name.
+    /// The rivals by name.
     pub rivals: BTreeMap<String, Rival>,
-    /// Opening a heap again after its process was killed, at several sizes.
+    /// Times of reopening a heap after its process was killed, at several sizes.
     pub recovery: Vec<Recovery>,
-    /// Perdura beside them.
+    /// Ratios of Perdura's figures to the rivals'.
     pub ratios: BTreeMap<String, Compared>,
-    /// Perdura's figures that are wanted by themselves.
+    /// Bounds on single figures of Perdura.
     pub bounds: BTreeMap<String, Bound>,
 }
 
-/// A rival.
+/// Results of a rival.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Rival {
-    /// Why there are no figures, and what to do.
+    /// Why there are no figures, and what to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
-    /// The allocator in its own words.
+    /// The allocator's description of itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocator: Option<String>,
-    /// As of Perdura.
+    /// The rival's figures by name.
     #[serde(flatten)]
     pub figures: BTreeMap<String, f64>,
-    /// As of Perdura.
+    /// The rounds behind each median.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spread: BTreeMap<String, Spread>,
-    /// As of Perdura.
+    /// Memory of the rival.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryFigures>,
 }
 
-/// The rounds of a time, nanoseconds.
+/// Distribution of a time over the rounds, nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Least.
+    /// Shortest round.
     pub min: f64,
-    /// A quarter is below.
+    /// Lower quartile.
     pub q1: f64,
-    /// Half is.
+    /// Median of the rounds.
     pub median: f64,
-    /// Three quarters are.
+    /// Upper quartile.
     pub q3: f64,
-    /// Most.
+    /// Longest round.
     pub max: f64,
-    /// Of all: what comes up seldom, and costs much then, is in it.
+    /// Mean of the rounds: it includes costs that are rare and large.
     pub mean: f64,
-    /// In the order they were measured.
+    /// The rounds in the order of measuring.
     pub rounds: Vec<f64>,
-    /// The median in processor time, where it was taken: other work on the machine is not in it.
+    /// Median of the processor time, where it was measured: other work on the machine does not
+    /// count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_median: Option<f64>,
 }
 
-/// Half of them are below.
+/// Median of the rounds.
 pub fn median(rounds: &[f64]) -> f64 {
     Spread::of(rounds).median
 }
 
 impl Spread {
-    /// Of at least one round.
+    /// The distribution of at least one round.
     pub fn of(rounds: &[f64]) -> Self {
         let mut sorted = rounds.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -145,71 +146,71 @@ impl Spread {
 /// Memory after populating and after all rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemoryFigures {
-    /// When every object had been allocated once.
+    /// Memory when every object had been allocated once.
     pub populated: Memory,
-    /// After the last round.
+    /// Memory after the last round.
     pub churned: Memory,
-    /// Resident for each byte asked for, after the last round.
+    /// Resident bytes for each byte asked for, after the last round.
     pub resident_per_asked: f64,
 }
 
-/// Opening a heap again after its process was killed.
+/// Times of reopening a heap after its process was killed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recovery {
-    /// Live objects.
+    /// Number of live objects.
     pub objects: u64,
     /// Log records applied, besides the snapshot.
     pub records: u64,
     /// Time of each opening, nanoseconds.
     pub ns: Spread,
-    /// Objects for each second of the median.
+    /// Objects recovered in a second, from the median time.
     pub objects_per_s: f64,
-    /// The same for each thread that recovered.
+    /// Objects recovered in a second by each thread that recovered.
     pub objects_per_s_per_thread: f64,
 }
 
-/// One figure beside another of the same rounds.
+/// A figure over another one of the same rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// What is divided by what.
+    /// The two figures, in words.
     pub about: String,
-    /// Of the two medians.
+    /// Ratio of the two medians.
     pub of_medians: f64,
-    /// Of the two medians in processor time.
+    /// Ratio of the two medians of processor time.
     pub of_cpu_medians: Option<f64>,
-    /// The median of the rounds' ratios.
+    /// Median of the rounds' ratios.
     pub median_of_pairs: f64,
-    /// Of the rounds in pairs.
+    /// Ratio from the rounds in pairs, with its interval.
     pub of_pairs: Option<Ratio>,
-    /// Bound that is wanted, if one is, and on which side.
+    /// The wanted bound on the ratio, if there is one.
     pub wanted: Option<Wanted>,
-    /// Whether the ratio of medians keeps it.
+    /// Whether the ratio of medians is within the bound.
     pub is_met: Option<bool>,
 }
 
 /// A figure with its bound.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bound {
-    /// As found.
+    /// The figure as measured.
     pub found: f64,
-    /// Bound that is wanted, and on which side.
+    /// The wanted bound.
     pub wanted: Wanted,
-    /// Whether it is kept.
+    /// Whether the figure is within the bound.
     pub is_met: bool,
 }
 
-/// A bound.
+/// A bound on a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wanted {
-    /// No less.
+    /// The figure must not be less.
     AtLeast(f64),
-    /// No more.
+    /// The figure must not be more.
     AtMost(f64),
 }
 
 impl Wanted {
-    /// Whether a figure keeps it.
+    /// Whether a figure is within the bound.
     pub fn is_met_by(self, ratio: f64) -> bool {
         match self {
             Self::AtLeast(bound) => ratio >= bound,

@@ -1,4 +1,4 @@
-//! The contestants of one number of threads: started, populated, timed in turn, counted.
+//! The contestants with one number of threads: started, populated, timed in turn, counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::protocol::{Answer, Memory, Order, Setup};
 use super::result::{MemoryFigures, OfThreads, Rival, Spread, median};
 use super::{HeapBenchError, HeapSettings, library};
 
-/// In this order within a round: whoever is compared follows each other.
+/// The measures in the order of a round: those that are compared follow each other.
 const MEASURES: [Measure; 7] = [
     Measure::Pair(Way::Plain),
     Measure::Pair(Way::Strict),
@@ -21,7 +21,7 @@ const MEASURES: [Measure; 7] = [
     Measure::Tx4x64,
 ];
 
-/// Everyone who takes part, and what was found so far.
+/// All contestants, and their results so far.
 #[derive(Default)]
 pub struct Field {
     workers: BTreeMap<Who, Worker>,
@@ -31,7 +31,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// Starts a contestant and allocates its objects; a rival that cannot is remembered as missing.
+    /// Starts a contestant and allocates its objects; a rival that fails is noted as missing.
     pub fn enter(&mut self, settings: &HeapSettings, setup: Setup) -> Result<(), HeapBenchError> {
         let who = setup.who;
         if let (Some((names, package)), None) = (library::names(who), &setup.library) {
@@ -59,8 +59,8 @@ impl Field {
         Ok(())
     }
 
-    /// A round of everyone, in the other order every other time. Number 0 is not kept: after their
-    /// neighbours were populated contestants are cold.
+    /// A round of all contestants, in reverse order every second time. Round 0 is not kept:
+    /// contestants are cold after the others were populated.
     pub fn round(
         &mut self,
         number: usize,
@@ -89,7 +89,7 @@ impl Field {
         Ok(())
     }
 
-    /// Asks everyone what memory is taken.
+    /// Asks all contestants for the memory they take.
     pub fn remember_memory(&mut self, is_churned: bool) -> Result<(), HeapBenchError> {
         for (who, worker) in &mut self.workers {
             match worker.order(&Order::Memory)? {
@@ -102,7 +102,7 @@ impl Field {
         Ok(())
     }
 
-    /// Ends the workers.
+    /// Ends the workers and returns the results.
     pub fn finish(self) -> OfThreads {
         let mut found = OfThreads::default();
         for (who, missing) in self.missing {
@@ -138,12 +138,12 @@ impl Field {
 }
 
 impl OfThreads {
-    /// Whether there are no figures of it.
+    /// Whether a contestant has no figures.
     pub fn is_missing(&self, who: Who) -> bool {
         self.rivals.get(who.name()).is_some_and(|rival| rival.missing.is_some())
     }
 
-    /// Where its figures stand.
+    /// The figures of a contestant.
     pub fn figures_of(&mut self, who: Who) -> &mut BTreeMap<String, f64> {
         if who.is_rival() {
             return &mut self.rivals.entry(who.name().into()).or_default().figures;
@@ -159,7 +159,7 @@ impl OfThreads {
     }
 }
 
-/// Counts what the operations of a contestant flush, by a worker that does nothing else.
+/// Counts the flushes of a contestant's operations, with a worker of its own.
 pub fn count(
     settings: &HeapSettings,
     setup: Setup,
@@ -219,7 +219,7 @@ fn out_of_turn(who: Who, answer: Answer) -> HeapBenchError {
     HeapBenchError::Answer { who, answer: Box::new(answer) }
 }
 
-/// A thread's time by its operations, over all threads.
+/// Nanoseconds of a thread for each of its operations, over all threads.
 fn ns_per_operation(threads: &[Timed], ns: impl Fn(&Timed) -> u64) -> f64 {
     let ns: u64 = threads.iter().map(ns).sum();
     let operations: u64 = threads.iter().map(|timed| timed.operations).sum();

@@ -1,6 +1,6 @@
-//! A process that keeps one contestant's objects over the whole run and works on them when told to.
+//! A process that keeps one contestant's objects over the whole run and works on them when ordered.
 //!
-//! It ends when its orders do, so none is left behind by a run that was killed.
+//! It ends when its input ends, so that a run that was killed leaves no worker behind.
 
 use std::io::{self, BufRead, Write};
 use std::ops::Range;
@@ -21,18 +21,18 @@ use super::sys::pmemobj::Pmemobj;
 /// Why a worker ended early.
 #[derive(Debug, Error)]
 pub enum WorkerError {
-    /// Its orders or its answers.
+    /// The pipe of orders or answers failed.
     #[error("orders: {0}")]
     Pipe(#[from] io::Error),
-    /// An order that it cannot read.
+    /// An order cannot be read.
     #[error("order {line:?}: {cause}")]
     Order {
-        /// As it came.
+        /// The line as it came.
         line: String,
-        /// Why.
+        /// What is wrong with the line.
         cause: serde_json::Error,
     },
-    /// An answer that cannot be written.
+    /// An answer cannot be written as JSON.
     #[error("answer: {0}")]
     Answer(serde_json::Error),
 }
@@ -40,7 +40,7 @@ pub enum WorkerError {
 /// Works until there are no more orders.
 ///
 /// # Errors
-/// The pipes fail, or an order makes no sense. A contestant's failure is an answer.
+/// The pipes fail, or an order cannot be read. A contestant's failure is an answer.
 pub fn work(orders: impl BufRead, answers: impl Write) -> Result<(), WorkerError> {
     let mut pipes = Pipes { orders, answers };
     let Some(setup) = pipes.next::<Setup>()? else { return Ok(()) };
@@ -71,7 +71,7 @@ struct Pipes<R, W> {
 }
 
 impl<R: BufRead, W: Write> Pipes<R, W> {
-    /// `None`: there are no more.
+    /// Reads the next message; `None` at the end of the input.
     fn next<T: serde::de::DeserializeOwned>(&mut self) -> Result<Option<T>, WorkerError> {
         let mut line = String::new();
         if self.orders.read_line(&mut line)? == 0 {
@@ -91,7 +91,7 @@ impl<R: BufRead, W: Write> Pipes<R, W> {
     }
 }
 
-/// What a thread is told.
+/// An order to a thread.
 enum Job {
     Populate,
     Run { measure: Measure, limit: Limit },
@@ -99,14 +99,14 @@ enum Job {
     Asked,
 }
 
-/// What a thread says.
+/// A thread's report on a job.
 enum Report {
     Timed(Timed),
     Counted(Counted),
     Asked(u64),
 }
 
-/// The threads, seen from the one that reads orders.
+/// The threads, as the thread sees them that reads orders.
 struct Crew {
     jobs: Vec<Sender<Job>>,
     reports: Vec<Receiver<Result<Report, ContestantError>>>,
@@ -135,7 +135,7 @@ fn serve<C: Contestant>(
             crew.jobs.push(jobs);
             crew.reports.push(reports);
         }
-        // Every thread has its table now, so it is not counted as the contestant's memory.
+        // Every thread has its table now, so the tables are not counted as the contestant's memory.
         let opened = crew.asked_bytes().map(|_| resident_bytes());
         let before = match opened {
             Ok(bytes) => bytes,
@@ -157,7 +157,7 @@ fn part(objects: usize, thread: usize, threads: usize) -> Range<usize> {
     objects * thread / threads..objects * (thread + 1) / threads
 }
 
-/// A thread's life.
+/// The main loop of a thread.
 fn attend<C: Contestant>(
     mut share: Share<'_, C>,
     together: &Barrier,
@@ -201,7 +201,7 @@ impl Crew {
             }
             Order::Count { measure, operations } => {
                 let mut all = Counted::default();
-                // In turn: counters are everybody's.
+                // One thread after the other, because all threads share the counters.
                 for thread in 0..self.jobs.len() {
                     self.tell(thread, Job::Count { measure, operations });
                     if let Report::Counted(counted) = self.hear(thread)? {
@@ -238,7 +238,8 @@ impl Crew {
 
     fn all(&self, job: impl Fn() -> Job) -> Result<Vec<Report>, ContestantError> {
         (0..self.jobs.len()).for_each(|thread| self.tell(thread, job()));
-        // Each is heard, even after an error: a report left would be taken for the next one's.
+        // Every report is read even after an error: one left over would be taken for the next
+        // job's.
         let reports: Vec<_> = (0..self.jobs.len()).map(|thread| self.hear(thread)).collect();
         reports.into_iter().collect()
     }
@@ -255,7 +256,7 @@ impl Crew {
     }
 }
 
-/// Memory of this process that is resident, files of tmpfs included.
+/// Resident memory of this process, files on tmpfs included.
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());

@@ -1,11 +1,13 @@
-//! What the best possible choice of victims would write, simulated on the same stream of stores.
+//! The fewest bytes that any choice of victims could write, simulated on the same stream of stores.
 //!
 //! A store makes its unit dirty; when more units would be dirty than the budget holds, one is
-//! written out. What is dirty at the end is not counted, as in the measured run. No checkpoints.
+//! written out. Units that are dirty at the end are not counted, as in the measured run. There are
+//! no checkpoints.
 
 use std::collections::BinaryHeap;
 
-/// Units written out when the victim is the unit written longest ago, known exactly.
+/// Units written out by exact least-recently-written order: the victim is the unit whose last store
+/// is longest ago.
 pub fn exact_lru(stream: impl Iterator<Item = u32>, units: u32, capacity: usize) -> u64 {
     let mut dirty = Recent::new(units);
     let mut written = 0;
@@ -21,17 +23,17 @@ pub fn exact_lru(stream: impl Iterator<Item = u32>, units: u32, capacity: usize)
     written
 }
 
-/// Units written out when the future is known: the victim is the unit whose next store is furthest
-/// away. No policy can write fewer.
+/// Units written out by a policy that knows the future: the victim is the unit whose next store is
+/// furthest away. No policy can write fewer.
 pub fn perfect_knowledge(stream: &[u32], units: u32, capacity: usize) -> u64 {
     const NEVER: u32 = u32::MAX;
-    // For each store, when its unit is stored to next.
+    // For each store: the position of the next store to the same unit.
     let mut next_of = vec![NEVER; stream.len()];
     let mut seen = vec![NEVER; units as usize];
     for (at, unit) in stream.iter().enumerate().rev() {
         next_of[at] = std::mem::replace(&mut seen[*unit as usize], at as u32);
     }
-    // From here on: the next store to a dirty unit; of clean ones it is not looked at.
+    // For each dirty unit: the position of its next store. Entries of clean units are not used.
     let mut next = vec![NEVER; units as usize];
     let mut is_dirty = vec![false; units as usize];
     let mut furthest: BinaryHeap<(u32, u32)> = BinaryHeap::new();
@@ -42,7 +44,7 @@ pub fn perfect_knowledge(stream: &[u32], units: u32, capacity: usize) -> u64 {
             if dirty == capacity.max(1) {
                 while let Some((when, victim)) = furthest.pop() {
                     let victim = victim as usize;
-                    // Entries of stores that were followed by others are stale.
+                    // An entry of the queue is stale if the unit was stored to again.
                     if is_dirty[victim] && next[victim] == when {
                         is_dirty[victim] = false;
                         written += 1;
@@ -60,7 +62,8 @@ pub fn perfect_knowledge(stream: &[u32], units: u32, capacity: usize) -> u64 {
     written
 }
 
-/// Units in the order of their last store: a list through two arrays, whose ends meet at `units`.
+/// Units in the order of their last store: a doubly linked list in two arrays, closed into a ring
+/// by the entry `units`.
 struct Recent {
     before: Vec<u32>,
     after: Vec<u32>,
@@ -113,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Every choice of victims, tried.
+    /// The fewest units written out, found by trying every choice of victims.
     fn fewest(stream: &[u32], dirty: &mut Vec<u32>, capacity: usize) -> u64 {
         let Some((unit, rest)) = stream.split_first() else { return 0 };
         if dirty.contains(unit) {

@@ -1,7 +1,7 @@
-//! `perdura-lab memory`: the bare region under stores of one size, for each way of tracking and victim
-//! policy, beside the least that any policy could write.
+//! `perdura-lab memory`: the bare region under stores of one size, for each way of tracking and
+//! victim policy, beside the least that any policy could write.
 //!
-//! Skewed stores go to records of 1 KiB (or of their own size, if that is larger) drawn by the
+//! Skewed stores go to records of 1 KiB (or of the store's size, if that is larger) drawn by the
 //! distribution, and uniformly within a record. Everything has been written once and is clean at
 //! the beginning of each cell; the flush at the end is not counted.
 
@@ -24,100 +24,101 @@ use perdura_bench::dist::{Chooser, Distribution};
 use perdura_bench::machine::Machine;
 use perdura_bench::target::{StoreOptions, TargetError, new_region};
 
-/// Records that skewed stores go to.
+/// Length of the records that skewed stores go to, bytes.
 const RECORD_BYTES: u64 = 1024;
-/// Largest store.
+/// Largest store, bytes.
 pub const STORE_BYTES_MAX: u64 = 4096;
 
-/// What to measure.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct MemorySettings {
     /// Folder for images.
     pub dir: PathBuf,
-    /// Memory, bytes.
+    /// Size of the memory, bytes.
     pub memory_bytes: u64,
-    /// Stores of a cell.
+    /// Stores in a cell.
     pub stores: u64,
-    /// Bytes of a store: powers of two from 8 to 4,096.
+    /// Lengths of a store, bytes: powers of two from 8 to 4,096.
     pub store_bytes: Vec<u64>,
-    /// Which places.
+    /// Distributions of the stores' places.
     pub distributions: Vec<Distribution>,
-    /// How stores are noticed.
+    /// Ways to track stores.
     pub trackings: Vec<TrackingKind>,
     /// Victim policies.
     pub policies: Vec<PolicyKind>,
-    /// Percent of the memory.
+    /// Dirty budgets, percent of the memory.
     pub budgets: Vec<f64>,
-    /// Times each cell is measured, in turn with the others; medians count.
+    /// Rounds in which each cell is measured, in turn with the others; medians are reported.
     pub rounds: usize,
-    /// Seed of all streams.
+    /// Seed of all random streams.
     pub seed: u64,
-    /// Time between checkpoints; the bounds know none.
+    /// Time between checkpoints; the computed bounds assume none.
     pub checkpoint_every: Option<Duration>,
-    /// How the image is written.
+    /// Engine that writes the image.
     pub engine: Engine,
-    /// Whether the page cache is bypassed.
+    /// Whether writes bypass the page cache.
     pub direct: Direct,
 }
 
-/// What was found.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemoryResult {
     /// Always `memory`.
     pub kind: String,
-    /// Where it ran.
+    /// The machine that measured.
     pub machine: Machine,
-    /// Memory, bytes.
+    /// Size of the memory, bytes.
     pub memory_bytes: u64,
-    /// Stores of a cell.
+    /// Stores in a cell.
     pub stores: u64,
-    /// Rounds.
+    /// Rounds in which each cell was measured.
     pub rounds: usize,
-    /// Seed of all streams.
+    /// Seed of all random streams.
     pub seed: u64,
     /// Time between checkpoints, nanoseconds.
     pub checkpoint_ns: Option<u64>,
-    /// Every combination.
+    /// The cells: every combination of tracking, policy, distribution, store and budget.
     pub cells: Vec<Cell>,
 }
 
-/// One combination.
+/// One combination of settings and its figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// How stores were noticed.
+    /// Way of tracking stores.
     pub tracking: String,
     /// Victim policy.
     pub policy: String,
-    /// Which places.
+    /// Distribution of the stores' places.
     pub distribution: String,
-    /// Bytes of a store.
+    /// Length of a store, bytes.
     pub store_bytes: u64,
-    /// Percent of the memory.
+    /// Dirty budget, percent of the memory.
     pub budget_percent: f64,
-    /// Budget in force.
+    /// Dirty budget in force, bytes.
     pub budget_bytes: u64,
-    /// Most that was dirty.
+    /// Most bytes that were dirty at a time.
     pub dirty_bytes_max: u64,
     /// Time of a store, nanoseconds: median over the rounds.
     pub ns_per_store: f64,
-    /// Written to the SSD for each byte stored: median over the rounds.
+    /// Bytes written to the SSD for each byte stored: median over the rounds.
     pub ssd_bytes_per_user_byte: f64,
-    /// The same for the exact order of last stores, simulated; grains alone, no headers.
+    /// Bytes written for each byte stored by the exact order of last stores, simulated; grains
+    /// without headers.
     pub exact_lru_bytes_per_user_byte: f64,
-    /// The same for a policy that knows the future, simulated: the bound.
+    /// Bytes written for each byte stored by a policy that knows the future, simulated: the bound.
     pub perfect_bytes_per_user_byte: f64,
-    /// What was written over what the exact order would have written; none: that is nothing.
+    /// Bytes written over those of the exact order; none if the exact order writes nothing.
     pub over_exact_lru: Option<f64>,
-    /// What was written over the bound; none: that is nothing.
+    /// Bytes written over the bound; none if the bound is nothing.
     pub over_perfect: Option<f64>,
     /// Traps a store.
     pub traps_per_store: f64,
 }
 
-/// Measures.
+/// Measures all cells.
 ///
 /// # Errors
-/// A region cannot be had, or its device fails.
+/// A region cannot be opened, or its device fails.
 pub fn run(
     settings: &MemorySettings,
     progress: &(dyn Fn(u64, u64) + Sync),
@@ -166,7 +167,7 @@ pub fn run(
 
 type What = (TrackingKind, PolicyKind, Distribution, u64);
 
-/// Where the stores go: multiples of their size.
+/// Offsets of the stores: multiples of their length.
 fn places(settings: &MemorySettings, distribution: Distribution, store_bytes: u64) -> Vec<u64> {
     let record_bytes = RECORD_BYTES.max(store_bytes);
     let records = settings.memory_bytes / record_bytes;
@@ -200,7 +201,7 @@ fn bounds(
     )
 }
 
-/// A region that cells are measured on, one after the other.
+/// A region on which cells are measured one after the other.
 struct Bench {
     region: Region,
     memory_bytes: u64,
@@ -305,7 +306,7 @@ impl Bench {
     }
 }
 
-/// A cell while rounds go on.
+/// Figures of a cell, collected over the rounds.
 struct Found {
     what: What,
     budget: f64,
@@ -345,7 +346,7 @@ impl Found {
     }
 }
 
-/// Name in settings and results.
+/// Name of a way of tracking in settings and results.
 pub fn tracking_name(tracking: TrackingKind) -> &'static str {
     use perdura_region::TrapKind::*;
     match tracking {

@@ -1,10 +1,9 @@
-//! `perdura-lab plan`: what a plan predicts, beside what a region does that is fed the same
-//! trace.
+//! `perdura-lab plan`: the prediction of a plan beside a region that is fed the same trace.
 //!
-//! Two pairs: a real region on a virtual clock and a device of modelled time beside the replay of
-//! just that, between which nothing is left to differ; and the same region in real time on the
-//! device itself beside the replay as a plan has it. There the model of the device is what is
-//! judged (no device is that even), so both distributions of stalls are told.
+//! There are two pairs. A real region on a virtual clock and a device of modelled time stands
+//! beside the replay of the same: nothing is left to differ. The same region in real time on a real
+//! device stands beside the replay as a plan uses it: that judges the model of the device, which no
+//! device follows exactly, so the distributions of stalls of both are reported.
 
 mod probe;
 mod traces;
@@ -25,85 +24,84 @@ use serde::Serialize;
 pub use probe::probe;
 pub use traces::{Kind, generated};
 
-/// What is run.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct PlanCheckSettings {
-    /// Folder of the device to be measured; its files are removed again. `None`: nothing is run in
-    /// real time.
+    /// Folder on the device to measure; its files are removed again. `None`: nothing runs in real
+    /// time.
     pub folder: Option<PathBuf>,
-    /// Budgets, each a run.
+    /// Dirty budgets; each one is a run for each policy.
     pub budgets_bytes: Vec<u64>,
-    /// Victim policies, each a run for each budget.
+    /// Victim policies; each one is a run for each budget.
     pub policies: Vec<PolicyKind>,
-    /// Everything else; its device is replaced by what is measured of the one in `folder`.
+    /// All other settings; the device is replaced by what is measured of the device of `folder`.
     pub config: ReplayConfig,
 }
 
-/// Why there is no result.
+/// Why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanCheckError {
-    /// The trace or a setting.
+    /// The trace or a setting is refused.
     #[error(transparent)]
     Sizing(#[from] SizingError),
-    /// The device.
+    /// The device failed.
     #[error("{path}: {source}")]
     Device {
-        /// The file.
+        /// Path of the file on the device.
         path: PathBuf,
-        /// What it said.
+        /// The device's error.
         source: DeviceError,
     },
 }
 
-/// Predicted and measured.
+/// Predicted and measured figures.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlanCheck {
-    /// The device: bytes a second, measured or as configured.
+    /// Rate of the device in bytes a second, measured or configured.
     pub bytes_per_s: u64,
-    /// A write's time beyond its bytes, nanoseconds.
+    /// Time of a write beyond that of its bytes, nanoseconds.
     pub write_latency_ns: u64,
-    /// A flush's time beyond the writes before it, nanoseconds.
+    /// Time of a flush beyond that of the writes before it, nanoseconds.
     pub flush_latency_ns: u64,
-    /// Whether those were measured.
+    /// Whether the device's three figures were measured.
     pub is_measured: bool,
     /// Page writes of the trace.
     pub page_writes: u64,
-    /// Distinct pages among them.
+    /// Distinct pages among the page writes.
     pub written_pages: u64,
     /// A run for each policy and budget.
     pub runs: Vec<Run>,
 }
 
-/// One policy and budget.
+/// A run with one policy and budget.
 #[derive(Debug, Clone, Serialize)]
 pub struct Run {
     /// Victim policy.
     pub policy: &'static str,
-    /// Budget.
+    /// Dirty budget, bytes.
     pub budget_bytes: u64,
-    /// The replay's where processors take no time at all. Modelled.
+    /// Modelled: a replay in which processors take no time.
     pub predicted_on_model: Side,
-    /// A real region's, on a virtual clock and a device of modelled time.
+    /// A real region on a virtual clock and a device of modelled time.
     pub on_model: Side,
-    /// The replay's, as a plan has it. Modelled.
+    /// Modelled: a replay as a plan does it.
     pub predicted: Side,
-    /// The same in real time, on the device.
+    /// A real region in real time on the device.
     pub on_device: Option<Side>,
 }
 
-/// What came of one run.
+/// Figures of one run or replay.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
     /// Bytes written to the device.
     pub device_bytes: u64,
-    /// Writes that had to wait.
+    /// Page writes that had to wait for budget.
     pub stalls: u64,
-    /// How long, all in all, nanoseconds.
+    /// Time of all waits together, nanoseconds.
     pub stalled_ns: u64,
-    /// How long half of them waited at most, nine in ten, 99 in a hundred, and the longest;
-    /// nanoseconds.
+    /// Wait of a stalled write, nanoseconds: median, 90th and 99th percentile, longest.
     pub stall_ns_at: [u64; 4],
-    /// Until the last write was through, nanoseconds.
+    /// Time until the last write was through, nanoseconds.
     pub run_ns: u64,
 }
 
@@ -130,10 +128,10 @@ impl From<&Measured> for Side {
 }
 
 impl PlanCheck {
-    /// Replays and runs `records`, in order of time.
+    /// Replays and runs `records`, which are in order of time.
     ///
     /// # Errors
-    /// A record or a setting that is refused; a region or a device that fails.
+    /// A record or a setting is refused; a region or a device fails.
     pub fn run(settings: &PlanCheckSettings, records: &[Record]) -> Result<Self, PlanCheckError> {
         let (mut numbering, mut writes) = (Numbering::default(), Vec::new());
         numbering
@@ -162,7 +160,7 @@ impl PlanCheck {
         })
     }
 
-    /// As text, for a terminal.
+    /// The result as text for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
         use std::fmt::Write;
@@ -171,7 +169,8 @@ impl PlanCheck {
         // Writing to a string cannot fail.
         let _ = writeln!(
             out,
-            "{} page writes to {} pages. Device, {measured}: {:.0} MB/s, a write {} us, a flush {} us.",
+            "{} page writes to {} pages. Device, {measured}: {:.0} MB/s, a write {} us, a flush \
+             {} us.",
             self.page_writes,
             self.written_pages,
             self.bytes_per_s as f64 / 1e6,
@@ -190,7 +189,8 @@ impl PlanCheck {
                 let [half, most, nearly_all, longest] = side.stall_ns_at.map(|ns| ns as f64 / 1e3);
                 let _ = writeln!(
                     out,
-                    "  {name:26} {:9.1} MB written, {:7} stalls, {:9.1} ms stalled; us at 50, 90, 99, 100 %: {half:.0} {most:.0} {nearly_all:.0} {longest:.0}",
+                    "  {name:26} {:9.1} MB written, {:7} stalls, {:9.1} ms stalled; us at 50, 90, \
+                     99, 100 %: {half:.0} {most:.0} {nearly_all:.0} {longest:.0}",
                     side.device_bytes as f64 / 1e6,
                     side.stalls,
                     side.stalled_ns as f64 / 1e6,
@@ -217,7 +217,7 @@ fn run(
             measure(config, Arc::clone(device), writes).map_err(Failure::Sizing)
         })
     });
-    // What a clock that stands still says a page's protection takes.
+    // On a virtual clock that only the device moves, protecting a page takes no time.
     let virtual_config = ReplayConfig { protect_ns: 0, ..config.clone() };
     let on_model = measure_virtual(&virtual_config, writes)?;
     Ok(Run {
@@ -235,7 +235,7 @@ enum Failure {
     Device(DeviceError),
 }
 
-/// On a file of its own in a folder, which is removed afterwards.
+/// Calls `with` a new file in a folder, and removes the file afterwards.
 fn on_file<T>(
     folder: &Path,
     f: impl FnOnce(&Arc<dyn Device>) -> Result<T, Failure>,
@@ -247,7 +247,7 @@ fn on_file<T>(
     let device: Arc<dyn Device> = Arc::new(opened.map_err(failed)?);
     let outcome = f(&device);
     drop(device);
-    // It is ours alone; what cannot be removed is seen by its name.
+    // The file belongs to this run; one that cannot be removed is recognised by its name.
     let _ = std::fs::remove_file(&path);
     outcome.map_err(|failure| match failure {
         Failure::Sizing(error) => error.into(),

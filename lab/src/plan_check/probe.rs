@@ -1,25 +1,26 @@
-//! What a model needs to know of a device, measured: its rate with a full queue, and what a write
-//! and a flush take beyond.
+//! Measures the figures of a device that a model needs: its rate with a full queue, and the time of
+//! a write and of a flush beyond their bytes.
 
 use std::sync::Arc;
 
 use perdura_dirty::policy::pace::QUEUE_DEPTH;
 use perdura_media::{BlockBuf, BytesPerSecond, Clock, Device, DeviceError, RealClock, Timing};
 
-/// Written with a full queue.
+/// Bytes written with a full queue.
 const STREAM_BYTES: u64 = 96 << 20;
-/// In writes of so much.
+/// Length of each write, bytes.
 const FRAME_BYTES: u64 = 256 << 10;
-/// Single operations of which the median counts.
+/// Single operations, of which the median counts.
 const SINGLES: usize = 41;
 
-/// Measures a device that may be overwritten: about 100 MB are written.
+/// Measures a device whose contents may be overwritten: about 100 MB are written.
 ///
 /// # Errors
-/// The device's own.
+/// The device failed.
 pub fn probe(device: &Arc<dyn Device>) -> Result<Timing, DeviceError> {
     device.grow(STREAM_BYTES)?;
-    // Written once before: space never written is slower, and a log is written again and again.
+    // The bytes are written once before: space never written is slower, and a log writes its space
+    // again and again.
     stream(device)?;
     let stream_ns = stream(device)?;
     let bytes_per_s = u128::from(STREAM_BYTES) * 1_000_000_000 / u128::from(stream_ns.max(1));
@@ -44,7 +45,7 @@ pub fn probe(device: &Arc<dyn Device>) -> Result<Timing, DeviceError> {
     Ok(Timing { bandwidth, read_latency_ns, write_latency_ns, flush_latency_ns })
 }
 
-/// Writes all of it with a full queue, and flushes. Returns how long that took.
+/// Writes all bytes with a full queue and flushes; returns the time that took, nanoseconds.
 fn stream(device: &Arc<dyn Device>) -> Result<u64, DeviceError> {
     let frame = BlockBuf::zeroed(FRAME_BYTES as usize);
     let mut done = Vec::new();

@@ -1,4 +1,4 @@
-//! Traces made for the purpose: who writes which page is drawn, when is drawn too.
+//! Generated traces: pages and times of writes are drawn at random.
 
 use perdura_plan::trace::{Op, Record};
 use rand::{Rng, SeedableRng};
@@ -6,22 +6,22 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use perdura_bench::dist::{Chooser, Distribution};
 
-/// Which pages are written.
+/// Distribution of the pages that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// By Zipf's law, as YCSB draws keys (0.99), spread over the pages.
     Zipf,
-    /// Nine writes in ten to a tenth of the pages.
+    /// Nine writes in ten go to a tenth of the pages.
     HotCold,
-    /// Every page alike.
+    /// Every page is equally likely.
     Uniform,
 }
 
 impl Kind {
-    /// All kinds.
+    /// All distributions.
     pub const ALL: [Self; 3] = [Self::Zipf, Self::HotCold, Self::Uniform];
 
-    /// Its name on a command line.
+    /// Name of the distribution on a command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -31,15 +31,14 @@ impl Kind {
         }
     }
 
-    /// The kind of that name.
+    /// The distribution with a name, if there is one.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// `count` page writes over `pages` pages, `per_s` of them a second on the average, independent of
-/// one another.
+/// `count` page writes over `pages` pages at independent random times, `per_s` a second on average.
 #[must_use]
 pub fn generated(kind: Kind, seed: u64, pages: u64, count: u64, per_s: f64) -> Vec<Record> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

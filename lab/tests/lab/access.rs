@@ -1,5 +1,5 @@
-//! `perdura-lab access run`, `perdura-lab access compare` and `perdura-lab access suite` as programs: results in the published
-//! shape, and every bad input by what is said of it.
+//! `perdura-lab access run`, `perdura-lab access compare` and `perdura-lab access suite` as
+//! programs: results in the published shape, and the message for every bad input.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,8 @@ use std::process::{Command, Output, Stdio};
 use crate::process::*;
 use serde_json::Value;
 
-/// Small, and of every kind: a matrix, chains with DRAM beside them, and two that run together.
+/// Small workloads of every kind: a matrix, chains with DRAM beside them, and two that run
+/// together.
 const SMALL: &str = "\
 reads:
   matrix:
@@ -53,7 +54,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What it says when it refuses.
+/// The message with which the program refuses.
 fn refused(output: &Output) -> String {
     let said = text(&output.stderr);
     assert!(!output.status.success(), "it went on: {}{said}", text(&output.stdout));
@@ -70,7 +71,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// A folder with workload files, and places for what comes of them.
+/// A folder with workload files and room for their results.
 struct Ground(tempfile::TempDir);
 
 impl Ground {
@@ -93,14 +94,14 @@ impl Ground {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// Runs what is in the folder, results to `results`.
+    /// Runs the workload files of the folder and writes the results to `results`.
     fn run(&self, results: &str, extra: &[&str]) -> Output {
         let (from, to) = (self.word("w"), self.word(results));
         bench(&[&["run", &from, "--results", &to], extra].concat())
     }
 }
 
-/// A folder on a file system of its own with so much room, by root alone; unmounted at the end.
+/// A folder on a small file system of its own, which only root can mount; unmounted on drop.
 struct SmallDisk<'g>(&'g Ground);
 
 impl<'g> SmallDisk<'g> {
@@ -252,8 +253,10 @@ fn each_broken_rule_names_file_line_key_value_and_rule() {
             "line 4: custom_operations: r_64,w_64_cache_10: offsets are multiples of 64",
         ),
         (
-            "exec_mode: custom\n    custom_operations: 'r_64,wd_64_none'\n    dram_memory_range: 1M",
-            "line 4: custom_operations: r_64,wd_64_none: a write follows an access to the same memory",
+            "exec_mode: custom\n    custom_operations: 'r_64,wd_64_none'\n    \
+             dram_memory_range: 1M",
+            "line 4: custom_operations: r_64,wd_64_none: a write follows an access to the same \
+             memory",
         ),
     ];
     for (args, expected) in cases {
@@ -277,10 +280,10 @@ fn one_bad_file_of_many_is_found_before_any_runs() {
 fn what_is_no_workload_is_named() {
     let ground = Ground::with(&[]);
     let said = refused(&ground.run("results", &[]));
-    assert!(said.contains(&format!("{}: no workload in it", ground.word("w"))), "{said}");
+    assert!(said.contains(&format!("{}: no workload files in it", ground.word("w"))), "{said}");
 
     fs::write(ground.path("w/notes.txt"), "b:\n  args: {}\n").unwrap();
-    assert!(refused(&ground.run("results", &[])).contains("no workload in it"));
+    assert!(refused(&ground.run("results", &[])).contains("no workload files in it"));
 
     for (garbage, expected) in [
         (&b"\x89PNG\r\n\x1a\n\0\0"[..], "garbage.yaml: stream did not contain valid UTF-8"),
@@ -304,7 +307,7 @@ fn what_is_no_workload_is_named() {
 fn two_files_whose_results_would_have_one_name_are_refused() {
     let ground = Ground::with(&[("a-b.yaml", SMALL), ("a/b.yaml", SMALL)]);
     let said = refused(&ground.run("results", &[]));
-    assert!(said.contains("its results would go to a-b.json"), "{said}");
+    assert!(said.contains("would both go to a-b.json"), "{said}");
 }
 
 #[test]
@@ -330,7 +333,7 @@ fn results_go_to_a_folder_of_their_own() {
     fs::create_dir(ground.path("results")).unwrap();
     fs::write(ground.path("results/old.json"), "[]").unwrap();
     let said = refused(&ground.run("results", &["--dram"]));
-    assert!(said.contains("not empty") && said.contains("old.json is there"), "{said}");
+    assert!(said.contains("not empty") && said.contains("results/old.json"), "{said}");
     assert_eq!(fs::read(ground.path("results/old.json")).unwrap(), b"[]");
 
     fs::write(ground.path("file"), "").unwrap();
@@ -364,7 +367,7 @@ fn a_range_that_finds_no_room_is_said_with_what_there_is() {
     assert!(
         json(&ground.path("r3/w.json"))[0]["bounded"][0].as_str().unwrap().contains("memory_range")
     );
-    // A model has room for what no machine has.
+    // A model has room for ranges that no machine has.
     done(&ground.run("r4", &["--model", "apache-256"]));
 
     let ground = Ground::with(&[("w.yaml", SMALL)]);
@@ -380,7 +383,7 @@ fn places_that_are_not_there_are_named() {
     let ground = Ground::with(&[("w.yaml", SMALL)]);
     let here = ground.word("w");
     let said = refused(&ground.run("r1", &["--path", &here, "--dax"]));
-    assert!(said.contains("no DAX file system") && said.contains("MAP_SYNC"), "{said}");
+    assert!(said.contains("not a DAX file system") && said.contains("MAP_SYNC"), "{said}");
     let said = refused(&ground.run("r2", &["--path", "/nowhere"]));
     assert!(said.contains("--path /nowhere"), "{said}");
     let said = refused(&ground.run("r3", &["--model", "apache-257"]));
@@ -452,7 +455,7 @@ fn two_results_are_compared() {
         "{said}"
     );
     assert!(said.contains("number_threads 2, access_size 4096"), "{said}");
-    assert!(said.contains("no test of 2: one measurement in A"), "{said}");
+    assert!(said.contains("no test of 2: only one measurement in A"), "{said}");
     assert!(said.contains("Welch's test on the repetitions"), "{said}");
     let found = json(Path::new(&found));
     let reads = &found["cells"][0];
@@ -481,7 +484,7 @@ fn what_is_no_result_is_refused() {
     done(&ground.run("a", &["--dram"]));
     let (good, workload) = (ground.word("a/w.json"), ground.word("w/w.yaml"));
     let said = refused(&bench(&["compare", &good, &workload]));
-    assert!(said.contains("w.yaml: no result file"), "{said}");
+    assert!(said.contains("w.yaml: not a result file"), "{said}");
     let said = refused(&bench(&["compare", "/nowhere.json", &good]));
     assert!(said.contains("/nowhere.json: No such file"), "{said}");
     let before = fs::read(&good).unwrap();

@@ -1,4 +1,4 @@
-//! `perdura-lab block serve` as a process, and programs of other makes as its clients: qemu-io,
+//! `perdura-lab block serve` as a process, with other projects' programs as clients: qemu-io,
 //! nbdcopy, fio, a file system.
 
 use std::fs;
@@ -11,12 +11,12 @@ use crate::process::{LAB, signal_process};
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// A running `perdura-lab block serve`; killed when dropped.
+/// A running `perdura-lab block serve`; killed on drop.
 struct Block {
     child: Child,
     banner: String,
     uri: String,
-    /// What it says after the banner.
+    /// The output after the banner.
     rest: Option<JoinHandle<String>>,
 }
 
@@ -43,7 +43,7 @@ impl Block {
         Self { child, banner, uri, rest: Some(rest) }
     }
 
-    /// SIGTERM; its exit code and last words.
+    /// Sends SIGTERM; returns the exit code and the last output.
     fn stop(mut self) -> (Option<i32>, String) {
         signal_process(self.child.id(), "TERM");
         let code = self.child.wait().unwrap().code();
@@ -58,7 +58,7 @@ impl Drop for Block {
     }
 }
 
-/// Whether a program of a Debian package is here; says so if it is not.
+/// Whether a program of a Debian package is installed; prints a line if it is not.
 fn has(program: &str) -> bool {
     let found = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
     let here = found.iter().any(|folder| Path::new(folder).join(program).exists());
@@ -72,7 +72,7 @@ fn output(program: &str, words: &[&str]) -> Output {
     Command::new(program).args(words).output().unwrap()
 }
 
-/// Runs a program that must succeed; what it said.
+/// Runs a program that must succeed, and returns its output.
 fn done(program: &str, words: &[&str]) -> String {
     let output = output(program, words);
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -128,7 +128,7 @@ fn qemu_reads_what_it_wrote_and_the_server_says_what_is_modelled() {
     ]);
     let said = String::from_utf8_lossy(&good.stdout);
     assert!(good.status.success() && !said.contains("failed"), "{said}");
-    // It can tell: this is not what was written.
+    // qemu-io notices wrong bytes: this pattern is not the written one.
     let bad = io(&["write -P 1 0 4096", "read -P 2 0 4096"]);
     assert!(String::from_utf8_lossy(&bad.stdout).contains("verification failed"));
     let (code, said) = block.stop();
@@ -153,12 +153,12 @@ fn a_copy_in_and_out_is_the_same_and_a_file_keeps_it_through_kill_9() {
     done("nbdcopy", &[data.to_str().unwrap(), &block.uri]);
     block.child.kill().unwrap();
     block.child.wait().unwrap();
-    // Its socket is still there, and nobody listens.
+    // The killed server's socket file still exists, but nobody listens.
     assert!(folder.path().join("socket").exists());
     let block = Block::start(folder.path(), &file);
     done("nbdcopy", &[&block.uri, back.to_str().unwrap()]);
     assert!(fs::read(&back).unwrap() == bytes);
-    // A second server on the same socket is refused, and the first goes on.
+    // A second server on the same socket is refused, and the first one goes on.
     let socket = format!("unix:{}", folder.path().join("socket").display());
     refused(
         &["--media", "dram", "--size", "1MiB", "--listen", &socket],
@@ -252,7 +252,7 @@ fn bad_input_is_refused_with_its_reason_and_changes_nothing() {
     refused(&[&dram[..], &["--fuse", folder.path().to_str().unwrap()]].concat(), &["not empty"]);
 }
 
-/// Undoes in reverse order what a test has set up, also when it fails.
+/// Commands that undo in reverse order what a test has set up; run on drop, also after a failure.
 struct Undo(Vec<Vec<String>>);
 
 impl Undo {

@@ -1,4 +1,5 @@
-//! The cache experiment, small: what it reports must hang together, and go the way the paper says.
+//! A small run of the cache experiment: its figures must be consistent and have the paper's
+//! direction.
 
 use perdura_lab::caches::estimate::WriteShare;
 use perdura_lab::caches::frames::FrameSource;
@@ -7,7 +8,7 @@ use perdura_lab::caches::page::page;
 use perdura_lab::caches::result::{CachesResult, LogKind, Step, StepResult};
 use perdura_lab::caches::run::{CachesSettings, run};
 
-/// A small cache, so that a little work is large beside it.
+/// Settings with a small cache, so that a little work is large beside it.
 fn settings(uses_frames: bool) -> CachesSettings {
     CachesSettings {
         operations: vec![4_000, 8_000],
@@ -41,9 +42,9 @@ fn each_of_the_papers_steps_costs_fewer_misses_than_the_base() {
     let fewer = hybrid.modelled_misses_fewer_percent.unwrap();
     assert!(fewer >= 12.0, "all steps together: {fewer} % fewer");
     assert!(nvma.lines_flushed_per_operation < base.lines_flushed_per_operation);
-    // Without frames nothing is claimed of them.
+    // Without frames there are no figures about placement.
     assert!(base.persistent.is_none() && base.breaks_fewer_percent.is_none());
-    // Alone there is nothing persistent but what the heap began with.
+    // The capacity work alone touches nothing persistent but the heap's initial contents.
     for alone in &result.alone {
         let of = |owner| alone.modelled.of(owner).accesses;
         assert_eq!((of(Owner::Log), of(Owner::PersistentData)), (0, 0));

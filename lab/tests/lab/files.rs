@@ -1,5 +1,5 @@
-//! `perdura-lab run --at`: programs whose files are on a modelled medium do what they do without it,
-//! and have the medium's time.
+//! `perdura-lab run --at`: programs whose files are on a modelled medium do the same as without it,
+//! in the medium's time.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use perdura_media::{Model, System};
 use perdura_plan::media::Workload;
 use serde_json::Value;
 
-/// A folder in memory, or where that is not to be had, any.
+/// A folder in memory, or anywhere if there is no /dev/shm.
 fn folder() -> tempfile::TempDir {
     let shm = Path::new("/dev/shm");
     if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap()
 }
 
-/// With the library that was built for this test.
+/// `perdura-lab run` with the library that was built for this test.
 fn run() -> Command {
     let library = std::env::current_exe().unwrap().with_file_name("libperdura_files.so");
     assert!(library.exists(), "no {}", library.display());
@@ -26,7 +26,7 @@ fn run() -> Command {
     command
 }
 
-/// A program that is there, or a word about the test that needs it.
+/// Whether a program is installed; prints a line that names the test if it is not.
 fn found(program: &str, package: &str) -> bool {
     let is_found = Path::new(program).exists();
     if !is_found {
@@ -43,8 +43,7 @@ fn done(output: &Output, what: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a program with a folder served, and returns what it printed and the reports of its
-/// processes.
+/// Runs a program with a folder served; returns its output and the reports of its processes.
 fn served(at: &Path, media: &str, words: &[&str]) -> (String, Vec<Value>) {
     let report = at.with_extension("json");
     let mut command = run();
@@ -143,9 +142,11 @@ fn copies_and_streams_and_shells_leave_the_same_files() {
         dd if=joined of=cut bs=1000 skip=3 count=40 2> /dev/null
         dd if=lines of=cut bs=512 seek=7 count=3 conv=notrunc,fsync 2> /dev/null
         dd if=lines of=direct bs=4096 count=2 oflag=append conv=notrunc 2> /dev/null
-        head -c 5000 joined | tail -c 100 > tail; sort -r lines > sorted; md5sum lines joined cut > sums
+        head -c 5000 joined | tail -c 100 > tail; sort -r lines > sorted
+        md5sum lines joined cut > sums
         sed -i s/line/LINE/ moved; truncate -s 12345 sparse; cat moved sparse | wc -c > count
-        cat sums count; exec 3<> lines; read first <&3; echo "$first"; cat <&3 | wc -l; read none <&3 || echo end
+        cat sums count; exec 3<> lines; read first <&3; echo "$first"; cat <&3 | wc -l
+        read none <&3 || echo end
     "#;
     for shell in ["sh", "bash"] {
         let (plain, other) = (folder(), folder());
@@ -174,13 +175,16 @@ base = sqlite3.connect(sys.argv[1] + '/base'); base.execute('pragma journal_mode
 base.execute('create table if not exists t (k integer primary key, v blob)')
 for n in range(60):
     with base:
-        for _ in range(20): base.execute('insert or replace into t values (?, ?)', (draw.randrange(2000), draw.randbytes(300)))
+        for _ in range(20):
+            row = (draw.randrange(2000), draw.randbytes(300))
+            base.execute('insert or replace into t values (?, ?)', row)
     if n % 10 == 9:
         try:
             with base: base.execute('delete from t where k % 3 = 0'); raise KeyError
         except KeyError: pass
 base.execute('vacuum')
-print(base.execute('pragma integrity_check').fetchone(), base.execute('select count(*), sum(k), sum(length(v)) from t').fetchone())
+sums = base.execute('select count(*), sum(k), sum(length(v)) from t').fetchone()
+print(base.execute('pragma integrity_check').fetchone(), sums)
 base.close()
 ";
 
@@ -201,7 +205,7 @@ fn sqlite_keeps_its_databases_there() {
         assert!(printed.starts_with("('ok',)"), "{printed}");
         assert!(number(&reports[0], "/requests/writes/requests") > 100, "{reports:?}");
         assert!(number(&reports[0], "/requests/flushes/requests") > 10, "{reports:?}");
-        // Written by one, read by the other.
+        // One program wrote the file, the other one reads it.
         let output = Command::new(PYTHON).args(words(other.path())).output().unwrap();
         assert!(done(&output, journal).starts_with("('ok',)"));
     }
@@ -211,7 +215,8 @@ const BERKELEY: &str = r"
 import sys, random
 from bsddb3 import db
 env = db.DBEnv(); env.set_cachesize(0, 1 << 20)
-env.open(sys.argv[1], db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_TXN | db.DB_INIT_LOG | db.DB_INIT_LOCK | db.DB_PRIVATE)
+parts = db.DB_INIT_MPOOL | db.DB_INIT_TXN | db.DB_INIT_LOG | db.DB_INIT_LOCK
+env.open(sys.argv[1], db.DB_CREATE | parts | db.DB_PRIVATE)
 draw = random.Random(3)
 for kind, name in ((db.DB_BTREE, 'btree'), (db.DB_HASH, 'hash')):
     base = db.DB(env); base.open(name, dbtype=kind, flags=db.DB_CREATE | db.DB_AUTO_COMMIT)
@@ -249,8 +254,9 @@ fn fio_finds_what_it_wrote_by_several_threads() {
     for (engine, kind) in [("psync", "randrw"), ("sync", "write"), ("pvsync2", "randwrite")] {
         let folder = folder();
         let words = format!(
-            "fio --name=job --directory={} --thread --numjobs=3 --size=8m --bs=4k --rw={kind} --ioengine={engine} \
-             --verify=crc32c --do_verify=1 --verify_fatal=1 --randseed=5 --fsync=64 --allow_mounted_write=1 --verify_state_save=0",
+            "fio --name=job --directory={} --thread --numjobs=3 --size=8m --bs=4k --rw={kind} \
+             --ioengine={engine} --verify=crc32c --do_verify=1 --verify_fatal=1 --randseed=5 \
+             --fsync=64 --allow_mounted_write=1 --verify_state_save=0",
             folder.path().display()
         );
         let words: Vec<&str> = words.split_whitespace().collect();
@@ -265,14 +271,18 @@ fn fio_finds_what_it_wrote_by_several_threads() {
     }
 }
 
-/// Reads and overwrites at random, by all four calls, between two calls that nobody else makes.
+/// Reads and overwrites at random by all four calls, between two calls that mark the range in the
+/// trace.
 const OVERWRITES: &str = r"
 import os, sys, random
 fd = os.open(sys.argv[1], os.O_RDWR); size = os.fstat(fd).st_size
-draw = random.Random(1); block = draw.randbytes(4096); places = [draw.randrange(size // 4096) * 4096 for _ in range(2000)]
+draw = random.Random(1); block = draw.randbytes(4096)
+places = [draw.randrange(size // 4096) * 4096 for _ in range(2000)]
 os.umask(0o12)
 for at in places:
-    os.pread(fd, 4096, at); os.pwrite(fd, block, at); os.lseek(fd, at, 0); os.read(fd, 4096); os.lseek(fd, at, 0); os.write(fd, block)
+    os.pread(fd, 4096, at); os.pwrite(fd, block, at)
+    os.lseek(fd, at, 0); os.read(fd, 4096)
+    os.lseek(fd, at, 0); os.write(fd, block)
     os.fsync(fd)
 os.umask(0o13)
 ";
@@ -303,7 +313,7 @@ fn reads_and_overwrites_make_no_system_call() {
     let calls: Vec<&str> =
         trace.lines().skip_while(|line| !line.starts_with("umask(012")).collect();
     let end = calls.iter().position(|line| line.starts_with("umask(013")).expect("the end");
-    // Python's own memory.
+    // Requests to Python's own memory do not count.
     let is_data =
         |line: &&&str| !["mmap(NULL", "munmap(", "brk("].iter().any(|own| line.starts_with(own));
     let calls: Vec<&&str> = calls[1..end].iter().filter(is_data).collect();
@@ -339,7 +349,9 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 os.ftruncate(fd, 1 << 20)
 n = 0
 while True:
-    n += 1; os.pwrite(fd, b'%015d\n' % n, n % 60000 * 16); os.pwrite(fd, b'%015d\n' % n, (1 << 20) + n * 16)
+    n += 1
+    os.pwrite(fd, b'%015d\n' % n, n % 60000 * 16)
+    os.pwrite(fd, b'%015d\n' % n, (1 << 20) + n * 16)
     os.write(1, b'%d\n' % n)
 ";
 
@@ -361,7 +373,7 @@ fn a_killed_program_leaves_all_writes_that_it_had_made() {
     child.kill().unwrap();
     child.wait().unwrap();
     for line in lines {
-        // The last may be cut.
+        // The last line may be cut off.
         last = line.unwrap().parse::<usize>().map_or(last, |n| n.max(last));
     }
     let bytes = std::fs::read(&path).unwrap();
@@ -376,8 +388,10 @@ fn a_killed_program_leaves_all_writes_that_it_had_made() {
 const RECORDED: &str = r"
 import os, sys
 fd = os.open(sys.argv[1] + '/a', os.O_RDWR | os.O_CREAT)
-os.write(fd, bytes(10000)); os.pread(fd, 100, 50); os.fsync(fd); os.pwrite(fd, b'xyz', 9000); os.lseek(fd, 9990, 0); os.read(fd, 100)
-os.read(fd, 100); sum(range(1000000)); other = os.open(sys.argv[1] + '/b', os.O_RDWR | os.O_CREAT); os.write(other, b'1')
+os.write(fd, bytes(10000)); os.pread(fd, 100, 50); os.fsync(fd)
+os.pwrite(fd, b'xyz', 9000); os.lseek(fd, 9990, 0); os.read(fd, 100)
+os.read(fd, 100); sum(range(1000000))
+other = os.open(sys.argv[1] + '/b', os.O_RDWR | os.O_CREAT); os.write(other, b'1')
 if len(sys.argv) > 2: os.kill(os.getpid(), 9)
 ";
 
@@ -420,7 +434,7 @@ fn a_recording_holds_what_was_asked_and_is_replayed_on_any_medium() {
         replayed.elapsed_ps
     });
     assert!(elapsed.is_sorted(), "{elapsed:?}");
-    // Again, in the place of the first one, by a program that is killed.
+    // The file is recorded once more in place of the first one, by a program that is killed.
     std::fs::remove_file(folder.path().join("a")).unwrap();
     let (output, recording) = record(&["kill"]);
     assert!(!output.status.success() && !recording.is_finished);
@@ -444,8 +458,8 @@ fn what_cannot_be_is_refused_before_the_program_starts() {
         (&["--at", "/no/such/folder/file"], &["--at /no/such/folder/file"]),
         (&["--at", "/"], &["--at /"]),
         (&["--at", "/dev/null"], &["--at /dev/null", "neither a file nor a directory"]),
-        (&["--at", at, "--record", &inside], &["among what is served"]),
-        (&["--at", at, "--record", mine], &["no recording", "left alone"]),
+        (&["--at", at, "--record", &inside], &["among the served files"]),
+        (&["--at", at, "--record", mine], &["not a recording", "not replaced"]),
     ];
     for (words, said) in cases {
         let output = run().args(words).args(["--", "echo", "began"]).output().unwrap();
@@ -472,8 +486,20 @@ fn a_recorded_program_is_a_load() {
     let library = std::env::current_exe().unwrap().with_file_name("libperdura_files.so");
     let ran = Command::new(LAB)
         .env("PERDURA_FILES_LIBRARY", library)
-        .args(["run", "--at", data.to_str().unwrap(), "--record", recording.to_str().unwrap(), "--", "/usr/bin/python3", "-c"])
-        .arg("import os, sys\nf = os.open(sys.argv[1], os.O_RDONLY)\nfor i in range(100): os.pread(f, 4096, i * 8192)")
+        .args([
+            "run",
+            "--at",
+            data.to_str().unwrap(),
+            "--record",
+            recording.to_str().unwrap(),
+            "--",
+            "/usr/bin/python3",
+            "-c",
+        ])
+        .arg(
+            "import os, sys\nf = os.open(sys.argv[1], os.O_RDONLY)\nfor i in range(100): \
+              os.pread(f, 4096, i * 8192)",
+        )
         .arg(data.join("in"))
         .output()
         .unwrap();

@@ -1,11 +1,11 @@
-//! `perdura-lab haste` at its smallest: every part runs, and what is modelled is said to be.
+//! `perdura-lab haste` at its smallest: every part runs, and modelled results say so.
 
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
 fn haste(words: &[&str]) -> Output {
-    // What it runs programs with lies beside this test, not beside the binary.
+    // The library that is preloaded into programs lies beside this test, not beside the binary.
     let library = std::env::current_exe().unwrap().with_file_name("libperdura_files.so");
     Command::new(env!("CARGO_BIN_EXE_perdura-lab"))
         .env("PERDURA_FILES_LIBRARY", library)
@@ -15,7 +15,7 @@ fn haste(words: &[&str]) -> Output {
         .unwrap()
 }
 
-/// What a machine without root or without a Debian package cannot run, and says so.
+/// Parts that a machine without root or without a Debian package cannot run, and says so.
 const MAY_BE_LEFT_OUT: [&str; 3] = ["XDD XFS", "Berkeley-DB Btree", "Berkeley-DB HashTable"];
 
 #[test]
@@ -72,7 +72,7 @@ fn words_that_cannot_be_are_refused_with_the_value() {
         (&["--media", "pcie-pcm"], "--disks disk-raid0: expected one of --media, pcie-pcm"),
         (&["--media", "quartz"], "no profile is called \"quartz\""),
         (&["--parts", "raw,all"], "--parts all"),
-        (&["--dir", "/nowhere"], "--dir /nowhere: no directory"),
+        (&["--dir", "/nowhere"], "--dir /nowhere: not a directory"),
     ] {
         let output = haste(words);
         let error = String::from_utf8_lossy(&output.stderr);

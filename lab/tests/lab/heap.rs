@@ -1,4 +1,4 @@
-//! `perdura-lab heap`: allocators in turn, what is counted of each, refusals.
+//! `perdura-lab heap`: allocators in turn, the counts of each, and refusals.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ fn heaps_are_measured_in_turn_and_their_flushes_counted() {
                 assert!(missing.contains("apt install"), "{missing}");
                 continue;
             }
-            // Another allocator than was asked for would say another name.
+            // A rival describes itself: another allocator would have another name.
             assert!(rival["allocator"].as_str().unwrap().contains(name), "{rival}");
             let spread = &rival["spread"][pair];
             assert_eq!(spread["rounds"].as_array().unwrap().len(), 2, "{rival}");
@@ -67,10 +67,10 @@ fn heaps_are_measured_in_turn_and_their_flushes_counted() {
         ] {
             figure(found, key);
         }
-        // The allocation's line, and what logs and runs need once in many.
+        // The line of the allocation, and what logs and runs need once in many allocations.
         let lines = figure(found, "lines_flushed_per_alloc");
         assert!((1.0..=2.0).contains(&lines), "{found}");
-        // Exactly two, but for what a log needs once in thousands.
+        // Exactly two lines, except those that a log needs once in thousands of transactions.
         let flushed = figure(found, "lines_flushed_per_tx64");
         assert!(flushed <= 2.01, "{found}");
         assert!(figure(found, "lines_per_tx64_total") >= flushed, "{found}");
@@ -82,14 +82,14 @@ fn heaps_are_measured_in_turn_and_their_flushes_counted() {
         assert_eq!(objects, [1501, 3001, 6001], "{found}");
         assert_eq!(found["spread"]["tx64_ns"]["rounds"].as_array().unwrap().len(), 2, "{found}");
         for (name, ratio) in found["ratios"].as_object().unwrap() {
-            // Tiny heaps, perhaps an unoptimised build: no more than that it is a ratio.
+            // With tiny heaps and perhaps an unoptimised build, the ratio need only be plausible.
             let of_medians = figure(ratio, "of_medians");
             assert!((0.001..1000.0).contains(&of_medians), "{name}: {ratio}");
         }
         let pmemobj = &found["rivals"]["libpmemobj"];
         if pmemobj["missing"].is_null() {
             figure(pmemobj, "tx4x64_ns");
-            // Whoever overwrites 64 B in place flushes them and a copy.
+            // Overwriting 64 B in place flushes the bytes and a copy of them.
             assert!(figure(pmemobj, "lines_flushed_per_tx64") >= 3.0, "{pmemobj}");
             assert!(figure(pmemobj, "fences_per_tx64") >= 2.0, "{pmemobj}");
             let four = figure(pmemobj, "lines_flushed_per_tx4x64");

@@ -1,4 +1,4 @@
-//! `perdura-lab access insights`: what cannot be is refused before anything is measured. A small run is
+//! `perdura-lab access insights` refuses impossible settings before it measures. A small run is
 //! tested in the library.
 
 use std::process::Command;
@@ -27,7 +27,7 @@ fn what_cannot_be_is_refused_at_once_and_named() {
     let same = dir.path().join("same");
     let same = same.to_str().unwrap();
     assert!(refusal(&["--html", same, "--json", same]).contains("that is the file of"));
-    // A folder for the store that cannot be made, before minutes of measuring.
+    // A folder for the store that cannot be created is refused before minutes of measuring.
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
     let below = file.join("store");

@@ -1,4 +1,4 @@
-//! The kernels, tiny: in DRAM, paged, replayed, and by the line.
+//! The kernels at their smallest: in DRAM, paged, replayed, and by the line.
 
 use perdura_lab::haste::kernels::{
     DramLine, Kernel, LineSettings, Scale, Settings, inject, lines, measure, run,
@@ -13,7 +13,7 @@ fn scale() -> Scale {
     }
 }
 
-/// `PERDURA_KERNELS=small cargo test --release -p perdura-bench --test haste_kernels -- --nocapture`
+/// `PERDURA_KERNELS=small cargo test --release -p perdura-lab --test lab kernels -- --nocapture`
 /// prints a larger table.
 #[test]
 fn every_kernel_is_right_when_paged_and_slower_on_slower_media() {
@@ -49,7 +49,7 @@ fn every_kernel_is_right_when_paged_and_slower_on_slower_media() {
             let medium_s = on.each_ref().map(|on| on.medium_s);
             assert!(medium_s.is_sorted(), "{}: {medium_s:?}", kernel.name());
         }
-        // At real pace it takes the modelled wait at least.
+        // At real pace a run takes at least the modelled wait.
         assert!(measured.measured_s >= on[2].medium_s * 0.99, "{measured:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! The laboratory's tests: its commands as programs, and small runs of what they call. One program,
-//! so that it is linked once.
+//! The laboratory's tests: its commands as programs, and small runs of the library. They are one
+//! program, so that it is linked once.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 mod access;

@@ -1,4 +1,4 @@
-//! Bare memory, small: what a run reports must hang together.
+//! A small run of `perdura-lab memory`: its figures must be consistent.
 
 use perdura_bench::dist::Distribution;
 use perdura_lab::memory::{self, MemorySettings};

@@ -1,12 +1,12 @@
-//! The commands that the pages show are commands.
+//! The commands shown in the documentation are commands of the program.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::process::LAB;
 
-/// Each line of the pages that calls the laboratory is understood by it; `--help` at the end keeps
-/// it from being carried out.
+/// The program parses each of its command lines in the documentation; `--help` at the end keeps it
+/// from running them.
 #[test]
 fn each_command_of_the_pages_is_understood() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
@@ -22,7 +22,7 @@ fn each_command_of_the_pages_is_understood() {
         let text = std::fs::read_to_string(&page).unwrap().replace("\\\n", " ");
         for line in text.lines() {
             let Some(words) = line.strip_prefix("perdura-lab ") else { continue };
-            // What follows is a comment, or belongs to another program or to the shell.
+            // The rest of the line is a comment, or belongs to another program or to the shell.
             let ends = ["#", "--", "<", "&", "&&", "|", ">"];
             let words = words.split_whitespace().take_while(|word| !ends.contains(word));
             let words: Vec<_> = words.map(|word| word.trim_matches(['"', '\''])).collect();

@@ -1,5 +1,5 @@
-//! `perdura-lab access run` on files, devices and regions: what runs there, what is refused before
-//! anything runs, and that nothing is left.
+//! `perdura-lab access run` on files, devices and regions: what runs, what is refused before
+//! anything runs, and that nothing is left behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::process::*;
 use serde_json::Value;
 
-/// A folder with one workload file, and a place for its results.
+/// A folder with one workload file and room for its results.
 struct Ground(tempfile::TempDir);
 
 impl Ground {
@@ -36,7 +36,7 @@ impl Ground {
         self.command(words).output().unwrap()
     }
 
-    /// Its results.
+    /// Runs the workload and returns its results.
     fn done(&self, words: &[&str]) -> Value {
         let output = self.run(words);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -65,7 +65,8 @@ fn is_empty(folder: &Path) -> bool {
 #[test]
 fn benchmarks_that_run_together_have_a_file_each_and_leave_none() {
     let ground = Ground::with(
-        "b:\n  parallel_benchmark:\n    log:\n      args: {memory_range: 1M, operation: write, persist_instruction: none}\n    \
+        "b:\n  parallel_benchmark:\n    log:\n      args: \
+         {memory_range: 1M, operation: write, persist_instruction: none}\n    \
          scan:\n      args: {memory_range: 2M}\n",
     );
     let place = ground.path("place");
@@ -81,7 +82,7 @@ fn a_run_that_is_killed_leaves_no_file() {
     let ground = Ground::with("b:\n  args: {memory_range: 8M, run_time: 60}\n");
     let place = ground.path("place");
     let mut run = ground.command(&["--path", place.to_str().unwrap()]).spawn().unwrap();
-    // Its memory is mapped when its name is gone.
+    // The file's name is removed once its memory is mapped.
     let began = Instant::now();
     let maps = format!("/proc/{}/maps", run.id());
     while !fs::read_to_string(&maps).is_ok_and(|maps| maps.contains("perdura-access")) {
@@ -102,8 +103,11 @@ fn a_device_is_read_and_written_by_whole_blocks_wherever_parts_lie() {
     let ground = Ground::with(
         "single:\n  matrix: {operation: [read, write], exec_mode: [sequential, random]}\n  \
          args: {memory_range: 1M, access_size: 4K, run_time: 1, latency_sample_frequency: 7}\n\
-         chain:\n  args: {memory_range: 1M, exec_mode: custom, custom_operations: 'r_8192,w_4096_cache_4096', number_operations: 50}\n\
-         both:\n  parallel_benchmark:\n    one: {args: {memory_range: 512K, access_size: 4K, operation: write}}\n    \
+         chain:\n  args: \
+         {memory_range: 1M, exec_mode: custom, custom_operations: 'r_8192,w_4096_cache_4096', \
+         number_operations: 50}\n\
+         both:\n  parallel_benchmark:\n    one: \
+         {args: {memory_range: 512K, access_size: 4K, operation: write}}\n    \
          two: {args: {memory_range: 512K, access_size: 4K}}\n",
     );
     let device = ground.device(1 << 20);
@@ -115,7 +119,7 @@ fn a_device_is_read_and_written_by_whole_blocks_wherever_parts_lie() {
         assert!(figures["num_operations"].as_u64() > Some(0), "{cell}");
         assert!(figures["latency"]["samples"].as_u64() > Some(0), "{cell}");
     }
-    // All of it was written, and not with zeros, which devices may make little of.
+    // All bytes of the device were written, and not with zeros, which a device may treat specially.
     let bytes = fs::read(&device).unwrap();
     assert!(bytes.chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)));
 }
@@ -132,14 +136,16 @@ fn what_a_device_cannot_do_is_found_before_anything_runs() {
         ),
         ("exec_mode: custom, custom_operations: r_256", &[][..], "custom_operations: 256 B"),
         (
-            "access_size: 256, memory_range: 1539K, number_threads: 2, number_partitions: 0, exec_mode: custom, custom_operations: r_4096, number_operations: 2",
+            "access_size: 256, memory_range: 1539K, number_threads: 2, number_partitions: 0, \
+             exec_mode: custom, custom_operations: r_4096, number_operations: 2",
             &[][..],
             "memory_range in each partition",
         ),
     ] {
         let range = if args.contains("memory_range") { "" } else { "memory_range: 1M, " };
         let ground = Ground::with(&format!(
-            "first: {{args: {{memory_range: 1M, access_size: 4K}}}}\nb: {{args: {{{range}{args}}}}}\n"
+            "first: {{args: {{memory_range: 1M, access_size: 4K}}}}\nb: \
+             {{args: {{{range}{args}}}}}\n"
         ));
         let device = ground.device(4 << 20);
         let found = ground.refused(&[&["--device", &device], words].concat());
@@ -154,7 +160,9 @@ fn what_a_device_cannot_do_is_found_before_anything_runs() {
 #[test]
 fn a_region_is_measured_and_its_pages_are_there_before() {
     let ground = Ground::with(
-        "b:\n  args: {memory_range: 8M, exec_mode: random, operation: write, persist_instruction: none, number_operations: 20000}\n",
+        "b:\n  args: \
+         {memory_range: 8M, exec_mode: random, operation: write, persist_instruction: none, \
+         number_operations: 20000}\n",
     );
     let place = ground.path("place");
     let results = ground.done(&["--region", "2MiB", "--dir", place.to_str().unwrap()]);
@@ -164,11 +172,12 @@ fn a_region_is_measured_and_its_pages_are_there_before() {
     assert!(is_empty(&place));
 }
 
-/// Requests are of any number of lines: none reaches past its place.
+/// Requests have any number of lines; none reaches beyond its range.
 #[test]
 fn a_trace_is_replayed_request_by_request() {
     let ground = Ground::with(
-        "b:\n  args: {memory_range: 64K, exec_mode: trace, trace_file: t.csv, persist_instruction: none}\n",
+        "b:\n  args: \
+         {memory_range: 64K, exec_mode: trace, trace_file: t.csv, persist_instruction: none}\n",
     );
     let rows = [("Read", 65344, 192), ("Write", 128, 320), ("Read", 0, 64), ("Read", 65472, 8192)];
     let rows =

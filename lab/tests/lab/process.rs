@@ -1,4 +1,4 @@
-//! The program under test, and how it is started and ended.
+//! Starts and ends the program under test.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -23,8 +23,8 @@ pub fn signal_process(pid: u32, signal: &str) {
     assert!(status.success(), "kill -{signal} {pid}");
 }
 
-/// `program` as somebody runs it who is not root; where root runs the test, a copy of it in
-/// `folder` if the way to it is root's alone.
+/// `program` as a user without root's rights runs it. If root runs the test, the program is copied
+/// to `folder` when only root can reach it.
 pub fn unprivileged(program: &Path, folder: &Path) -> Command {
     if !rustix::process::getuid().is_root() {
         return Command::new(program);
@@ -34,7 +34,7 @@ pub fn unprivileged(program: &Path, folder: &Path) -> Command {
     command
 }
 
-/// The file, or a copy of it in `folder` if not everybody comes to it.
+/// The file, or a copy of it in `folder` if other users cannot reach the file.
 fn for_everybody(file: &Path, folder: &Path) -> PathBuf {
     let may = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o005 == 0o005;
     if file.ancestors().all(may) {

@@ -1,4 +1,4 @@
-//! `perdura-lab rivals`: a program that is built apart.
+//! `perdura-lab rivals` starts a program that is built apart.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use crate::process::{LAB, text};
 #[test]
 fn rivals_are_measured_by_a_program_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
-    // Away from the source, where a built one may lie.
+    // The copy lies away from the source, which may have a built program.
     let lab = dir.path().join("bin/perdura-lab");
     std::fs::create_dir(dir.path().join("bin")).unwrap();
     std::fs::copy(LAB, &lab).unwrap();

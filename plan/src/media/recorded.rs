@@ -1,4 +1,4 @@
-//! A load as it was recorded of a program (`perdura run --record`).
+//! A load as it was recorded of a program (`perdura-lab run --record`).
 
 use std::collections::HashMap;
 

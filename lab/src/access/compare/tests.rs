@@ -1,24 +1,27 @@
-//! Files of ours, files of the published shape, and what is said of both.
+//! Comparisons of this program's files and files of the published shape.
 
 use super::*;
 
-/// A benchmark of one cell for each number of threads, with the repetitions of each.
+/// A benchmark with one cell for each number of threads, and the repetitions of each cell.
 fn ours(label: &str, place: &str, cells: &[(u64, &[f64])]) -> String {
     let cells: Vec<String> = cells
         .iter()
         .map(|(threads, repetitions)| {
             let bandwidth = repetitions[0];
             format!(
-                r#"{{"config": {{"number_threads": {threads}, "access_size": 64, "seed": {threads}, "repetitions": {}}},
-                    "results": {{"bandwidth": {bandwidth}, "ops_per_second": {}, "repetitions": {repetitions:?}}}}}"#,
+                r#"{{"config": {{"number_threads": {threads}, "access_size": 64,
+                                 "seed": {threads}, "repetitions": {}}},
+                    "results": {{"bandwidth": {bandwidth}, "ops_per_second": {},
+                                 "repetitions": {repetitions:?}}}}}"#,
                 repetitions.len(),
                 bandwidth * 1e6,
             )
         })
         .collect();
     format!(
-        r#"[{{"bm_name": "reads", "bm_type": "single", "matrix_args": ["number_threads"], "label": "{label}", "place": "{place}",
-             "instructions": "avx2", "benchmarks": [{}]}}]"#,
+        r#"[{{"bm_name": "reads", "bm_type": "single", "matrix_args": ["number_threads"],
+             "label": "{label}", "place": "{place}", "instructions": "avx2",
+             "benchmarks": [{}]}}]"#,
         cells.join(",")
     )
 }
@@ -95,12 +98,17 @@ fn a_published_file_is_compared_by_what_it_tells() {
     let published = r#"[
       {"bm_name": "reads", "bm_type": "single", "matrix_args": ["number_threads"], "benchmarks": [
         {"config": {"access_size": 64, "memory_type": "pmem", "number_threads": 1},
-         "results": {"accessed_bytes": 64, "bandwidth": 0.5, "execution_time": 1.0, "threads": []}}]},
-      {"bm_name": "chains", "bm_type": "single", "matrix_args": ["custom_operations"], "benchmarks": [
-        {"config": {"custom_operations": "r_64,w_64_cache_0"}, "results": {"ops_per_second": 100.0}}]},
-      {"bm_name": "both", "bm_type": "parallel", "matrix_args": {"x": ["access_size"], "y": []}, "benchmarks": [
+         "results": {"accessed_bytes": 64, "bandwidth": 0.5, "execution_time": 1.0,
+                     "threads": []}}]},
+      {"bm_name": "chains", "bm_type": "single", "matrix_args": ["custom_operations"],
+       "benchmarks": [
+        {"config": {"custom_operations": "r_64,w_64_cache_0"},
+         "results": {"ops_per_second": 100.0}}]},
+      {"bm_name": "both", "bm_type": "parallel", "matrix_args": {"x": ["access_size"], "y": []},
+       "benchmarks": [
         {"config": {"x": {"access_size": 64}, "y": {"access_size": 256}},
-         "results": {"x": {"results": {"bandwidth": 1.0}}, "y": {"results": {"bandwidth": 2.0}}}}]}]"#;
+         "results": {"x": {"results": {"bandwidth": 1.0}},
+                     "y": {"results": {"bandwidth": 2.0}}}}]}]"#;
     let found = of(published, &ours("measured", "DRAM", &[(1, &[1.0, 1.1])]));
     let pair = found.cells[0].bandwidth.as_ref().unwrap();
     assert_eq!((pair.a, pair.b, pair.ratio), (0.5, 1.0, Some(2.0)));
@@ -149,11 +157,11 @@ fn what_is_no_result_is_refused_by_its_name() {
         ["", "{", "{}", "[1]", "[{\"bm_name\": 1}]", "[{\"bm_name\": \"b\", \"benchmarks\": [{}]}]"]
     {
         let said = file(text).unwrap_err().to_string();
-        assert!(said.contains("a.json: no result file"), "{text}: {said}");
+        assert!(said.contains("a.json: not a result file"), "{text}: {said}");
     }
     for text in ["[]", "[{\"bm_name\": \"b\", \"benchmarks\": []}]"] {
         let said = file(text).unwrap_err().to_string();
-        assert!(said.ends_with("a.json: no benchmark in it"), "{text}: {said}");
+        assert!(said.ends_with("a.json: the file has no benchmarks"), "{text}: {said}");
     }
     let said = read(std::path::Path::new("/nowhere/a.json")).unwrap_err().to_string();
     assert!(said.starts_with("/nowhere/a.json: "), "{said}");

@@ -1,5 +1,5 @@
-//! What a result file tells, be it ours or the published benchmark's: every key that only we have
-//! may be missing.
+//! Reads a result file, of this program or of the published benchmark: every key that only this
+//! program writes may be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -12,45 +12,45 @@ use super::super::result::Label;
 use super::super::workload::Chain;
 use perdura_bench::machine::Machine;
 
-/// No result is longer, bytes.
+/// Longest result file, bytes.
 const FILE_MAX_BYTES: u64 = 1 << 28;
-/// What does not tell one cell from another: how often, and with which places.
+/// Settings that do not tell one cell from another.
 const IGNORED: [&str; 2] = ["repetitions", "seed"];
 
-/// Why a file is no result.
+/// Why a file cannot be read as a result.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         source: std::io::Error,
     },
-    /// It is longer than any.
-    #[error("{0}: longer than 256 MiB, which no result file is")]
+    /// The file is longer than any result.
+    #[error("{0}: longer than 256 MiB, the most for a result file")]
     TooLong(PathBuf),
-    /// It is no JSON, or not of this shape.
+    /// The file is not JSON, or has another shape.
     #[error(
-        "{path}: no result file of `perdura-lab access run` or the published benchmark: {source}"
+        "{path}: not a result file of `perdura-lab access run` or the published benchmark: {source}"
     )]
     Shape {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Where, and why.
+        /// Place and reason of the fault.
         source: serde_json::Error,
     },
-    /// There is nothing in it.
-    #[error("{0}: no benchmark in it")]
+    /// The file has no benchmarks.
+    #[error("{0}: the file has no benchmarks")]
     Empty(PathBuf),
 }
 
-/// A file's benchmarks, as far as they are told.
+/// The benchmarks of a file.
 #[derive(Debug, Clone)]
 pub struct ResultFile(pub(super) Vec<Told>);
 
-/// A benchmark: what everybody tells, and what only we do.
+/// A benchmark with the keys of the published format, and those that only this program writes.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Told {
     pub bm_name: String,
@@ -71,7 +71,7 @@ pub(super) struct ToldCell {
     pub results: ToldResults,
 }
 
-/// Of one benchmark, or nested by the names of those that ran together.
+/// Figures of one benchmark, or of several that ran together, by their names.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(super) enum ToldResults {
@@ -84,7 +84,8 @@ pub(super) struct ToldNested {
     pub results: ToldFigures,
 }
 
-/// Custom access of the published benchmark has no bandwidth, all other access no operations.
+/// Figures of a cell. The published benchmark gives no bandwidth for custom access, and no
+/// operations for all other access.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ToldFigures {
     pub bandwidth: Option<f64>,
@@ -121,12 +122,12 @@ pub fn read(path: &Path) -> Result<ResultFile, CompareError> {
 }
 
 impl Told {
-    /// All settings that some cell tells.
+    /// All settings that some cell of the benchmark has.
     pub fn keys(&self) -> BTreeSet<String> {
         self.benchmarks.iter().flat_map(|cell| cell.settings().into_keys()).collect()
     }
 
-    /// What a cell is called among all.
+    /// Name of a cell among all cells.
     pub fn named(&self, cell: &ToldCell) -> String {
         match self.varied(cell) {
             none if none.is_empty() => self.bm_name.clone(),
@@ -134,7 +135,7 @@ impl Told {
         }
     }
 
-    /// What the matrix varies, and a cell's values; as much as is told.
+    /// The settings that the matrix varies, with the cell's values, as far as the file has them.
     pub fn varied(&self, cell: &ToldCell) -> String {
         let settings = cell.settings();
         let words = |value: &Value| -> Vec<String> {
@@ -158,7 +159,7 @@ impl Told {
 }
 
 impl ToldCell {
-    /// Settings that make it what it is; those of parts behind their names.
+    /// All settings of the cell; a part's settings have the part's name in front.
     pub fn settings(&self) -> BTreeMap<String, String> {
         let mut settings = BTreeMap::new();
         let mut add = |part: Option<&str>, key: &str, value: &Value| {
@@ -194,7 +195,8 @@ impl ToldCell {
     }
 }
 
-/// Chains and names that are spelled in two ways, and numbers with and without a point.
+/// One spelling for chains and names that can be written in two ways, and for numbers with and
+/// without a point.
 fn one_spelling(key: &str, value: &Value) -> String {
     match value {
         Value::String(text) if key == "custom_operations" => {

@@ -1,4 +1,4 @@
-//! How far a model is from what was published.
+//! The error of a model against published figures.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,17 +6,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FitError {
-    /// Cells.
+    /// Number of cells.
     pub cells: usize,
-    /// Geometric mean of how many times too high or too low a figure is, less 1: 0.1 is 10 %.
+    /// Geometric mean of the factors by which figures are too high or too low, less 1: 0.1 is 10 %.
     pub mean: f64,
-    /// Nine cells in ten are no farther off than this, less 1.
+    /// Factor that nine cells in ten do not exceed, less 1.
     pub nine_in_ten: f64,
-    /// The farthest one, less 1.
+    /// Factor of the worst cell, less 1.
     pub worst: f64,
 }
 
-/// The error of cells whose logarithms of modelled by published these are; none of no cells.
+/// The error of cells, given the logarithms of modelled over published figures; none if there are
+/// no cells.
 pub fn error_of(logarithms: &[f64]) -> Option<FitError> {
     let mut sizes: Vec<f64> = logarithms.iter().map(|found| found.abs()).collect();
     sizes.sort_by(f64::total_cmp);
@@ -24,7 +25,7 @@ pub fn error_of(logarithms: &[f64]) -> Option<FitError> {
     let worst = *sizes.last()?;
     let nine_in_ten = sizes[(cells * 9).div_ceil(10) - 1];
     let mean = sizes.iter().sum::<f64>() / cells as f64;
-    // To a thousandth, as files have it.
+    // Rounded to a thousandth, as in the files.
     let less_one = |logarithm: f64| (logarithm.exp_m1() * 1e3).round() / 1e3;
     Some(FitError {
         cells,

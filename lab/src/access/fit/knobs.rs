@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use perdura_media::profile::{Modules, Processor, Server};
 
-/// A number of a server that may be changed.
+/// A number of a server that a fit may change.
 pub struct Knob {
-    /// Its table and key, as in the profile.
+    /// Table and key of the number in the profile.
     pub name: String,
-    /// Where it is.
+    /// The number in a server's tables; none if the server lacks it.
     pub of: fn(&mut Server) -> Option<&mut f64>,
 }
 
@@ -24,9 +24,10 @@ macro_rules! knobs {
     (@ dram $server:ident) => { $server.dram.as_mut() };
 }
 
-/// What is fitted of a server. What was published by itself is not: latencies of dependent reads,
-/// cores, the size of the window; and the times of a module's cycles, which the published peaks
-/// give. Of DRAM beside a medium only what its tables show.
+/// The numbers of a server that are fitted. Numbers that were published themselves are not:
+/// latencies of dependent reads, cores, the size of the window; nor are the times of a module's
+/// cycles, which follow from the published peaks. Of DRAM beside a medium only those are fitted
+/// that its tables show.
 pub fn knobs(server: &Server) -> Vec<Knob> {
     let mut all = knobs! {
         "processor" processor chain_instructions;
@@ -69,7 +70,7 @@ pub fn knobs(server: &Server) -> Vec<Knob> {
     all
 }
 
-/// A server's tables, as a profile has them.
+/// A server's tables as text, as a profile has them.
 pub fn text(server: &Server) -> String {
     let Processor {
         cores,

@@ -1,9 +1,9 @@
-//! Fitting the models of published servers to their whole tables, and saying how well they fit.
+//! Fits the models of published servers to their whole tables, and measures how well they fit.
 //!
-//! A model's numbers are changed one at a time, in an order that a seed decides, as long as its
-//! error over the cells that are not held out becomes smaller. The same seed, tables and starting
-//! numbers give the same result on any machine. `cargo run --release -p perdura-lab --example
-//! fit_published` does it again.
+//! A model's numbers are changed one at a time, in an order given by a seed, as long as the error
+//! over the cells that are not held out becomes smaller. The same seed, tables and starting numbers
+//! give the same result on any machine. `cargo run --release -p perdura-lab --example
+//! fit_published` repeats it.
 
 mod error;
 mod knobs;
@@ -23,25 +23,25 @@ use perdura_media::profile::Server;
 use super::reference::published::PublishedCell;
 use super::simulate::{Limits, simulate_within};
 
-/// Accesses of a cell that are simulated where errors are told; more change them by less than the
-/// last figure.
+/// Simulated accesses of a cell where errors are reported; more would change them by less than
+/// their last digit.
 pub const ACCESSES: u64 = 12_000;
-/// The same in a search, which simulates each cell hundreds of times.
+/// Simulated accesses of a cell in a search, which simulates each cell hundreds of times.
 pub const SEARCH_ACCESSES: u64 = 2_500;
-/// Of each thread at least so many, however many there are.
+/// Fewest simulated accesses of each thread, however many threads there are.
 const EACH_THREAD: u64 = 40;
-/// The published program reads no more than the first 512 B of a read in a chain, whatever its
-/// size: its loop over longer ones does not advance.
+/// Most bytes that the published program reads in a read of a chain, whatever its size: its loop
+/// over longer reads does not advance.
 const CHAINED_READ_BYTES_MAX: u64 = 512;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What a model says of a published cell, in the unit of its figure.
+/// The model's figure for a published cell, in the unit of that figure.
 pub fn modelled(system: &System, cell: &PublishedCell, accesses: u64) -> f64 {
     let most = |of: &dyn Fn(&super::workload::Config) -> u64| {
         cell.configs.iter().map(of).max().unwrap_or(1)
     };
-    // Where one part is over, all are: so the part with the shortest accesses decides.
+    // All parts end when one ends, so the part with the shortest accesses decides.
     let pieces = |config: &super::workload::Config| match config.custom_operations {
         Some(_) => 1,
         None => config.access_size.div_ceil(512),
@@ -62,13 +62,13 @@ pub fn modelled(system: &System, cell: &PublishedCell, accesses: u64) -> f64 {
     }
 }
 
-/// Of each cell, the logarithm of what the model says by what was published.
+/// For each cell, the logarithm of the modelled over the published figure.
 pub fn errors(system: &System, cells: &[&PublishedCell], accesses: u64) -> Vec<f64> {
     let error = |cell: &&PublishedCell| (modelled(system, cell, accesses) / cell.published).ln();
     cells.iter().map(error).collect()
 }
 
-/// How well a system fits its cells, as `fits.toml` has it; none where there are no cells.
+/// How well a system fits its cells, as in `fits.toml`; none if there are no cells.
 pub fn fit(system: &System, cells: &[PublishedCell], accesses: u64) -> Option<SystemFit> {
     let all: Vec<&PublishedCell> = cells.iter().collect();
     let errors = errors(system, &all, accesses);
@@ -86,7 +86,7 @@ pub fn fit(system: &System, cells: &[PublishedCell], accesses: u64) -> Option<Sy
     })
 }
 
-/// The same system with another server's numbers.
+/// A system with the numbers of another server.
 pub fn with_server(system: &System, server: Server) -> System {
     System { server: Some(server), ..system.clone() }
 }

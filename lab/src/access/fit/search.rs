@@ -1,4 +1,4 @@
-//! A small search for numbers that fit: one number at a time, by steps that become smaller.
+//! A search for the numbers that fit best: one number at a time, by steps that become smaller.
 
 use perdura_media::System;
 use perdura_media::profile::Server;
@@ -9,27 +9,27 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::super::reference::published::PublishedCell;
 use super::{SEARCH_ACCESSES, errors, knobs, with_server};
 
-/// How long to search.
+/// Settings of a search.
 #[derive(Debug, Clone, Copy)]
 pub struct Search {
-    /// Rounds; in each every number is tried once, up and down.
+    /// Rounds; in each of them every number is tried once, up and down.
     pub rounds: usize,
-    /// By how much of itself a number is changed at first.
+    /// First step, as a share of a number.
     pub first_step: f64,
-    /// Decides the order of the numbers.
+    /// Seed that gives the order of the numbers.
     pub seed: u64,
 }
 
-/// A cell that is farther off than this counts so much more.
+/// Error (logarithm) from which on a cell counts more.
 const FAR: f64 = 0.22;
 const FAR_COUNTS: f64 = 0.06;
-/// How far off a cell may count at most: what the rule cannot show must not bend the rest.
+/// Largest error that a cell may count: a cell that the rule cannot show must not bend the rest.
 const FARTHEST: f64 = 1.2;
-/// Peaks of a plain pattern count so much more: they are what systems are compared by.
+/// Weight of the peaks of plain patterns, by which systems are compared.
 const PEAK_COUNTS: f64 = 4.0;
 
-/// The numbers of a system's server that fit these cells best, from its own on; `told` hears each
-/// round's number and score.
+/// The numbers of a system's server that fit these cells best, starting from its own. `told` is
+/// called with each round's number and score.
 pub fn search(
     system: &System,
     cells: &[PublishedCell],
@@ -78,7 +78,7 @@ pub fn search(
 const GROWS: f64 = 1.3;
 const SHRINKS: f64 = 0.6;
 
-/// To four digits, as profiles have them.
+/// The value to four digits, as profiles have it.
 fn rounded(value: f64) -> f64 {
     let scale = 10_f64.powi(3 - value.abs().log10().floor() as i32);
     (value * scale).round() / scale

@@ -1,4 +1,4 @@
-//! The models' errors are those that results tell.
+//! The errors in the file are the models' errors.
 
 use super::super::reference::published::{cells, systems};
 use super::*;
@@ -12,8 +12,8 @@ fn the_errors_that_results_tell_are_those_of_the_models() {
     }
 }
 
-/// Over cells that they were not fitted to. What is aimed at is a mean of 10 % and nine in ten
-/// within 25 %; docs/media.md says which system misses it, and why.
+/// The error over cells to which no model was fitted. The aim is a mean of 10 % and nine cells in
+/// ten within 25 %; docs/media.md says which systems miss it, and why.
 #[test]
 fn held_out_cells_are_within_a_seventh_and_nine_in_ten_within_two_fifths() {
     for name in systems() {

@@ -1,8 +1,8 @@
-//! What is told of the error beside a modelled figure.
+//! The error that is reported beside a modelled figure.
 //!
 //! `fits.toml` has the errors of each fitted system, over all published cells and by *kind* of
-//! access; a test holds it to what the models give. A figure of a kind that no published cell is of
-//! has no error that could be told: then that is said.
+//! access; a test compares them with the models. A figure whose kind has no published cell has no
+//! known error, and says so.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,11 +17,11 @@ use super::error::FitError;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SystemFit {
-    /// Over the cells that it was fitted to.
+    /// Error over the cells to which the model was fitted.
     pub fitted: FitError,
-    /// Over cells that it was not fitted to: the error to expect elsewhere.
+    /// Error over the cells to which it was not fitted: the error to expect elsewhere.
     pub held_out: FitError,
-    /// Over all cells of a kind, by its name.
+    /// Error over all cells of a kind, by the kind's name.
     pub kinds: BTreeMap<String, FitError>,
 }
 
@@ -29,21 +29,21 @@ pub struct SystemFit {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellFit {
-    /// The kind of access, as the fit tells kinds apart.
+    /// Name of the figure's kind of access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The model's error over the published cells of this kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<FitError>,
-    /// Why no error can be told, where none can.
+    /// Why no error is known, where none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub never_fitted: Option<String>,
 }
 
-/// How well a built-in model fits; none: no tables of that system are here.
+/// How well a built-in model fits; none if the system has no published tables here.
 ///
 /// # Panics
-/// The file is part of the program, and a test reads it: never.
+/// Never: the file is part of the program, and a test reads it.
 pub fn fit_of(system: &str) -> Option<SystemFit> {
     match toml::from_str::<BTreeMap<String, SystemFit>>(include_str!("fits.toml")) {
         Ok(mut fits) => fits.remove(system),
@@ -52,7 +52,7 @@ pub fn fit_of(system: &str) -> Option<SystemFit> {
 }
 
 impl CellFit {
-    /// Of a figure of the first of these configurations, which ran together.
+    /// The error of a figure of the first of these configurations, which ran together.
     pub fn of(fit: Option<&SystemFit>, configs: &[&Config]) -> Self {
         let never =
             |why: &str| Self { kind: None, error: None, never_fitted: Some(why.to_owned()) };
@@ -95,17 +95,17 @@ impl fmt::Display for SystemFit {
     }
 }
 
-/// Most threads that a published cell has.
+/// Most threads of a published cell.
 const THREADS_MAX: u64 = 32;
-/// Longest random and sequential reads, and streamed writes, of the published cells that run alone.
+/// Longest random or sequential reads, and streamed writes, of the published cells that run alone.
 const READ_BYTES_MAX: u64 = 16 << 10;
 const RANDOM_READ_BYTES_MAX: u64 = 1 << 10;
 const WRITE_BYTES_MAX: u64 = 1 << 10;
 /// Longest reads in chains that the published program really did.
 const CHAINED_READ_BYTES_MAX: u64 = 512;
 
-/// The kind of access of the first of several configurations that run together, or why no
-/// published cell is of its kind.
+/// The kind of access of the first of several configurations that run together, or why no published
+/// cell has its kind.
 pub fn kind_of(configs: &[&Config]) -> Result<&'static str, &'static str> {
     let threads: u64 = configs.iter().map(|config| config.number_threads).sum();
     let Some(own) = configs.first() else { return Err("nothing was run") };
@@ -151,7 +151,7 @@ fn plain(own: &Config) -> Result<&'static str, &'static str> {
         (Operation::Write, _) => WRITE_BYTES_MAX,
     };
     if own.access_size > most_bytes {
-        return Err("no published cell has accesses so long");
+        return Err("no published cell has accesses of this length");
     }
     if own.dram_operation_ratio > 0.0 {
         return Err("no published cell of DRAM runs alone");
@@ -164,7 +164,7 @@ fn plain(own: &Config) -> Result<&'static str, &'static str> {
         (Operation::Write, Persist::None, _) => "stores alone",
         (Operation::Write, Persist::Cache | Persist::CacheInv, true) => "random flushed writes",
         (Operation::Write, Persist::Cache | Persist::CacheInv, false) => {
-            return Err("no published cell flushes writes one behind the other");
+            return Err("no published cell flushes sequential writes");
         }
     })
 }

@@ -1,48 +1,49 @@
-//! What the machine tells of its memory: modules, power, the prefetcher's switch. Much of it is for
-//! root alone, or not told at all; then the reason is kept, for an insight that lacks it says why.
+//! Facts about the machine's memory: modules, power limit, the prefetchers' switch. Many are shown
+//! to root only, or not at all; then the reason is kept for the insight that lacks the fact.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// What was found.
+/// Facts about the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Modules that are plugged in.
+    /// Memory modules that are plugged in.
     pub modules: Told<Vec<Module>>,
     /// Power limit of the memory.
     pub memory_limit: Told<PowerLimit>,
-    /// Whether the prefetchers can be switched: the model-specific register 0x1a4 of Intel's.
+    /// Whether the prefetchers can be switched, by Intel's model-specific register 0x1a4.
     pub prefetch_switch: Told<String>,
-    /// Last-level cache, bytes.
+    /// Size of the last-level cache.
     pub cache_bytes: Option<u64>,
 }
 
-/// A fact, or why it is none.
+/// A fact, or the reason why it is unknown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Told<T> {
-    /// It.
+    /// The fact.
     Known(T),
-    /// Why not.
+    /// The reason.
     NotTold(String),
 }
 
 /// A memory module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
-    /// What it holds.
+    /// Capacity of the module.
     pub bytes: u64,
-    /// Million transfers a second that it is set to, which may be fewer than it can; 0: not told.
+    /// Configured speed, million transfers a second, which may be less than the module's own; 0:
+    /// unknown.
     pub configured_mega_transfers_per_s: u64,
 }
 
-/// How much power memory may draw.
+/// The limit of the power that memory may draw.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PowerLimit {
-    /// Of all zones together, watts.
+    /// Limit of all zones together, watts.
     pub watts: f64,
-    /// A package has one.
+    /// Number of zones: one for each package.
     pub zones: usize,
 }
 
@@ -52,7 +53,7 @@ const MSR: &str = "dev/cpu/0/msr";
 const CACHES: &str = "sys/devices/system/cpu/cpu0/cache";
 
 impl Facts {
-    /// Of the machine whose root folder this is.
+    /// Reads the facts of the machine whose root folder this is.
     pub fn of(root: &Path) -> Self {
         Self {
             modules: modules(&root.join(DMI)),
@@ -63,7 +64,7 @@ impl Facts {
     }
 }
 
-/// What the file system of a folder holds, full or not.
+/// Capacity of the file system of a folder, full or not.
 pub fn folder_bytes(folder: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(folder).ok()?;
     Some(found.f_blocks * found.f_frsize)
@@ -107,13 +108,13 @@ fn in_table(table: &[u8]) -> Vec<Module> {
 fn module(structure: &[u8]) -> Option<Module> {
     const SIZE: usize = 0x0c;
     const EXTENDED_SIZE: usize = 0x1c;
-    // At 0x15 stands what the module could do.
+    // Offset 0x15 has the module's own speed, which may be higher.
     const CONFIGURED_SPEED: usize = 0x20;
     const IN_AN_EXTENSION: u16 = 0xffff;
     let word = |at: usize| Some(u16::from_le_bytes(structure.get(at..at + 2)?.try_into().ok()?));
     let size = word(SIZE)?;
     let bytes = match size {
-        // Nothing is plugged in, or nobody knows.
+        // Nothing is plugged in, or the size is unknown.
         0 | 0xffff => return None,
         0x7fff => {
             let mib = structure.get(EXTENDED_SIZE..EXTENDED_SIZE + 4)?;
@@ -126,7 +127,7 @@ fn module(structure: &[u8]) -> Option<Module> {
     Some(Module { bytes, configured_mega_transfers_per_s: u64::from(speed) })
 }
 
-/// Of all zones of memory; one that does not tell spoils the sum.
+/// Power limit of all zones of memory; one unreadable zone makes the sum unknown.
 fn memory_limit(folder: &Path) -> Told<PowerLimit> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -177,7 +178,7 @@ fn last_cache_bytes(folder: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A module that could do more than the speed it is set to.
+    /// A device whose own speed is higher than its configured speed.
     fn device(size: u16, speed: u16, extended_mib: u32) -> Vec<u8> {
         let mut structure = vec![0; 0x28];
         structure[0] = 17;
@@ -208,7 +209,7 @@ mod tests {
         };
         let expected = [module(16 << 30, 3200), module(64 << 30, 2666), module(512 << 10, 0)];
         assert_eq!(in_table(&table), expected);
-        // Cut anywhere: no more than there is.
+        // A table that is cut anywhere gives no more devices than it has.
         for end in 0..table.len() {
             assert!(in_table(&table[..end]).len() <= expected.len());
         }

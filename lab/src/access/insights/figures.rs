@@ -1,6 +1,6 @@
-//! Figures that insights are drawn from. Each was taken in rounds, every cell once in each round,
-//! so what the machine does besides meets all cells alike and two cells can be compared round by
-//! round.
+//! The figures from which insights are drawn. They were taken in rounds, every cell once in each
+//! round, so that other work on the machine disturbs all cells alike and two cells can be compared
+//! round by round.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,26 +8,26 @@ use super::super::reference::PerPattern;
 use super::super::workload::Persist;
 use perdura_bench::pairs::Ratio;
 
-/// What was measured on one memory.
+/// Figures of one memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlaceFigures {
-    /// The memory.
+    /// Name of the memory.
     pub place: String,
-    /// Loads and stores.
+    /// Instructions that load and store.
     pub instructions: String,
-    /// What is not as the workloads ask for.
+    /// Settings that differ from what the workloads ask for.
     pub bounded: Vec<String>,
-    /// Instructions that the processor lacks; what needs them was left out.
+    /// Instructions that the processor lacks; cells that need them were left out.
     pub lacking: Vec<String>,
-    /// What a cell of random writes wrote, at least.
+    /// Fewest bytes that a cell of random writes wrote.
     pub random_written_bytes_min: u64,
-    /// The shortest range over which bandwidth was measured.
+    /// Shortest range over which bandwidth was measured.
     pub range_bytes: u64,
-    /// Bandwidth over threads.
+    /// Bandwidth by number of threads.
     pub peaks: Vec<Peak>,
-    /// Writes by size and instruction.
+    /// Writes by size and persist instruction.
     pub writes: Vec<Written>,
-    /// Records changed in place.
+    /// Records changed in place, by size and persist instruction.
     pub updates: Vec<Written>,
     /// Reads by size and order.
     pub reads: Vec<ReadIn>,
@@ -35,89 +35,89 @@ pub struct PlaceFigures {
     pub structures: Vec<StructureFigure>,
 }
 
-/// Bandwidth of a pattern with some threads.
+/// Bandwidth of a pattern with a number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Peak {
-    /// One of the names of [`PerPattern`].
+    /// Name of the pattern, one of [`PerPattern::NAMES`].
     pub pattern: String,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Bytes of an access.
+    /// Size of an access.
     pub access_bytes: u64,
-    /// Share of its time that a thread had a processor, median.
+    /// Median share of a thread's time in which it had a processor.
     pub cpu_share: f64,
-    /// GiB/s, each round.
+    /// Bandwidth in each round, GiB/s.
     pub gib_per_s: Vec<f64>,
 }
 
 /// The highest bandwidth of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Highest {
-    /// Median of its rounds.
+    /// Median over the rounds, GiB/s.
     pub gib_per_s: f64,
-    /// With so many threads.
+    /// Number of threads that reached it.
     pub threads: u64,
 }
 
-/// Writes of a size, made durable so.
+/// Writes of one size with one persist instruction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Written {
-    /// In sequence, or anywhere.
+    /// Whether places are random; otherwise writes follow one another.
     pub is_random: bool,
-    /// Bytes of a write.
+    /// Size of a write.
     pub write_bytes: u64,
     /// `nocache`, `cache`, `cacheinv` or `none`.
     pub persist: String,
-    /// Writes a second, each round.
+    /// Writes a second in each round.
     pub per_s: Vec<f64>,
 }
 
-/// In which order reads go.
+/// Order of the places of reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// One behind the other.
+    /// Each read follows the one before.
     Ascending,
-    /// One before the other.
+    /// Each read precedes the one before.
     Descending,
-    /// Every fourth, ascending.
+    /// Every fourth read, ascending.
     EveryFourth,
-    /// Anywhere.
+    /// Random places.
     Random,
 }
 
-/// Reads of a size in an order.
+/// Reads of one size in one order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReadIn {
-    /// Which.
+    /// Order of the reads.
     pub order: Order,
-    /// Bytes of a read.
+    /// Size of a read.
     pub read_bytes: u64,
-    /// Reads a second, each round.
+    /// Reads a second in each round.
     pub per_s: Vec<f64>,
 }
 
-/// What a structure does with some threads, and how much of it is not memory.
+/// Figures of a structure with a number of threads, and the share of its time that is not memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StructureFigure {
-    /// Which, and what it does.
+    /// Name of the structure and its operation.
     pub name: String,
-    /// A pattern of accesses, or the store itself.
+    /// Whether it is the store itself; otherwise a pattern of accesses.
     pub is_real: bool,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Operations a second, each round.
+    /// Operations a second in each round.
     pub per_s: Vec<f64>,
-    /// What a pattern moved of the memory that is measured, each round; none is known of the store.
+    /// Bandwidth of the measured memory in each round, GiB/s; empty for the store.
     pub gib_per_s: Vec<f64>,
-    /// Share of its time that a thread had a processor, median.
+    /// Median share of a thread's time in which it had a processor.
     pub cpu_share: f64,
-    /// Processor time of one, nanoseconds, median.
+    /// Median processor time of an operation, nanoseconds.
     pub cpu_ns: f64,
-    /// The same over as little memory as the nearest caches hold.
+    /// Median processor time of an operation on data that fit the nearest caches, nanoseconds.
     pub cached_cpu_ns: f64,
-    /// Share of the processor's cycles in which it did not wait, by its counters; none: they are
-    /// not to be had.
+    /// Share of the processor's cycles without waiting, by its counters; none if there are no
+    /// counters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_share: Option<f64>,
 }
@@ -125,15 +125,14 @@ pub struct StructureFigure {
 /// Share of the cycles that are not spent on memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Share {
-    /// By the processor's counters: cycles in which its back end waited for nothing, memory or
-    /// else.
+    /// Share of the cycles in which the processor's back end did not wait, by its counters.
     Counted(f64),
-    /// The time that is left where caches hold all.
+    /// Time that is left where caches hold all data, as a share of the whole.
     Estimated(f64),
 }
 
 impl Share {
-    /// It.
+    /// The share, 0 to 1.
     pub fn value(self) -> f64 {
         match self {
             Self::Counted(share) | Self::Estimated(share) => share,
@@ -142,8 +141,8 @@ impl Share {
 }
 
 impl StructureFigure {
-    /// Share of the cycles that are not spent on memory: counted, or else estimated. None: it was
-    /// not faster where caches hold all, so something else than memory made the difference.
+    /// Share of the cycles that are not spent on memory, counted or else estimated. None: the
+    /// structure was not faster in the caches, so something else than memory made the difference.
     pub fn not_memory(&self) -> Option<Share> {
         if let Some(share) = self.counted_share {
             return Some(Share::Counted(share));
@@ -153,30 +152,30 @@ impl StructureFigure {
     }
 }
 
-/// One thing beside another.
+/// The ratio of one figure to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Versus {
-    /// How many times as fast.
+    /// How many times as fast the first is.
     pub ratio: f64,
-    /// The 95 % interval of that; none of a single round.
+    /// The 95 % interval of the ratio; none for a single round.
     pub ci95: Option<[f64; 2]>,
 }
 
-/// What a ratio says.
+/// Meaning of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Faster, and surely so.
+    /// Faster, beyond doubt.
     Faster,
-    /// Slower, and surely so.
+    /// Slower, beyond doubt.
     Slower,
-    /// The difference is surely not worth a word.
+    /// The difference is too small to matter, beyond doubt.
     Alike,
-    /// The rounds differ too much to tell, or there was one only.
+    /// The rounds differ too much to say, or there was only one.
     Unclear,
 }
 
 impl Versus {
-    /// Of rounds measured in turn.
+    /// The ratio of two figures that were measured in turn.
     pub fn of(one: &[f64], other: &[f64]) -> Self {
         match Ratio::of(one, other) {
             Some(ratio) => Self { ratio: ratio.ratio, ci95: Some(ratio.ci95) },
@@ -184,8 +183,8 @@ impl Versus {
         }
     }
 
-    /// What it says: a difference is one from a thirtieth on, and alike are sides surely less than
-    /// a tenth apart.
+    /// The verdict: differences count from a thirtieth on; sides are alike if they differ by less
+    /// than a tenth, beyond doubt.
     pub fn verdict(&self) -> Verdict {
         const WORTH_A_WORD: f64 = 1.0 / 30.0;
         const SURELY_ALIKE: f64 = 0.1;
@@ -199,29 +198,29 @@ impl Versus {
     }
 }
 
-/// The best of the instructions for a write, beside the next.
+/// The best persist instruction for a write, beside the second best.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BestPersist {
-    /// In sequence, or anywhere.
+    /// Whether places are random; otherwise writes follow one another.
     pub is_random: bool,
-    /// Bytes of a write.
+    /// Size of a write.
     pub write_bytes: u64,
-    /// The fastest.
+    /// The fastest instruction.
     pub best: String,
-    /// The next.
+    /// The second fastest instruction.
     pub next: String,
-    /// The fastest over the next.
+    /// Ratio of the fastest to the second fastest.
     pub versus: Versus,
 }
 
-/// A write without any flush beside the fastest with one.
+/// A write without any flush beside the fastest one with a flush.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WithoutFlush {
-    /// Bytes of a write.
+    /// Size of a write.
     pub write_bytes: u64,
-    /// Without over with, of bare random writes.
+    /// Ratio without over with a flush, for random writes alone.
     pub write: Option<Versus>,
-    /// The same of records that are read, then changed.
+    /// Ratio without over with a flush, for records that are read and then changed.
     pub update: Option<Versus>,
 }
 
@@ -238,14 +237,14 @@ impl PlaceFigures {
         PerPattern { sequential_read, random_read, sequential_write, random_write }
     }
 
-    /// The highest of all patterns, and of which.
+    /// The highest bandwidth of all patterns, with the pattern's name.
     pub fn peak(&self) -> Option<(&'static str, Highest)> {
         let all = PerPattern::<f64>::NAMES.into_iter().zip(self.highest().all());
         let measured = all.filter_map(|(name, highest)| Some((name, highest?)));
         measured.max_by(|one, other| one.1.gib_per_s.total_cmp(&other.1.gib_per_s))
     }
 
-    /// For each size and order, the fastest of the instructions that make durable.
+    /// For each size and order, the fastest instruction that makes a write durable.
     pub fn best_persists(&self) -> Vec<BestPersist> {
         let mut found: Vec<BestPersist> = Vec::new();
         for written in &self.writes {
@@ -268,7 +267,7 @@ impl PlaceFigures {
         found
     }
 
-    /// Random writes of these sizes without a flush beside the fastest with one.
+    /// Random writes of these sizes without a flush, beside the fastest with one.
     pub fn without_flush(&self, sizes: &[u64]) -> Vec<WithoutFlush> {
         let beside = |of: &[Written], bytes| {
             let none = of.iter().find(|one| {
@@ -286,7 +285,7 @@ impl PlaceFigures {
         sizes.iter().map(one).collect()
     }
 
-    /// Reads of a size in one order beside another.
+    /// Reads of a size in one order, over those in another.
     pub fn order_versus(&self, read_bytes: u64, order: Order, other: Order) -> Option<Versus> {
         let of = |order| {
             self.reads.iter().find(|read| (read.order, read.read_bytes) == (order, read_bytes))
@@ -303,7 +302,7 @@ fn durable(of: &[Written], is_random: bool, bytes: u64) -> impl Iterator<Item = 
     of.iter().filter(wanted)
 }
 
-/// The one in the middle; of an even number, the lower of the two there.
+/// The middle value; of an even number of values, the lower one of the middle two.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

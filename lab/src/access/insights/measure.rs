@@ -1,5 +1,5 @@
-//! Which cells a memory is measured with, and what comes of them. Cells that need an instruction
-//! that the processor lacks are left out before anything runs, and named.
+//! The cells that are measured on a memory, and the figures from them. Cells that need an
+//! instruction that the processor lacks are named and left out before anything runs.
 
 use super::super::kernel::{Isa, Kernel, Lacking};
 use super::super::place::{Place, PlaceError, Ready};
@@ -14,16 +14,16 @@ use super::strided::Strides;
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// A workload of ours is none.
+    /// A built-in workload file is refused.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// It did not run.
+    /// A workload cannot be run.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// No memory to stride over.
+    /// Memory for strided reads cannot be had.
     #[error("strided reads: {0}")]
     Place(#[from] PlaceError),
-    /// Nobody to stride over it.
+    /// A thread for strided reads cannot be started.
     #[error("strided reads: {0}")]
     Threads(#[from] std::io::Error),
 }
@@ -33,26 +33,26 @@ pub enum MeasureError {
 pub(super) struct Measuring {
     pub place: Place,
     pub rounds: usize,
-    /// No more threads of structures.
+    /// Most threads of structures.
     pub threads_max: u64,
-    /// No more threads where the highest bandwidth is sought.
+    /// Most threads where the highest bandwidth is sought.
     pub peak_threads_max: u64,
-    /// No range is longer.
+    /// Longest range.
     pub range_max: u64,
-    /// No cell has more operations; none: as the workloads say.
+    /// Most operations of a cell; none: as the workloads say.
     pub operations_max: Option<u64>,
-    /// Of the last-level cache.
+    /// Size of the last-level cache.
     pub cache_bytes: Option<u64>,
-    /// What the processor lacks to make stores durable so; tests have it lack more.
+    /// The instruction that the processor lacks for a persist setting; tests let more be lacking.
     pub lacks: fn(Persist) -> Option<Lacking>,
 }
 
-/// What this processor lacks to make stores durable so.
+/// The instruction that this processor lacks for a persist setting, if one is missing.
 pub(super) fn lacks_here(persist: Persist) -> Option<Lacking> {
     Kernel::new(Isa::widest(), &[persist]).err()
 }
 
-/// A workload, and the part of its figures in the whole.
+/// A workload, and the figures that its cells give.
 struct Workload {
     name: &'static str,
     text: &'static str,
@@ -65,10 +65,10 @@ const READS: Workload = Workload { name: "reads.yaml", text: include_str!("reads
 const STRUCTURES: Workload =
     Workload { name: "structures.yaml", text: include_str!("structures.yaml") };
 
-/// What the nearest caches hold, of all threads together.
+/// Bytes that the nearest caches hold, for all threads together.
 const CACHED_BYTES: u64 = 32 << 10;
 
-/// Cells that are to run, and what is not as the workload has it.
+/// The cells to run, and the settings that differ from the workload's.
 #[derive(Default)]
 struct Planned {
     cells: Vec<Cell>,
@@ -110,8 +110,8 @@ impl Measuring {
         Ok(planned)
     }
 
-    /// Writes without flushes end in the cache: as many as it holds several times, as far as that
-    /// takes no minutes.
+    /// Without flushes writes may end in the cache: they are raised to several times its size,
+    /// unless that takes minutes.
     fn outgrow_the_cache(&self, config: &mut Config) {
         const AFFORDABLE_BYTES: u64 = 512 << 20;
         const AFFORDABLE_OPERATIONS: u64 = 2_000_000;
@@ -124,15 +124,15 @@ impl Measuring {
         config.number_operations = config.number_operations.max(operations);
     }
 
-    /// The structures again, on little memory and without what waits for memory however little is
-    /// accessed.
+    /// The structures again, on little memory and without flushes, which wait for memory even
+    /// there.
     fn planned_near(&self) -> Result<Planned, MeasureError> {
         let mut near = self.planned(&STRUCTURES, CACHED_BYTES)?;
         near.cells.iter_mut().for_each(|cell| unflushed(&mut cell.config));
         Ok(near)
     }
 
-    /// How many steps [`Self::figures`] tells of.
+    /// Number of steps that [`Self::figures`] reports.
     pub fn steps(&self) -> Result<u64, MeasureError> {
         let mut cells = 0;
         for (workload, times) in
@@ -143,7 +143,7 @@ impl Measuring {
         Ok(cells * self.rounds as u64)
     }
 
-    /// All figures of the place.
+    /// Measures all figures of the place.
     pub fn figures(&self, told: &dyn Fn(&str)) -> Result<PlaceFigures, MeasureError> {
         let (mut bounded, mut lacking) = (Vec::new(), Vec::new());
         let mut run = |workload| {
@@ -166,7 +166,7 @@ impl Measuring {
         let is_random = |config: &&Config| config.exec_mode.counts_operations();
         let random_written = of_writes.filter(is_random);
         let random_written =
-            // What is written twice is in the caches once.
+            // Memory that is written twice is in the caches only once.
             random_written.map(|config| {
                 (written_bytes(config) * config.number_operations).min(config.memory_range)
             });
@@ -185,7 +185,7 @@ impl Measuring {
         })
     }
 
-    /// What is measured; of a folder, which.
+    /// Name of the memory; of a folder, its path.
     fn what(&self) -> Result<String, MeasureError> {
         let least = Config { memory_range: 1 << 20, ..Config::default() };
         let what = Ready::of(&self.place, &least, 0)?.what.clone();
@@ -205,8 +205,7 @@ impl Measuring {
         Ok(rounds.run(cells)?)
     }
 
-    /// Reads in each order, those with gaps in the same rounds as the others and over as long a
-    /// range.
+    /// Reads in each order. Those with gaps run in the same rounds, over ranges of the same length.
     fn reads(&self, told: &dyn Fn(&str)) -> Result<(Vec<ReadIn>, Vec<String>), MeasureError> {
         let Planned { mut cells, mut bounded, .. } = self.planned(&READS, self.range_max)?;
         let sizes = cells.iter().filter(|cell| cell.config.exec_mode == ExecMode::Sequential);
@@ -219,7 +218,7 @@ impl Measuring {
     }
 
     fn structure(&self, (far, near): (Cell, Cell)) -> StructureFigure {
-        // What a chain does in DRAM is not the folder's doing.
+        // The part of a chain in DRAM does not count for the folder.
         let own = match (&self.place, &far.config.custom_operations) {
             (Place::Dram, _) | (_, None) => 1.0,
             (_, Some(chain)) => {
@@ -254,7 +253,7 @@ fn distinct(notes: Vec<String>) -> Vec<String> {
     found
 }
 
-/// What makes the writes of a configuration durable.
+/// The persist settings of a configuration's writes.
 fn persists(config: &Config) -> Vec<Persist> {
     match (config.exec_mode, &config.custom_operations) {
         (ExecMode::Custom, Some(chain)) => {
@@ -280,7 +279,7 @@ fn written_bytes(config: &Config) -> u64 {
     }
 }
 
-/// The same chain without flushes: those wait for memory, however little is accessed.
+/// A chain without flushes: a flush waits for memory, however little is accessed.
 fn unflushed(config: &mut Config) {
     let Some(chain) = &config.custom_operations else { return };
     let without = |access: String| {

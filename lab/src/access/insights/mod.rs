@@ -1,11 +1,11 @@
-//! `perdura-lab access insights`: the questions of PerMA-Bench's eight insights, answered for this machine in a
-//! sentence with figures each.
+//! `perdura-lab access insights`: the questions of PerMA-Bench's eight insights, each answered for
+//! this machine in a sentence with figures.
 //!
-//! `measure` says which cells run and what comes of them, `rounds` runs them in turn, `strided`
-//! reads with gaps, `store` runs our own index; `figures` keeps what they found and compares it;
-//! `facts` is what the machine tells of itself; `sentences` makes words of both; `price` sets
-//! prices beside. What cannot be varied here is not answered but explained, with what the published
-//! systems say: those figures are never this machine's.
+//! `measure` chooses the cells and reads their figures, `rounds` runs them in turn, `strided` reads
+//! with gaps, `store` runs Perdura's own index; `figures` keeps and compares the results; `facts`
+//! has what the machine says about its memory; `sentences` turns both into words; `price` adds
+//! prices. A question that cannot be varied here gets an explanation and the published systems'
+//! figures, which are never this machine's.
 
 pub mod facts;
 pub mod figures;
@@ -41,71 +41,71 @@ use sentences::used::{how_utilization, is_counted, utilization};
 pub use settings::{InsightsSettings, UsedSettings};
 use store::StoreMeasuring;
 
-/// What was found.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InsightsResult {
     /// Always `insights`.
     pub kind: String,
-    /// Where it ran.
+    /// The machine that measured.
     pub machine: Machine,
-    /// What the machine tells of its memory.
+    /// Facts about the machine's memory.
     pub facts: Facts,
-    /// What it was measured with.
+    /// The settings of the run.
     pub settings: UsedSettings,
-    /// What is not as the workloads ask for, and where threads waited for processors.
+    /// Settings that differ from the workloads', and cells whose threads waited for processors.
     pub restrictions: Vec<String>,
-    /// The eight, in the poster's order.
+    /// The eight insights in the poster's order.
     pub insights: Vec<Insight>,
     /// Prices beside performance.
     pub prices: Prices,
     /// All figures, by memory.
     pub places: Vec<PlaceFigures>,
-    /// Our store.
+    /// Figures of Perdura's store.
     pub store: Vec<StructureFigure>,
     /// The published systems.
     pub references: References,
 }
 
-/// A question, and what is known.
+/// A question and its answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Insight {
-    /// 1 to 8.
+    /// Number of the insight, 1 to 8.
     pub number: u32,
     /// The question.
     pub question: String,
-    /// Answers for this machine; none where it cannot be varied here.
+    /// Answers for this machine; empty where the machine cannot vary it.
     pub answers: Vec<Answer>,
-    /// Why there is none.
+    /// Why there is no answer.
     pub unanswered: Option<String>,
-    /// What PerMA-Bench says, of its systems: published.
+    /// The poster's statement about its own systems: published.
     pub published: String,
 }
 
 /// An answer for one memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Of what.
+    /// Name of the memory.
     pub place: String,
-    /// Where its figures come from.
+    /// Origin of the answer's figures.
     pub label: AnswerLabel,
-    /// The sentence.
+    /// The answer in a sentence.
     pub sentence: String,
-    /// How it was got.
+    /// How the answer was found.
     pub how: String,
 }
 
-/// Where an answer's figures come from.
+/// Origin of an answer's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnswerLabel {
     /// Measured on the machine.
     Measured,
-    /// Reckoned from what was measured, on a guess that the answer names.
+    /// Computed from measured figures and an assumption that the answer names.
     Estimated,
 }
 
 impl AnswerLabel {
-    /// Its name in results.
+    /// Name of the origin in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
@@ -117,15 +117,15 @@ impl AnswerLabel {
 /// Why there are no insights.
 #[derive(Debug, thiserror::Error)]
 pub enum InsightsError {
-    /// Memory accesses.
+    /// Memory accesses cannot be measured.
     #[error(transparent)]
     Measure(#[from] MeasureError),
-    /// The store.
+    /// The store cannot be measured.
     #[error("the store: {0}")]
     Store(#[from] TargetError),
 }
 
-/// Measures, and answers.
+/// Measures and answers.
 ///
 /// # Errors
 /// Memory, threads, or the store cannot be had.
@@ -168,7 +168,7 @@ pub fn run(
         done.set(done.get() + 1);
         told(what, done.get(), steps);
     };
-    // The store first: a folder that cannot have its image is told at once.
+    // The store is measured first, so that a folder that cannot have its image is refused at once.
     let store = measured_store.figures(&step)?;
     let places: Vec<PlaceFigures> =
         measurings.iter().map(|one| one.figures(&step)).collect::<Result<_, _>>()?;
@@ -192,17 +192,17 @@ pub fn run(
     })
 }
 
-/// As long a range as a folder has room for: reads need it twice at a time, and something is left
+/// Longest range for which a folder has room: reads need it twice at a time, and a third is left
 /// for others.
 fn range_max_in(folder: &Path, range_max: u64) -> u64 {
     const LEAST_BYTES: u64 = 1 << 20;
     let third = disk_available_bytes(folder).map_or(range_max, |bytes| bytes / 3);
-    // Whole accesses of all threads, as in the settings.
+    // A multiple of all threads' accesses, as in the settings.
     let room = (third / LEAST_BYTES * LEAST_BYTES).max(LEAST_BYTES);
     range_max.min(room)
 }
 
-/// What this machine's prices are of: its DRAM, and the folder's memory.
+/// The memories that this machine's prices are for: its DRAM, and the folder's memory.
 fn priced(
     settings: &InsightsSettings,
     facts: &Facts,
@@ -227,14 +227,14 @@ fn priced(
     std::iter::once(dram).chain(folder).collect()
 }
 
-/// What is not as the workloads ask for, and where threads had fewer processors than they asked
-/// for.
+/// Settings that differ from the workloads', and cells whose threads had fewer processors than they
+/// needed.
 fn restrictions(
     place: &PlaceFigures,
     store: &[StructureFigure],
     cache_bytes: Option<u64>,
 ) -> Vec<String> {
-    /// So many times the cache, and most of a range is not in it.
+    /// A range of this many times the cache's size does not fit the cache for the most part.
     const SEVERAL: u64 = 3;
     const ALL_OF_ONE: f64 = 0.9;
     let name = &place.place;
@@ -244,7 +244,8 @@ fn restrictions(
     }
     if let Some(cache_bytes) = cache_bytes.filter(|bytes| place.range_bytes < SEVERAL * bytes) {
         said.push(format!(
-            "{name}: ranges of {} beside a last-level cache of {} by the machine's word: part of what was measured may be the cache",
+            "{name}: ranges of {} beside a last-level cache of {}, as the machine reports it: the \
+             cache may be part of these figures",
             Bytes(place.range_bytes),
             Bytes(cache_bytes)
         ));
@@ -268,7 +269,7 @@ fn restrictions(
     said
 }
 
-/// The eight, from what was found.
+/// The eight insights, from the results.
 pub fn insights(
     facts: &Facts,
     places: &[PlaceFigures],
@@ -311,7 +312,7 @@ pub fn insights(
     ]
 }
 
-/// The store's memory is DRAM, the first of the places.
+/// Figures of the store, whose memory is DRAM, the first of the places.
 fn store_of<'a>(
     places: &[PlaceFigures],
     place: &PlaceFigures,
@@ -342,7 +343,7 @@ fn asked(number: u32, answers: Vec<Answer>, figures: String, references: &Refere
     }
 }
 
-/// The poster's words, and figures with them.
+/// The poster's words, with its figures behind them.
 fn said(insight: &PublishedInsight, figures: &str) -> String {
     let parts = [Some(insight.says.as_str()), insight.details.as_deref(), Some(figures)];
     let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
@@ -386,7 +387,7 @@ mod tests {
         }
         let used = &result.insights[4].answers;
         assert!(!used[1].sentence.contains("perdura store"), "it does not lie there");
-        assert!(used[1].sentence.starts_with("cannot be told: no real structure"), "{used:?}");
+        assert!(used[1].sentence.starts_with("unknown: no real structure"), "{used:?}");
         assert!(used[1].place.starts_with(dir.path().to_str().unwrap()), "{used:?}");
         assert!(result.prices.rows.iter().take(2).all(|row| row.euro_per_gb.is_some()));
         assert_eq!(result.settings.rounds, 2);
@@ -454,12 +455,11 @@ mod tests {
             restrictions(&place(vec![peak(2, 0.99), peak(4, 0.5), peak(32, 0.0625)]), &[], None);
         assert_eq!(
             said,
-            [
-                "DRAM: threads waited for processors from 4 threads on; at worst 32 threads had 2.0 processors"
-            ]
+            ["DRAM: threads waited for processors from 4 threads on; at worst 32 threads had 2.0 \
+                 processors"]
         );
         let small = PlaceFigures { range_bytes: 2 << 20, ..place(Vec::new()) };
-        assert!(restrictions(&small, &[], Some(1 << 20))[0].contains("may be the cache"));
+        assert!(restrictions(&small, &[], Some(1 << 20))[0].contains("the cache may be part"));
         assert!(restrictions(&small, &[], Some(1 << 19)).is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! Price and performance: euro per GB, and per GB for each GiB/s, of this machine beside the
 //! published systems.
 //!
-//! A published GB is of a module's name: what is sold as 32 GB holds 32 GiB. So this machine's
-//! price is spread over GiB as modules are sold.
+//! A published GB is a module's nominal GB: a module sold as 32 GB holds 32 GiB. So this machine's
+//! price, too, is spread over the GiB of its modules.
 
 use perdura_media::Bytes;
 use serde::{Deserialize, Serialize};
@@ -11,89 +11,89 @@ use super::super::reference::{PerPattern, References};
 use super::facts::{Facts, Told};
 use super::figures::Highest;
 
-/// Memory of this machine, to be priced.
+/// A memory of this machine that has a price.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnMemory {
-    /// What it is called.
+    /// Name of the memory.
     pub name: String,
-    /// As it was given, for all of it.
+    /// Price of the whole memory as given, euro.
     pub price_euro: Option<f64>,
-    /// The option that gives it.
+    /// The command-line option that gives the price.
     pub price_option: &'static str,
-    /// How much there is.
+    /// Size of the memory.
     pub capacity: Capacity,
-    /// What it does.
+    /// Highest bandwidths.
     pub highest: PerPattern<Option<Highest>>,
 }
 
-/// How much memory a price is of, and how that is known.
+/// Size of the memory that a price is for, and how it is known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
-    /// GiB; 0: not known.
+    /// Size, GiB; 0: unknown.
     pub gib: f64,
-    /// In words.
+    /// How the size is known.
     pub how: &'static str,
 }
 
 const GIB: f64 = (1u64 << 30) as f64;
 
 impl Capacity {
-    /// Of all modules: what they are by the firmware's word, or else what they must be for the
-    /// kernel to have so much.
+    /// Size of all modules: as the firmware says, or else the least that gives the kernel this much
+    /// memory.
     pub fn installed(facts: &Facts, memory_bytes: u64) -> Self {
         if let Told::Known(modules) = &facts.modules {
             let bytes: u64 = modules.iter().map(|module| module.bytes).sum();
             return Self { gib: bytes as f64 / GIB, how: "the sum of its modules" };
         }
-        let how = "what the kernel has, rounded up to what modules can be";
+        let how = "the kernel's memory, rounded up to possible modules";
         Self { gib: rounded_up(memory_bytes) as f64 / GIB, how }
     }
 
-    /// Of the file system that a folder is on.
+    /// Size of the file system of a folder.
     pub fn of_file_system(bytes: u64) -> Self {
         Self { gib: bytes as f64 / GIB, how: "all of its file system" }
     }
 }
 
-/// The firmware and the kernel keep some: the next size that a few modules add up to, an eighth of
-/// a power of two apart.
+/// The next size that a few modules add up to, an eighth of a power of two apart: firmware and
+/// kernel keep some memory for themselves.
 fn rounded_up(bytes: u64) -> u64 {
     let step = (bytes.next_power_of_two() / 8).max(1 << 30);
     bytes.next_multiple_of(step)
 }
 
-/// A line of the table.
+/// A row of the table of prices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PriceRow {
-    /// System.
+    /// Name of the system.
     pub name: String,
-    /// Where its bandwidths come from: `measured` or `published`.
+    /// Origin of the bandwidths: `measured` or `published`.
     pub label: String,
-    /// Where its price comes from: `given`, `not given` or `published`.
+    /// Origin of the price: `given`, `not given` or `published`.
     pub price_label: String,
-    /// Price of its memory; none: not given.
+    /// Price of the memory; none: not given.
     pub euro_per_gb: Option<f64>,
     /// Highest bandwidths, GiB/s.
     pub gib_per_s: PerPattern<Option<f64>>,
-    /// With so many threads; what is published does not say.
+    /// Numbers of threads of the highest bandwidths; unknown for published ones.
     pub threads: PerPattern<Option<u64>>,
-    /// The price over them.
+    /// The price divided by each bandwidth.
     pub euro_per_gb_per_s: PerPattern<Option<f64>>,
-    /// The poster's own columns, where they can be read: their random accesses are of another size.
+    /// The poster's own columns, where they can be read: its random accesses have another size.
     pub poster: PerPattern<Option<f64>>,
 }
 
-/// All lines.
+/// The table of prices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prices {
-    /// This machine first.
+    /// Rows; this machine's come first.
     pub rows: Vec<PriceRow>,
-    /// What to know when reading it.
+    /// A note for the reader.
     pub note: String,
 }
 
 impl Prices {
-    /// Of this machine's memories, and of the published systems.
+    /// The table for this machine's memories and the published systems.
     pub fn of(own: &[OwnMemory], references: &References) -> Self {
         let mut rows: Vec<PriceRow> = own.iter().map(PriceRow::own).collect();
         rows.extend(references.systems.iter().map(|system| {
@@ -103,16 +103,17 @@ impl Prices {
         }));
         let accesses = references.accesses;
         let told: Vec<String> = own.iter().map(told).collect();
-        // A source that says more than where a figure stands.
+        // A note is needed where the source says more than where a figure stands.
         let inferred = references.systems.iter().filter_map(|system| {
             let (_, how) = system.sources.get("poster_euro_per_gb_per_s")?.split_once("; ")?;
             Some(format!(" {}: {how}.", system.name))
         });
         let inferred: String = inferred.collect();
         let note = format!(
-            "{} Euro per GB over GiB/s, from the highest bandwidth over threads: sequential accesses of {} B, random reads of {} B, random \
-             writes of {} B. A GB is one of a module's name, which holds a GiB. Published prices and peaks are the publication's; the poster's \
-             own columns are of random accesses of another size.{inferred}",
+            "{} Euro per GB over GiB/s, from the highest bandwidth over threads: sequential \
+             accesses of {} B, random reads of {} B, random writes of {} B. A GB is a module's \
+             nominal GB, which holds a GiB. Published prices and peaks are the publication's; the \
+             poster's own columns have random accesses of another size.{inferred}",
             told.join(" "),
             accesses.sequential_bytes,
             accesses.random_read_bytes,
@@ -122,18 +123,18 @@ impl Prices {
     }
 }
 
-/// What is known of a memory's price.
+/// The price of a memory in words.
 fn told(own: &OwnMemory) -> String {
     let OwnMemory { name, price_euro, price_option, capacity, .. } = own;
     match price_euro {
         Some(_) if capacity.gib <= 0.0 => {
-            format!("{name} has a price, but how much it holds is not told.")
+            format!("{name} has a price, but its size is unknown.")
         }
         Some(euro) => {
             let holds = Bytes((capacity.gib * GIB) as u64);
             format!("{name}: {euro} EUR, given, for {holds}, {}.", capacity.how)
         }
-        None => format!("{name} has no price: give that of all of it with {price_option}."),
+        None => format!("{name} has no price: give the price of all of it with {price_option}."),
     }
 }
 
@@ -225,7 +226,7 @@ mod tests {
         let unknown = OwnMemory { capacity: Capacity::of_file_system(0), ..folder(Some(1.0)) };
         let prices = Prices::of(&[unknown], &References::built_in());
         assert_eq!(prices.rows[0].euro_per_gb, None);
-        assert!(prices.note.contains("how much it holds is not told"), "{}", prices.note);
+        assert!(prices.note.contains("its size is unknown"), "{}", prices.note);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Cells of workloads measured in turn: each once in every round, whichever benchmark it is of, so
-//! that two of them can be compared round by round and what the machine does besides meets all
-//! alike.
+//! Measures cells of workloads in turn: each once in every round, whichever benchmark it belongs
+//! to, so that two of them can be compared round by round and other work on the machine disturbs
+//! all alike.
 //!
-//! Rounds begin with different cells and every second goes backwards, so that none is always first
-//! nor always behind the same neighbour. Each cell has random places of its own in each round:
-//! those of another cell or of the last round may still be in the caches.
+//! Rounds begin with different cells and every second one goes backwards, so that no cell is always
+//! first or always behind the same neighbour. Each cell has random places of its own in each round:
+//! the places of another cell or round may still be in the caches.
 
 use std::cell::RefCell;
 
@@ -15,18 +15,18 @@ use super::super::suite::{Bounds, RunError, Settings, run_benchmark};
 use super::super::workload::{Benchmark, Cell as WorkloadCell, Config, Part};
 use super::waits::Waits;
 
-/// A cell, and what it did in each round.
+/// A cell, and its figures in each round.
 pub(super) struct Cell {
     pub benchmark: String,
-    /// As it runs: bounded.
+    /// The configuration that runs, after limits.
     pub config: Config,
     pub gib_per_s: Vec<f64>,
     pub per_s: Vec<f64>,
-    /// Processor time of an operation, nanoseconds.
+    /// Processor time of an operation in each round, nanoseconds.
     pub cpu_ns: Vec<f64>,
-    /// Share of its time that a thread had a processor.
+    /// Share of a thread's time in which it had a processor, in each round.
     pub cpu_share: Vec<f64>,
-    /// Share of the cycles that did not wait, where counters tell.
+    /// Share of the cycles without waiting in each round, where there are counters.
     pub counted: Vec<f64>,
 }
 
@@ -52,14 +52,14 @@ impl Cell {
 pub(super) struct Rounds<'a> {
     pub place: &'a Place,
     pub count: usize,
-    /// What is told of each cell that is done.
+    /// Called with the name of each cell that is done.
     pub told: &'a dyn Fn(&str),
-    /// What else belongs to each round; its number.
+    /// Called with each round's number after its cells, for work that belongs to the round.
     pub after: &'a dyn Fn(usize),
 }
 
 impl Rounds<'_> {
-    /// Measures; gives what is not as the cells ask for.
+    /// Measures the cells; returns the settings that differ from theirs.
     ///
     /// # Errors
     /// [`RunError`].
@@ -71,7 +71,7 @@ impl Rounds<'_> {
                 memories.push(memory(&cell.config));
             }
         }
-        // What is on the same memory is one run: to make memory ready takes longer than most cells.
+        // Cells on the same memory are one run: making memory ready takes longer than most cells.
         for wanted in memories {
             let own: Vec<usize> =
                 (0..cells.len()).filter(|at| memory(&cells[*at].config) == wanted).collect();
@@ -111,7 +111,7 @@ impl Rounds<'_> {
             (self.told)(&cells[turns[done - 1]].benchmark);
             if done.is_multiple_of(own.len()) {
                 (self.after)(done / own.len() - 1);
-                // What was counted meanwhile is of no cell.
+                // Counts of the time between cells belong to no cell.
                 waits.borrow_mut().as_mut().and_then(Waits::share_since);
             }
         };
@@ -125,17 +125,17 @@ impl Rounds<'_> {
     }
 }
 
-/// What of a configuration its memory is made for, of those that differ here.
+/// The settings for which a configuration's memory is made ready, as far as they differ here.
 fn memory(config: &Config) -> (u64, u64) {
     (config.memory_range, config.dram_memory_range)
 }
 
-/// In which order so many cells are measured in a round.
+/// Order in which cells are measured in a round.
 fn order(cells: usize, round: usize, rounds: usize) -> Vec<usize> {
     let first = round * cells / rounds.max(1);
     let at = |step: usize| match round % 2 {
         0 => (first + step) % cells,
-        // Down, so that neighbours change sides.
+        // Backwards, so that neighbours change sides.
         _ => (first + cells - step) % cells,
     };
     (0..cells).map(at).collect()

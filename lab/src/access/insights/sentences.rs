@@ -1,8 +1,8 @@
-//! From figures to sentences: pure functions, one for each insight. What cannot be answered says
-//! why.
+//! From figures to sentences: pure functions, one for each insight. A question that cannot be
+//! answered says why.
 //!
-//! Here: what cannot be varied on one machine. `used` is about cycles and bandwidth, `flushes`
-//! about persist instructions and doing without, `order` about reads that can be foreseen.
+//! This file is about what one machine cannot vary; `used` is about cycles and bandwidth, `flushes`
+//! about persist instructions and doing without them, `order` about predictable reads.
 
 pub mod flushes;
 pub mod order;
@@ -14,7 +14,7 @@ use super::facts::{Facts, PowerLimit, Told};
 use super::figures::{Verdict, Versus};
 use crate::access::reference::{MemoryKind, Reference, References};
 
-/// Why capacity per module cannot be varied here, and what is known of the modules.
+/// Why the capacity of a module cannot be varied here, and what is known about the modules.
 pub fn capacity_here(facts: &Facts) -> String {
     match &facts.modules {
         Told::Known(modules) => {
@@ -26,11 +26,12 @@ pub fn capacity_here(facts: &Facts) -> String {
             let (count, sizes) = (modules.len(), sizes.join(" and "));
             let plural = if count == 1 { "module" } else { "modules" };
             format!(
-                "not answerable here: it has {count} {plural} of {sizes}, and no others to compare with"
+                "not answerable here: the machine has {count} {plural} of {sizes}, and no others \
+                 to compare with"
             )
         }
         Told::NotTold(why) => {
-            format!("not answerable here: the machine does not tell which modules it has ({why})")
+            format!("not answerable here: the machine does not report its modules ({why})")
         }
     }
 }
@@ -42,7 +43,8 @@ pub fn power_here(facts: &Facts) -> String {
             let zones =
                 if *zones == 1 { String::new() } else { format!(", the sum of {zones} zones") };
             format!(
-                "not answered here: the memory's power limit is {watts} W{zones}, and changing it is for who owns the machine"
+                "not answered here: the memory's power limit is {watts} W{zones}, and only the \
+                 machine's owner may change it"
             )
         }
         Told::NotTold(why) => {
@@ -53,7 +55,9 @@ pub fn power_here(facts: &Facts) -> String {
 
 /// Why the number of modules cannot be varied here.
 pub fn modules_here() -> String {
-    "not answerable here: the number of modules that addresses are spread over is set by the firmware, not at run time".into()
+    "not answerable here: the number of modules that addresses are spread over is set by the \
+     firmware, not at run time"
+        .into()
 }
 
 /// Why the bus cannot be varied here.
@@ -68,14 +72,15 @@ pub fn bus_here(facts: &Facts) -> String {
     };
     match speed {
         Some(speed) => format!(
-            "cannot be varied here: the bus runs at {speed} MT/s, which the firmware sets before the system starts"
+            "cannot be varied here: the bus runs at {speed} MT/s, which the firmware sets before \
+             the system starts"
         ),
         None => "cannot be varied here: the firmware sets it before the system starts".into(),
     }
 }
 
-/// Peaks of the published systems of one generation, with all that differs between them: no two
-/// differ in capacity alone.
+/// Peaks of the published systems of one generation, with all their differences: no two differ in
+/// capacity alone.
 pub fn published_capacity(references: &References) -> String {
     let of = |system: &Reference| {
         let peaks = system.peak_gib_per_s?;
@@ -90,11 +95,12 @@ pub fn published_capacity(references: &References) -> String {
     };
     let said = first_series(references).filter_map(of).collect::<Vec<_>>().join("; ");
     format!(
-        "{said}; so capacity does not stand alone: the one of 256 GB is also the only one of 18 W, and that of 512 GB has more cores"
+        "{said}; so capacity is not the only difference: the one of 256 GB is also the only one of \
+         18 W, and that of 512 GB has more cores"
     )
 }
 
-/// Peaks of the published systems by power of a module, with all that differs between them.
+/// Peaks of the published systems by power of a module, with all their differences.
 pub fn published_power(references: &References) -> String {
     let of = |system: &Reference| {
         let peaks = system.peak_gib_per_s?;
@@ -109,25 +115,26 @@ pub fn published_power(references: &References) -> String {
     };
     let said = first_series(references).filter_map(of).collect::<Vec<_>>().join("; ");
     format!(
-        "{said}; so power does not stand alone: the only one of 18 W is also the only one of 256 GB a module"
+        "{said}; so power is not the only difference: the only one of 18 W is also the only one of \
+         256 GB a module"
     )
 }
 
-/// What else is its own.
+/// Properties of a system besides the one that is compared.
 fn besides(system: &Reference, with_watts: bool) -> String {
     let watts = system.module_watts.filter(|_| with_watts).map(|watts| format!("{watts} W each"));
     let cores = system.cores.map(|cores| format!("{cores} cores"));
     [watts, cores].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Those of the same generation and number of modules.
+/// The systems of the same generation and number of modules.
 fn first_series(references: &References) -> impl Iterator<Item = &Reference> {
     references.systems.iter().filter(|system| {
         system.memory == MemoryKind::Persistent && system.series.as_deref() == Some("100")
     })
 }
 
-/// `2.00 times, 95 % 1.90 to 2.10`.
+/// A ratio with its interval: `2.00 times, 95 % 1.90 to 2.10`.
 fn times(versus: &Versus) -> String {
     match versus.ci95 {
         Some([low, high]) => {
@@ -137,20 +144,20 @@ fn times(versus: &Versus) -> String {
     }
 }
 
-/// What sizes say together.
+/// The verdict over all sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overall {
     Helps,
     Hurts,
     NoDifference,
-    /// Some are faster, others are not.
+    /// Some sizes are faster, others are not.
     Depends,
-    /// Some are slower, others make no difference.
+    /// Some sizes are slower, the others make no difference.
     HurtsSome,
     CannotBeTold,
 }
 
-/// The verdict over sizes, and whether some of them cannot be told.
+/// The verdict over all sizes, and whether some sizes have none.
 fn overall(verdicts: &[Verdict]) -> (Overall, bool) {
     let is = |wanted| verdicts.contains(&wanted);
     let of = match (is(Verdict::Faster), is(Verdict::Slower), is(Verdict::Alike)) {
@@ -172,7 +179,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
-/// `1 thread`, `2 threads`.
+/// A number of threads in words: `1 thread`, `2 threads`.
 pub(super) fn threads(count: u64) -> String {
     if count == 1 { "1 thread".into() } else { format!("{count} threads") }
 }

@@ -1,4 +1,4 @@
-//! What is measured, and how long: as it is asked for, and as a result tells it.
+//! Settings of a run, as they are asked for and as a result reports them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,47 +7,47 @@ use serde::{Deserialize, Serialize};
 
 use perdura_bench::machine::memory_available_bytes;
 
-/// What to measure, and how long.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct InsightsSettings {
-    /// A folder to measure beside DRAM: persistent memory on a DAX file system.
+    /// Folder to measure besides DRAM: persistent memory on a DAX file system.
     pub path: Option<PathBuf>,
     /// Folder of the store's image.
     pub dir: PathBuf,
-    /// Price of the whole DRAM.
+    /// Price of the whole DRAM, euro.
     pub price_euro: Option<f64>,
-    /// Price of all that the folder's file system is on.
+    /// Price of the whole memory of the folder's file system, euro.
     pub path_price_euro: Option<f64>,
-    /// Short, for a first look.
+    /// Whether the run is short, for a first look.
     pub is_quick: bool,
-    /// How often each cell is measured.
+    /// Rounds in which each cell is measured.
     pub rounds: usize,
-    /// No more threads of structures.
+    /// Most threads of structures.
     pub threads_max: u64,
-    /// No more threads where the highest bandwidth is sought.
+    /// Most threads where the highest bandwidth is sought.
     pub peak_threads_max: u64,
-    /// No longer ranges.
+    /// Longest range, bytes.
     pub range_max: u64,
-    /// No more operations of a cell.
+    /// Most operations of a cell.
     pub operations_max: Option<u64>,
     /// Records of the store.
     pub records: u64,
-    /// How long the store is measured at a time.
+    /// Duration of a measurement of the store.
     pub slice: Duration,
 }
 
 impl InsightsSettings {
-    /// Minutes with up to 32 threads, as the poster has them; with `is_quick` about one, and no
-    /// more threads than twice the processors.
+    /// Default settings: minutes with up to 32 threads, as on the poster; with `is_quick` about one
+    /// minute, and at most twice as many threads as processors.
     pub fn usual(dir: PathBuf, is_quick: bool) -> Self {
         const POSTERS_THREADS: u64 = 32;
         const PEAK_THREADS: u64 = 64;
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
         let twice = 2 * processors;
-        // Two ranges and the store at a time, and something is left for others.
+        // Two ranges and the store are in memory at a time, and some memory is left for others.
         let range_max = memory_available_bytes().map_or(1 << 30, |bytes| bytes / 6);
-        // Whole accesses of all threads: otherwise cells differ in their ranges, and each would
-        // have memory made ready for it.
+        // A multiple of all threads' accesses: otherwise the ranges of cells would differ, and each
+        // would have memory made ready for it.
         let range_max = range_max.clamp(1 << 20, if is_quick { 1 << 30 } else { 2 << 30 }) >> 20;
         Self {
             path: None,
@@ -57,7 +57,7 @@ impl InsightsSettings {
             is_quick,
             rounds: if is_quick { 3 } else { 5 },
             threads_max: if is_quick { twice.min(POSTERS_THREADS) } else { POSTERS_THREADS },
-            // More than all processors have at once raise no bandwidth.
+            // More threads than all processors run at once raise no bandwidth.
             peak_threads_max: match is_quick {
                 true => twice.min(POSTERS_THREADS),
                 false => twice.clamp(POSTERS_THREADS, PEAK_THREADS),
@@ -70,24 +70,24 @@ impl InsightsSettings {
     }
 }
 
-/// The settings that a result was found with.
+/// The settings with which a result was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UsedSettings {
-    /// `--quick`.
+    /// Whether `--quick` was given.
     pub is_quick: bool,
-    /// How often each cell was measured, in turn with others.
+    /// Rounds in which each cell was measured, in turn with others.
     pub rounds: usize,
-    /// Threads of structures, at most.
+    /// Most threads of structures.
     pub threads_max: u64,
-    /// Threads where the highest bandwidth was sought, at most.
+    /// Most threads where the highest bandwidth was sought.
     pub peak_threads_max: u64,
-    /// No range was longer.
+    /// Longest range, bytes.
     pub range_max_bytes: u64,
-    /// No cell had more operations; none: as the workloads say.
+    /// Most operations of a cell; none: as the workloads say.
     pub operations_max: Option<u64>,
-    /// Of the store.
+    /// Records of the store.
     pub records: u64,
-    /// How long the store was measured at a time.
+    /// Duration of a measurement of the store, milliseconds.
     pub slice_ms: u64,
 }
 
@@ -114,8 +114,8 @@ impl std::fmt::Display for UsedSettings {
             .map_or(String::new(), |max| format!(", {max} operations of a cell at most"));
         write!(
             f,
-            "{quick}{} rounds, ranges of {} at most{operations}; structures with up to {} threads, bandwidth with up to {}; \
-             a store of {} records, {} ms at a time",
+            "{quick}{} rounds, ranges of {} at most{operations}; structures with up to {} threads, \
+             bandwidth with up to {}; a store of {} records, {} ms at a time",
             self.rounds,
             perdura_media::Bytes(self.range_max_bytes),
             self.threads_max,

@@ -1,5 +1,5 @@
-//! The real structure beside the patterns: our store's index, looked up and updated by threads that
-//! each have records of their own.
+//! The real structure beside the patterns: the index of Perdura's store, looked up and updated by
+//! threads that each have their own records.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ use perdura_bench::machine::thread_cpu_ns;
 use perdura_bench::target::{Key, Outcome, StoreOptions, StoreTarget, Target, TargetError, Write};
 use perdura_bench::workload::{Layout, RecordKind};
 
-/// Bytes of a value: with its key and what the store adds, about three lines.
+/// Size of a value: with its key and the store's own bytes, about three lines.
 const VALUE_BYTES: usize = 100;
-/// What a record takes beside its own bytes, at most.
+/// Most bytes of a record besides its own.
 const RECORD_OVERHEAD_BYTES: u64 = 156;
 const FLOOR_BYTES: u64 = 64 << 20;
-/// Records of a thread whose index and values the nearest caches hold.
+/// Records of a thread whose index and values fit the nearest caches.
 const CACHED_RECORDS: u64 = 128;
-/// Of both stores, whatever their size: with fewer in the small one its threads would wait for each
-/// other's locks, and that would pass for what the work takes without memory.
+/// Lanes of both stores, whatever their size: with fewer lanes threads of the small store would
+/// wait for each other's locks, and that would count as work without memory.
 const LANES: u16 = 64;
-/// Operations between two looks at the clock.
+/// Operations between two readings of the clock.
 const BATCH: u64 = 64;
 
 /// How the store is measured.
@@ -56,7 +56,7 @@ impl Work {
     }
 }
 
-/// What threads did in a slice of time.
+/// Figures of all threads in a slice of time.
 #[derive(Default)]
 struct Slice {
     operations: u64,
@@ -73,14 +73,14 @@ impl Slice {
         self.cpu_ns as f64 / self.operations.max(1) as f64
     }
 
-    /// Share of its time that each of so many threads had a processor.
+    /// Share of its time in which each of a number of threads had a processor.
     fn cpu_share(&self, threads: u64) -> f64 {
         (self.cpu_ns as f64 / 1e9 / (self.elapsed_s * threads as f64).max(1e-9)).min(1.0)
     }
 }
 
 impl StoreMeasuring<'_> {
-    /// How many steps [`Self::figures`] tells of.
+    /// Number of steps that [`Self::figures`] reports.
     pub fn steps(&self) -> u64 {
         2 + (Work::ALL.len() * self.threads.len() * self.rounds) as u64
     }
@@ -88,7 +88,7 @@ impl StoreMeasuring<'_> {
     /// Lookups and updates with each number of threads.
     ///
     /// # Errors
-    /// The store cannot be had, or refuses.
+    /// The store cannot be had, or refuses an operation.
     pub fn figures(&self, told: &dyn Fn(&str)) -> Result<Vec<StructureFigure>, TargetError> {
         let all = self.loaded(self.records)?;
         told("perdura store: loaded");
@@ -106,7 +106,7 @@ impl StoreMeasuring<'_> {
                     let records = CACHED_RECORDS * threads;
                     let near = slice(&cached, records, work, *threads, self.slice / 4, seed)?;
                     cached_cpu_ns.push(near.cpu_ns_each());
-                    // What the cached ones counted is not of interest.
+                    // Counts of the run in the caches are not used.
                     waits.as_mut().and_then(Waits::share_since);
                     let far = slice(&all, self.records, work, *threads, self.slice, seed)?;
                     counted.extend(waits.as_mut().and_then(Waits::share_since));
@@ -131,7 +131,7 @@ impl StoreMeasuring<'_> {
         Ok(figures)
     }
 
-    /// All of the memory may be dirty, so nothing is written while it is measured.
+    /// All memory may be dirty, so nothing is written to the image while the store is measured.
     fn options(&self, records: u64) -> StoreOptions {
         let bytes = records * (layout().record_bytes() + RECORD_OVERHEAD_BYTES) * 2 + FLOOR_BYTES;
         let memory_bytes = bytes.next_multiple_of(1 << 20);
@@ -151,7 +151,7 @@ impl StoreMeasuring<'_> {
         }
     }
 
-    /// A store with so many records.
+    /// A store that has this many records.
     fn loaded(&self, records: u64) -> Result<StoreTarget, TargetError> {
         let layout = layout();
         let target = StoreTarget::create(&self.options(records), layout.clone())?;
@@ -170,7 +170,7 @@ fn layout() -> Layout {
     Layout::new(RecordKind::String, 1, VALUE_BYTES, true).with_short_keys()
 }
 
-/// All threads for a time, each on its own share of the records.
+/// Runs all threads for a time, each on its own share of the records.
 fn slice(
     target: &StoreTarget,
     records: u64,
@@ -187,7 +187,7 @@ fn slice(
         let mut random = Random::seed_from_u64(seed ^ number << 32);
         let (mut key, mut operations) = (Vec::new(), 0);
         let began_cpu_ns = thread_cpu_ns();
-        // At least once: a thread that got its processor late has done something, too.
+        // At least one batch: a thread that got its processor late must have a figure, too.
         loop {
             for _ in 0..BATCH {
                 let number = (number * share + random.random_range(0..share)) % records;

@@ -1,5 +1,5 @@
-//! Reads with gaps between them, which the workloads' format does not have: once a round, after the
-//! cells that it has, on memory of the same size and by a thread on the same processors.
+//! Reads with gaps between them, which workload files cannot express: once a round, after the cells
+//! of workload files, on memory of the same size and by a thread on the same processors.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,7 +11,7 @@ use super::super::workload::Config;
 use super::figures::{Order, ReadIn};
 use super::sys;
 
-/// Memory to stride over, and what was found.
+/// Memory to stride over, and the results so far.
 pub(super) struct Strides {
     ready: Ready,
     range_bytes: u64,
@@ -19,11 +19,11 @@ pub(super) struct Strides {
     failed: RefCell<Option<io::Error>>,
 }
 
-/// From one read to the next, in reads.
+/// Distance from one read to the next, in reads.
 const EVERY: u64 = 4;
 
 impl Strides {
-    /// Of reads of these sizes.
+    /// Strided reads of these sizes.
     ///
     /// # Errors
     /// [`PlaceError`].
@@ -35,7 +35,7 @@ impl Strides {
         Ok(Self { ready, range_bytes, found, failed: RefCell::default() })
     }
 
-    /// Each size once; every round begins with another.
+    /// Measures each size once; every round begins with another size.
     pub fn round(&self, round: usize) {
         let Some(memory) = &self.ready.memory else { return };
         let mut found = self.found.borrow_mut();
@@ -65,14 +65,14 @@ impl Strides {
         })
     }
 
-    /// What all rounds found.
+    /// The results of all rounds.
     ///
     /// # Errors
-    /// A thread could not be had, or not on its processors.
+    /// A thread could not be started, or not on its processors.
     pub fn into_figures(self) -> io::Result<Vec<ReadIn>> {
         match self.failed.into_inner() {
             Some(error) => Err(error),
-            // A place that is no memory has none.
+            // A place that is not memory has no strided reads.
             None => {
                 let found = self.found.into_inner().into_iter();
                 Ok(found.filter(|one| !one.per_s.is_empty()).collect())

@@ -1,5 +1,5 @@
-//! The unsafe seam of `insights`: reads with gaps between them, which the workloads' format does
-//! not have.
+//! The unsafe part of `insights`: reads with gaps between them, which workload files cannot
+//! express.
 
 use std::time::Instant;
 
@@ -7,17 +7,18 @@ use perdura_heap::Memory;
 
 use super::super::kernel::{Isa, Kernel, Places, Run};
 
-/// Reads of `read_bytes` at every `stride_bytes` of a range, ascending, once: so many a second.
-/// None fit: 0.
+/// Reads `read_bytes` at every `stride_bytes` of a range, ascending, once; returns reads a second,
+/// 0 if none fits.
 ///
 /// # Panics
-/// With a range longer than the memory, or sizes that are not whole lines: our own mistake.
+/// If the range is longer than the memory, or a size is not a multiple of a line: the caller's
+/// mistake.
 pub fn strided(memory: &Memory, range_bytes: u64, read_bytes: u64, stride_bytes: u64) -> f64 {
     const LINE_BYTES: u64 = 64;
     assert!(range_bytes <= memory.len_bytes(), "{range_bytes} of {}", memory.len_bytes());
     assert!(read_bytes.is_multiple_of(LINE_BYTES) && stride_bytes.is_multiple_of(LINE_BYTES));
     assert!(read_bytes <= stride_bytes && read_bytes > 0);
-    // Every machine has its widest loads.
+    // The widest instructions are always present.
     let Ok(kernel) = Kernel::new(Isa::widest(), &[]) else { return 0.0 };
     let count = range_bytes / stride_bytes;
     let base = memory.base();

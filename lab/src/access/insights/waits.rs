@@ -1,18 +1,19 @@
-//! The processor's own count of the cycles in which it waited, where the machine shows it.
+//! The processor's own counts of cycles and of cycles in which it waited, where the machine shows
+//! them.
 
 use std::fs::File;
 use std::io::{self, Read};
 
 use crate::caches::open_event;
 
-/// Cycles, and those in which the back end waited for something, mostly memory, of this process.
+/// Counters of this process: all cycles, and those in which the back end waited, mostly for memory.
 pub(super) struct Waits {
     cycles: File,
     waited: File,
     before: [u64; 2],
 }
 
-/// `PERF_TYPE_HARDWARE` and two of its counts.
+/// `PERF_TYPE_HARDWARE`, and two of its events.
 const HARDWARE: u32 = 0;
 const CYCLES: u64 = 0;
 const STALLED_BACKEND: u64 = 8;
@@ -21,7 +22,7 @@ impl Waits {
     /// Opens both counters.
     ///
     /// # Errors
-    /// The kernel or the processor has none, or does not show them.
+    /// The kernel or the processor lacks them, or does not show them.
     pub fn open() -> io::Result<Self> {
         let (cycles, waited) =
             (open_event(HARDWARE, CYCLES)?, open_event(HARDWARE, STALLED_BACKEND)?);

@@ -1,4 +1,4 @@
-//! Cells by the values that the matrix gives them.
+//! The cells of a matrix by the values of its axes.
 
 use perdura_media::Bytes;
 use serde_json::Value;
@@ -8,12 +8,12 @@ use crate::access::result::{BenchmarkResult, CellResult, Figures, Results};
 /// Cells by the values of their axes.
 pub struct Matrix<'r> {
     pub axes: Vec<Axis>,
-    /// Of benchmarks that run together; one without a name of others.
+    /// Names of benchmarks that run together; one entry without a name for a single benchmark.
     pub parts: Vec<Option<String>>,
     pub rows: Vec<(Vec<String>, &'r CellResult)>,
 }
 
-/// What is varied.
+/// A key that the matrix varies.
 pub struct Axis {
     part: Option<String>,
     key: String,
@@ -37,7 +37,7 @@ impl<'r> Matrix<'r> {
         Self { axes, parts, rows }
     }
 
-    /// The axis that a part's charts go along.
+    /// Index of the axis along which a part's charts go.
     pub fn first(&self, part: Option<&str>) -> usize {
         self.axes.iter().position(|axis| axis.part.as_deref() == part).unwrap_or(0)
     }
@@ -48,7 +48,7 @@ impl Axis {
         self.part.as_ref().map_or(self.key.clone(), |part| format!("{part}: {}", self.key))
     }
 
-    /// Its value in a cell's configuration; a key that is off or without effect is not there.
+    /// The value in a cell's configuration; a key that is off or without effect is missing there.
     fn value(&self, config: &Value) -> String {
         let config = self.part.as_ref().map_or(config, |part| &config[part]);
         let is_size = self.key.ends_with("_size") || self.key.ends_with("_range");
@@ -62,7 +62,7 @@ impl Axis {
         }
     }
 
-    /// A value as a line's name has it: words speak for themselves, numbers need their key.
+    /// A value as part of a line's name: words speak for themselves, numbers need their key.
     pub fn told(&self, value: &str) -> String {
         let own = match self.key.as_str() {
             "number_threads" if value == "1" => "1 thread".to_owned(),
@@ -78,8 +78,7 @@ impl Axis {
     }
 }
 
-/// A chain with equal accesses that follow each other written once, and no longer than a chart has
-/// room for.
+/// A chain with repeated accesses written once, and no longer than a chart has room for.
 fn folded(chain: &str) -> String {
     let mut folded: Vec<(&str, usize)> = Vec::new();
     for access in chain.split(',') {
@@ -95,7 +94,7 @@ fn folded(chain: &str) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// What a cell reached, in one part of it.
+/// The figures of one part of a cell.
 pub fn figures<'r>(cell: &'r CellResult, part: Option<&str>) -> Option<&'r Figures> {
     match (&cell.results, part) {
         (Results::One(figures), _) => Some(figures),

@@ -1,5 +1,5 @@
-//! All figures of a matrix, a row for each cell and part. What no cell has (intervals without
-//! repetitions, latencies without samples) is no column.
+//! A table of all figures of a matrix, a row for each cell and part. Columns that no cell fills
+//! (intervals without repetitions, latencies without samples) are left out.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::Written;
 use super::matrix::{Matrix, figures};
 use crate::access::result::{Figures, Latency};
 
-/// A figure in words; none: not known of this cell.
+/// A figure as text; none if the cell does not have it.
 type Tell = fn(&Figures) -> Option<String>;
 
 const COLUMNS: [(&str, Tell); 19] = [

@@ -1,10 +1,10 @@
-//! Published systems that figures are set beside: data with the source of each number, never
+//! The published systems that figures are compared with: data with the source of each number, never
 //! measured here.
 //!
-//! `systems.toml` has them; what its texts do not give is absent, not guessed. Bandwidths are the
-//! published peaks in GiB/s; a euro per GB over such a peak is what the poster calls euro per GB/s,
-//! and so do we. The poster's own columns stay beside ours, for its random accesses are of another
-//! size.
+//! `systems.toml` has them; numbers that its texts do not give are absent, not guessed. Bandwidths
+//! are the published peaks in GiB/s; a euro per GB over such a peak is called euro per GB/s, as on
+//! the poster. The poster's own columns are kept beside it, because its random accesses have
+//! another size.
 
 pub mod published;
 #[cfg(test)]
@@ -14,41 +14,41 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// All systems, as the file has them.
+/// All systems of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct References {
-    /// Where the figures come from.
+    /// Origin of the figures.
     pub label: PublishedLabel,
     /// The publication.
     pub about: String,
-    /// What the peaks are of.
+    /// Accesses that the peaks were measured with.
     pub accesses: PeakAccesses,
-    /// Each system.
+    /// The systems.
     #[serde(rename = "system")]
     pub systems: Vec<Reference>,
-    /// What the publication found.
+    /// The publication's insights.
     #[serde(rename = "insight")]
     pub insights: Vec<PublishedInsight>,
 }
 
-/// Nothing else may stand here.
+/// Label that the file must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PublishedLabel {
-    /// Of a text, not of a machine at hand.
+    /// Figures from a text, not from a machine at hand.
     Published,
 }
 
-/// Bytes of the accesses that peaks are of.
+/// Sizes of the accesses that the peaks were measured with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeakAccesses {
-    /// Of sequential reads and writes.
+    /// Size of sequential reads and writes.
     pub sequential_bytes: u64,
-    /// Of random reads.
+    /// Size of random reads.
     pub random_read_bytes: u64,
-    /// Of random writes.
+    /// Size of random writes.
     pub random_write_bytes: u64,
 }
 
@@ -56,47 +56,47 @@ pub struct PeakAccesses {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
-    /// What it is called.
+    /// Name of the system.
     pub name: String,
-    /// What it is, in a sentence.
+    /// Description of the system in a sentence.
     pub about: String,
-    /// The profile in `media` that models it, if one does.
+    /// Name of the profile in `media` that models the system, if there is one.
     pub profile: Option<String>,
-    /// Processor.
+    /// Name of the processor.
     pub cpu: String,
-    /// Its cores.
+    /// Cores of the processor.
     pub cores: Option<u32>,
-    /// Persistent or DRAM.
+    /// Kind of the memory.
     pub memory: MemoryKind,
-    /// Modules of that memory.
+    /// Number of memory modules.
     pub modules: u32,
-    /// What one holds, GB.
+    /// Capacity of a module, GB.
     pub module_gb: Option<u32>,
     /// Generation of the modules.
     pub series: Option<String>,
-    /// Power budget of one, watts.
+    /// Power budget of a module, watts.
     pub module_watts: Option<f64>,
-    /// Price of its memory.
+    /// Price of the memory.
     pub euro_per_gb: f64,
     /// Highest bandwidths.
     pub peak_gib_per_s: Option<PerPattern<f64>>,
     /// Times of dependent reads of a line.
     pub read_64b_ns: Option<ReadTimes>,
-    /// The poster's price-performance, where it can be read; other random accesses than those of
-    /// the peaks.
+    /// The poster's price-performance, where it can be read; its random accesses differ from those
+    /// of the peaks.
     #[serde(default)]
     pub poster_euro_per_gb_per_s: PerPattern<Option<f64>>,
-    /// Where each number is from.
+    /// Source of each number, by key.
     pub sources: BTreeMap<String, String>,
 }
 
 /// Kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemoryKind {
-    /// Optane.
+    /// Persistent memory (Optane).
     #[serde(rename = "persistent")]
     Persistent,
-    /// What forgets.
+    /// Volatile memory.
     #[serde(rename = "DRAM")]
     Dram,
 }
@@ -105,27 +105,27 @@ pub enum MemoryKind {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PerPattern<T> {
-    /// Sequential reads.
+    /// Figure of sequential reads.
     pub sequential_read: T,
-    /// Random reads.
+    /// Figure of random reads.
     pub random_read: T,
-    /// Sequential writes.
+    /// Figure of sequential writes.
     pub sequential_write: T,
-    /// Random writes.
+    /// Figure of random writes.
     pub random_write: T,
 }
 
 impl<T: Copy> PerPattern<T> {
-    /// Their names, in the order of [`Self::all`].
+    /// Names of the patterns, in the order of [`Self::all`].
     pub const NAMES: [&'static str; 4] =
         ["sequential read", "random read", "sequential write", "random write"];
 
-    /// In the poster's order.
+    /// The four figures in the poster's order.
     pub fn all(&self) -> [T; 4] {
         [self.sequential_read, self.random_read, self.sequential_write, self.random_write]
     }
 
-    /// The same of each.
+    /// Applies a function to each figure.
     pub fn map<U>(&self, of: impl Fn(T) -> U) -> PerPattern<U> {
         PerPattern {
             sequential_read: of(self.sequential_read),
@@ -140,29 +140,29 @@ impl<T: Copy> PerPattern<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadTimes {
-    /// Mean.
+    /// Mean time, nanoseconds.
     pub average: f64,
-    /// 99th percentile.
+    /// 99th percentile, nanoseconds.
     pub p99: f64,
 }
 
-/// One of the eight insights, in the poster's words.
+/// One of the eight insights, as the poster states it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedInsight {
-    /// 1 to 8.
+    /// Number of the insight, 1 to 8.
     pub number: u32,
-    /// What the poster says.
+    /// The poster's statement.
     pub says: String,
-    /// Its figures, where they stand in no table.
+    /// The poster's figures that are in no table.
     pub details: Option<String>,
 }
 
 impl References {
-    /// Those that come with the program.
+    /// The built-in systems.
     ///
     /// # Panics
-    /// The file is part of the program, and tests read it: never.
+    /// Never: the file is part of the program, and tests read it.
     pub fn built_in() -> Self {
         match toml::from_str(include_str!("systems.toml")) {
             Ok(references) => references,
@@ -170,19 +170,19 @@ impl References {
         }
     }
 
-    /// By its name.
+    /// The system with a name.
     pub fn find(&self, name: &str) -> Option<&Reference> {
         self.systems.iter().find(|system| system.name == name)
     }
 
-    /// What the poster says under a number.
+    /// The insight with a number.
     pub fn insight(&self, number: u32) -> Option<&PublishedInsight> {
         self.insights.iter().find(|insight| insight.number == number)
     }
 }
 
 impl Reference {
-    /// Its price over its peaks: euro per GB, per GiB/s.
+    /// The price divided by the peaks: euro per GB, per GiB/s.
     pub fn euro_per_gb_per_s(&self) -> Option<PerPattern<f64>> {
         self.peak_gib_per_s.map(|peaks| peaks.map(|gib_per_s| self.euro_per_gb / gib_per_s))
     }

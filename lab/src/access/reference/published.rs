@@ -1,9 +1,9 @@
 //! The whole tables of the published systems, cell by cell: figures only, each file with its
 //! source.
 //!
-//! `published/cells.yaml` has what was asked, as workloads; a file for each system has what was
-//! found, in the same order. Some cells are *held out*: no model is fitted to them, so that its
-//! error there is the one to expect elsewhere.
+//! `published/cells.yaml` has the questions as workloads; a file for each system has the figures in
+//! the same order. Some cells are *held out*: no model is fitted to them, so that its error there
+//! is the error to expect elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use super::PublishedLabel;
 /// A figure of a published table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedCell {
-    /// The benchmark, and of several that ran together which.
+    /// Name of the benchmark, and of the part if several ran together.
     pub name: String,
-    /// What was run: the part that the figure is of, then the parts beside it.
+    /// Configurations that ran: the figure's own part, then the parts beside it.
     pub configs: Vec<Config>,
-    /// What was found: GiB/s, and of chains million a second.
+    /// The published figure: GiB/s, and for chains million a second.
     pub published: f64,
-    /// Whether models must not be fitted to it.
+    /// Whether models must not be fitted to the cell.
     pub is_held_out: bool,
 }
 
@@ -34,9 +34,10 @@ struct Table {
     figures: BTreeMap<String, Vec<f64>>,
 }
 
-/// Three cells of ten are held out, spread over all tables.
+/// Held-out cells of ten; they are spread over all tables.
 const HELD_OUT_OF_TEN: usize = 3;
-/// Whole columns of most tables are held out by this, which is harder than single cells would be.
+/// Factor that spreads held-out cells: it holds out whole columns of most tables, which is harder
+/// than single cells.
 const SPREAD: usize = 7919;
 
 macro_rules! tables {
@@ -48,20 +49,20 @@ macro_rules! tables {
 const TABLES: &[(&str, &str)] =
     tables!["apache-128", "apache-256", "apache-512", "barlow-256", "b-dram"];
 
-/// The systems whose tables are here, by the names of their profiles.
+/// The systems that have tables, by the names of their profiles.
 pub fn systems() -> impl Iterator<Item = &'static str> {
     TABLES.iter().map(|(name, _)| *name)
 }
 
-/// Where a system's table is from; none: there is no table of it.
+/// Source of a system's table; none if there is no table.
 pub fn source(system: &str) -> Option<String> {
     Some(table(system)?.source)
 }
 
-/// All figures of a system; none: there is no table of it.
+/// All figures of a system; none if there is no table.
 ///
 /// # Panics
-/// The files are part of the program, and tests read them: never.
+/// Never: the files are part of the program, and tests read them.
 pub fn cells(system: &str) -> Option<Vec<PublishedCell>> {
     let figures = table(system)?.figures;
     let Ok(benchmarks) = parse("cells.yaml", include_str!("published/cells.yaml")) else {
@@ -124,7 +125,7 @@ mod tests {
         assert!(cells("a-dram").is_none());
     }
 
-    /// Figures that the poster's peaks are, found where the table should have them.
+    /// The poster's peaks are found in the tables where they should be.
     #[test]
     fn peaks_of_the_tables_are_the_published_peaks() {
         let references = super::super::References::built_in();

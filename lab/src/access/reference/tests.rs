@@ -1,5 +1,5 @@
-//! The data say where each number is from, and the profiles in `media` give the published peaks
-//! through workload files.
+//! Every number has a source, and the profiles in `media` give the published peaks through workload
+//! files.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use super::super::simulate::simulate;
 use super::super::workload::{Benchmark, Config, parse};
 use super::*;
 
-/// Highest bandwidth of a benchmark on a system with some threads at most, GiB/s, and the cell that
-/// has it.
+/// Highest bandwidth of a benchmark on a system with a limited number of threads, GiB/s, and the
+/// cell that has it.
 fn peak<'a>(system: &System, benchmark: &'a Benchmark, threads_max: u64) -> (f64, &'a Config) {
     let cell = |config: &'a Config| {
         let run = simulate(system, &[(config, None)]).runs.remove(0);
@@ -22,8 +22,8 @@ fn peak<'a>(system: &System, benchmark: &'a Benchmark, threads_max: u64) -> (f64
     cells.map(cell).max_by(|one, other| one.0.total_cmp(&other.0)).unwrap()
 }
 
-/// Two threads run on each of the cores. Streamed writes to DRAM grow beyond the 32 threads that
-/// the published files end at, so there the peak is that of 32.
+/// Each core runs two threads. Streamed writes to DRAM grow beyond the 32 threads of the published
+/// files, so their peak is that of 32 threads.
 fn threads_of(reference: &Reference) -> u64 {
     match reference.memory {
         MemoryKind::Persistent => 2 * u64::from(reference.cores.unwrap()),
@@ -83,8 +83,8 @@ fn the_systems_of_the_issue_are_there_with_the_eight_insights() {
     assert!((1..=8).all(|number| references.insight(number).is_some()));
 }
 
-/// Where the poster's columns are of the same accesses as the peaks (sequential ones), both say the
-/// same to their last digit.
+/// For sequential accesses, which are the same on the poster and in the peaks, both give the same
+/// price to the last digit.
 #[test]
 fn prices_over_sequential_peaks_are_the_posters() {
     let references = References::built_in();
@@ -104,7 +104,7 @@ fn prices_over_sequential_peaks_are_the_posters() {
     assert_eq!(compared, 5);
 }
 
-/// Peaks of profiles that are off by more than they may be, with as many threads as `threads` says.
+/// Peaks of profiles that differ by more than they may, with the threads that `threads` gives.
 fn off(threads: impl Fn(&Reference) -> u64) -> Vec<String> {
     let (references, all) = (References::built_in(), workloads());
     let mut off = Vec::new();
@@ -120,7 +120,8 @@ fn off(threads: impl Fn(&Reference) -> u64) -> Vec<String> {
             if !is_near(found, published) {
                 let (threads, bytes) = (config.number_threads, config.access_size);
                 off.push(format!(
-                    "{} {name}: {found:.2} GiB/s with {threads} threads of {bytes} B, published {published}",
+                    "{} {name}: {found:.2} GiB/s with {threads} threads of {bytes} B, published \
+                     {published}",
                     reference.name
                 ));
             }
@@ -135,7 +136,7 @@ fn profiles_reach_the_published_peaks_through_workload_files() {
     assert!(off.is_empty(), "{}", off.join("\n"));
 }
 
-/// The published workload files end at 32 threads, fewer than run on most of the cores.
+/// The published workload files end at 32 threads, fewer than most of the machines run.
 #[test]
 fn profiles_reach_the_published_peaks_with_the_threads_of_the_published_files() {
     let off = off(|_| 32);
@@ -164,8 +165,8 @@ fn random_accesses_of_the_size_that_the_data_name_are_at_the_peak() {
     }
 }
 
-/// Predicted, not fitted: the poster's random writes are of single lines, a quarter of what a
-/// module writes at a time.
+/// A prediction, not a fit: the poster's random writes are single lines, a quarter of what a module
+/// writes at a time.
 #[test]
 fn single_lines_written_at_random_cost_what_the_poster_says() {
     let (references, mut all) = (References::built_in(), workloads());

@@ -1,8 +1,8 @@
-//! A benchmark's threads: they take chunks of work until there is none, or the time is up.
+//! Runs the threads of a benchmark: they take chunks of work until none is left or the time is up.
 //!
 //! All threads of all parts begin together. Each goes through its work in batches of places;
-//! between batches it looks at the clock, at its rate, and for an operation whose time is to be
-//! taken. A sampled operation runs alone, between two readings of the processor's clock.
+//! between batches it reads the clock, keeps to its rate, and chooses operations to sample. A
+//! sampled operation runs alone, between two readings of the processor's clock.
 
 #[cfg(test)]
 mod tests;
@@ -22,58 +22,58 @@ use super::replay::Replay;
 use super::workload::Config;
 use thread::Worker;
 
-/// Memory that is accessed, by several threads at once: by assembly and atomic words only. Rust
-/// holds no references into it.
+/// Memory that several threads access at once, by assembly and atomic words only. Rust holds no
+/// references into it.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
-    /// At a multiple of 64 B.
+    /// Address of the first byte, a multiple of 64.
     pub base: *mut u8,
-    /// How much.
+    /// Length of the memory.
     pub bytes: u64,
 }
 
-// SAFETY: an address; whoever accesses what lies there argues for it.
+// SAFETY: an address; each access to the memory has its own argument.
 unsafe impl Send for Span {}
-// SAFETY: as for Send.
+// SAFETY: an address; each access to the memory has its own argument.
 unsafe impl Sync for Span {}
 
 /// One part, ready to run.
 pub struct Job<'a> {
-    /// Its settings.
+    /// Settings of the part.
     pub config: &'a Config,
-    /// Loads and stores.
+    /// Instructions that load and store.
     pub kernel: Kernel,
-    /// `memory_range` bytes; of a device, their places from its beginning, where nothing is mapped.
+    /// Memory of `memory_range` bytes; for a device, its offsets, where nothing is mapped.
     pub memory: Span,
-    /// What is read and written in the place of memory.
+    /// The device that is accessed instead of memory.
     pub device: Option<Arc<dyn Device>>,
-    /// `dram_memory_range` bytes, if any.
+    /// Memory of `dram_memory_range` bytes, if any.
     pub dram: Option<Span>,
-    /// What is done again, with exec_mode trace.
+    /// The trace that is replayed, with exec_mode trace.
     pub replay: Option<Arc<Replay>>,
-    /// Processors that its threads may use; none: all.
+    /// Processors for the threads; none: any.
     pub processors: Option<Vec<usize>>,
 }
 
-/// What one thread did.
+/// The work of one thread.
 #[derive(Debug, Clone)]
 pub struct ThreadRun {
-    /// Operations; of custom access, chains.
+    /// Number of operations; for custom access, of chains.
     pub operations: u64,
     /// Bytes accessed.
     pub bytes: u64,
-    /// From its first operation to its last, nanoseconds.
+    /// Time from the first operation to the last, nanoseconds.
     pub ns: u64,
     /// Processor time, nanoseconds.
     pub cpu_ns: u64,
 }
 
-/// What one part did.
+/// The work of one part.
 #[derive(Debug, Clone)]
 pub struct PartRun {
-    /// From the first thread's first operation to the last one's last, nanoseconds.
+    /// Time from the first thread's first operation to the last thread's last one, nanoseconds.
     pub ns: u64,
-    /// Each thread.
+    /// The work of each thread.
     pub threads: Vec<ThreadRun>,
     /// Times of sampled operations, nanoseconds.
     pub latency_ns: Histogram<u64>,
@@ -94,15 +94,15 @@ impl PartRun {
 /// Why a run did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ThreadsError {
-    /// Threads that cannot be had, or not on those processors.
+    /// A thread cannot be started, or not on its processors.
     #[error(transparent)]
     System(#[from] std::io::Error),
-    /// A device that failed.
+    /// A device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// What threads of one part share.
+/// Data that the threads of one part share.
 struct Shared<'a> {
     job: &'a Job<'a>,
     chunks: Chunks,
@@ -122,10 +122,10 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// Where threads wait until all are there.
+/// Holds the threads back until all have started.
 #[derive(Default)]
 struct Gate {
-    /// Whether to go through, once that is known.
+    /// Whether to go on, once that is known.
     opened: Mutex<Option<bool>>,
     told: Condvar,
 }
@@ -147,14 +147,14 @@ impl Gate {
     }
 }
 
-/// Runs parts together, each `run_time` seconds or until its work is done.
+/// Runs parts together, each for `run_time` seconds or until its work is done.
 ///
 /// # Errors
 /// [`ThreadsError`].
 ///
 /// # Safety
-/// Each job's spans stay mapped, are as long as its configuration says, are reached by no
-/// reference; and its kernel was asked for what its configuration does.
+/// Each job's spans stay mapped, are as long as its configuration says, and no reference reaches
+/// into them; its kernel was asked for all persist settings of the configuration.
 pub unsafe fn run(jobs: &[Job<'_>]) -> Result<Vec<PartRun>, ThreadsError> {
     let shared: Vec<Shared<'_>> = jobs.iter().map(Shared::new).collect();
     let gate = Gate::default();
@@ -194,7 +194,7 @@ pub unsafe fn run(jobs: &[Job<'_>]) -> Result<Vec<PartRun>, ThreadsError> {
 
 const STACK_BYTES: usize = 256 << 10;
 
-/// What a thread hands over.
+/// The results that a thread hands over.
 struct Done {
     began: Instant,
     ended: Instant,
@@ -208,13 +208,13 @@ fn gathered(done: Vec<Done>) -> PartRun {
     let ns = began.zip(ended).map_or(0, |(began, ended)| (ended - began).as_nanos() as u64);
     let mut latency_ns = histogram();
     for done in &done {
-        // The same bounds everywhere: nothing is refused.
+        // All histograms have the same bounds, so none is refused.
         let _ = latency_ns.add(&done.latency_ns);
     }
     PartRun { ns, threads: done.into_iter().map(|done| done.run).collect(), latency_ns }
 }
 
-/// From 1 ns to a minute, three digits.
+/// A histogram from 1 ns to a minute, three digits.
 pub(super) fn histogram() -> Histogram<u64> {
     const LATENCY_MAX_NS: u64 = 60_000_000_000;
     let Ok(histogram) = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3) else {

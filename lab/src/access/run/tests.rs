@@ -1,4 +1,4 @@
-//! Each mode does what it says, on a little memory whose bytes tell.
+//! Each mode accesses the bytes it should, on a small memory whose bytes show it.
 
 use perdura_heap::{Durability, Memory};
 
@@ -8,8 +8,8 @@ use super::*;
 
 const PATTERN: [u8; 8] = 0x0123_4567_89ab_cdef_u64.to_le_bytes();
 
-/// Runs the first cell of a benchmark with these arguments; what it did, and which lines of its
-/// memories were written.
+/// Runs the first cell of a benchmark with these arguments; returns its figures, and which lines of
+/// its memories were written.
 fn ran(args: &str) -> (PartRun, Vec<bool>, Vec<bool>) {
     let args: String = args
         .split_whitespace()
@@ -30,10 +30,10 @@ fn ran(args: &str) -> (PartRun, Vec<bool>, Vec<bool>) {
         processors: None,
     };
     // SAFETY: both memories live on, have the bytes that the configuration names, and nobody else
-    // looks at them.
+    // accesses them.
     let run = unsafe { run(std::slice::from_ref(&job)) }.unwrap().remove(0);
     let lines = |memory: &Memory, bytes: u64| {
-        // SAFETY: of this memory, which no thread changes any more.
+        // SAFETY: these bytes belong to the memory, and no thread changes them any more.
         let bytes = unsafe { std::slice::from_raw_parts(memory.base(), bytes as usize) };
         bytes.chunks(64).map(|line| line.chunks(8).all(|word| word == PATTERN)).collect()
     };
@@ -76,17 +76,19 @@ fn partitions_are_covered_by_their_own_threads() {
 #[test]
 fn random_access_does_as_many_operations_as_it_is_told() {
     let (run, lines, _) = ran(&format!(
-        "{NONE} exec_mode:random memory_range:1M access_size:64 number_operations:5000 number_threads:2"
+        "{NONE} exec_mode:random memory_range:1M access_size:64 number_operations:5000 \
+         number_threads:2"
     ));
     assert_eq!((run.operations(), run.bytes()), (5000, 320_000));
-    // Of 16,384 lines, 5,000 draws meet 1 - e^-0.305.
+    // Of 16,384 lines, 5,000 draws meet the share 1 - e^-0.305.
     assert!(count(&lines).abs_diff(4309) < 200, "{}", count(&lines));
 }
 
 #[test]
 fn shares_go_to_dram_and_to_the_other_operation() {
     let (run, main, dram) = ran(&format!(
-        "{NONE} exec_mode:random memory_range:1M dram_memory_range:1M access_size:64 number_operations:6000 dram_operation_ratio:0.25"
+        "{NONE} exec_mode:random memory_range:1M dram_memory_range:1M access_size:64 \
+         number_operations:6000 dram_operation_ratio:0.25"
     ));
     assert_eq!(run.operations(), 6000);
     let expected = |draws: f64| (16384.0 * (1.0 - (-draws / 16384.0).exp())) as usize;
@@ -95,7 +97,8 @@ fn shares_go_to_dram_and_to_the_other_operation() {
             && count(&dram).abs_diff(expected(1500.0)) < 150
     );
     let (run, main, _) = ran(&format!(
-        "{NONE} exec_mode:random memory_range:1M access_size:64 number_operations:6000 mixed_operation_ratio:0.5"
+        "{NONE} exec_mode:random memory_range:1M access_size:64 number_operations:6000 \
+         mixed_operation_ratio:0.5"
     ));
     assert_eq!(run.bytes(), 6000 * 64);
     assert!(count(&main).abs_diff(expected(3000.0)) < 200, "{}", count(&main));
@@ -103,12 +106,12 @@ fn shares_go_to_dram_and_to_the_other_operation() {
 
 #[test]
 fn chains_write_where_they_have_read() {
-    let (run, main, dram) = ran(
-        "exec_mode:custom memory_range:64K dram_memory_range:64K number_operations:3000 \
-         custom_operations:r_256,w_64_none_128,w_64_none_-64,rd_64,wd_64_none number_threads:2 min_io_chunk_size:4096",
-    );
+    let (run, main, dram) =
+        ran("exec_mode:custom memory_range:64K dram_memory_range:64K number_operations:3000 \
+         custom_operations:r_256,w_64_none_128,w_64_none_-64,rd_64,wd_64_none number_threads:2 \
+         min_io_chunk_size:4096");
     assert_eq!((run.operations(), run.bytes()), (3000, 3000 * 512));
-    // Lines 2 and 1 of each 256 B, and no other.
+    // Lines 2 and 1 of each 256 B were written, and no other.
     assert!(main.chunks(4).all(|read| !read[0] && !read[3]));
     assert!(count(&main) > 500 && count(&dram) > 900, "{} {}", count(&main), count(&dram));
 }
@@ -146,7 +149,8 @@ fn every_so_many_operations_one_is_timed_in_every_mode() {
 #[test]
 fn a_rate_is_kept_to() {
     let (run, ..) = ran(
-        "exec_mode:random memory_range:64K access_size:64 number_operations:2000 rate_limit:10000 number_threads:2",
+        "exec_mode:random memory_range:64K access_size:64 number_operations:2000 rate_limit:10000 \
+         number_threads:2",
     );
     assert!(run.ns >= 190_000_000, "{} ns for a fifth of a second's operations", run.ns);
 }
@@ -162,7 +166,8 @@ fn a_trace_is_done_again_at_its_places() {
         [line(0, "Write", 4096, 256), line(1, "Read", 0, 64), line(2, "Write", 65536 + 64, 64)];
     std::fs::write(&path, text.concat()).unwrap();
     let (run, lines, _) = ran(&format!(
-        "exec_mode:trace trace_file:{} memory_range:64K persist_instruction:none min_io_chunk_size:4096",
+        "exec_mode:trace trace_file:{} memory_range:64K persist_instruction:none \
+         min_io_chunk_size:4096",
         path.display()
     ));
     assert_eq!((run.operations(), run.bytes()), (3, 384));
@@ -176,7 +181,8 @@ fn whatever_makes_stores_durable_stores_the_same() {
         Persist::ALL.into_iter().filter(|persist| Kernel::new(Isa::widest(), &[*persist]).is_ok())
     {
         let (_, lines, _) = ran(&format!(
-            "operation:write persist_instruction:{} memory_range:64K access_size:1024 min_io_chunk_size:4096",
+            "operation:write persist_instruction:{} memory_range:64K access_size:1024 \
+             min_io_chunk_size:4096",
             persist.name()
         ));
         assert!(lines.iter().all(|line| *line), "{persist:?}");

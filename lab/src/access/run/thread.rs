@@ -1,4 +1,4 @@
-//! One thread's work.
+//! The work of one thread.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use super::super::workload::{Chain, Config, CustomOp, ExecMode, Memory, Operatio
 use super::{Done, Shared, Span, ThreadRun, histogram};
 use perdura_bench::machine::thread_cpu_ns;
 
-/// A thread of a part, and what it has done.
+/// A thread of a part, and its work so far.
 pub(super) struct Worker<'a> {
     shared: &'a Shared<'a>,
     number: u64,
@@ -23,7 +23,7 @@ pub(super) struct Worker<'a> {
     latency: Latency,
     pace: Option<Pace>,
     deadline: Option<Instant>,
-    /// Bytes after which the clock is looked at again.
+    /// Bytes after which the clock is read again.
     look_at_bytes: u64,
     areas: Areas,
     device: Option<Buffers>,
@@ -48,7 +48,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// On the processors that the job names.
+    /// Binds this thread to the job's processors.
     pub fn bind(&self) -> io::Result<()> {
         let Some(processors) = &self.shared.job.processors else { return Ok(()) };
         let mut set = rustix::thread::CpuSet::new();
@@ -56,8 +56,10 @@ impl<'a> Worker<'a> {
         Ok(rustix::thread::sched_setaffinity(None, &set)?)
     }
 
+    /// Works until all is done or the time is up.
+    ///
     /// # Safety
-    /// As [`super::run`].
+    /// As for [`super::run`].
     pub unsafe fn run(mut self) -> Result<Done, DeviceError> {
         let config = self.shared.job.config;
         let began_cpu_ns = thread_cpu_ns();
@@ -91,14 +93,15 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// How many operations of so many bytes may follow before it goes on, of `left`; those whose
-    /// places are listed, [`BATCH`] at most.
+    /// Number of operations of a size until the clock is read again: at most `left`, and at most
+    /// [`BATCH`] if their places are listed.
     fn batch(&self, left: u64, operation_bytes: u64) -> u64 {
         let paced = self.pace.as_ref().map_or(u64::MAX, |pace| pace.batch);
         left.min(paced).min((LOOK_BYTES / operation_bytes.max(1)).max(1))
     }
 
-    /// After a batch: waits for its turn; false: the time is up, or the device failed.
+    /// Called after a batch: waits for the thread's turn. False: the time is up, or the device
+    /// failed.
     fn goes_on(&mut self) -> bool {
         if let Some(pace) = &mut self.pace {
             pace.wait(self.operations, self.deadline);
@@ -107,8 +110,8 @@ impl<'a> Worker<'a> {
             return false;
         }
         let Some(deadline) = self.deadline else { return true };
-        // A look costs as much as some accesses do; devices and those who wait for their turn are
-        // slow enough.
+        // Reading the clock costs as much as some accesses. Threads with a device or a rate are
+        // slow enough to read it every time.
         if self.bytes < self.look_at_bytes && self.device.is_none() && self.pace.is_none() {
             return true;
         }
@@ -116,8 +119,10 @@ impl<'a> Worker<'a> {
         Instant::now() < deadline
     }
 
+    /// Sequential accesses.
+    ///
     /// # Safety
-    /// As [`super::run`].
+    /// As for [`super::run`].
     unsafe fn sequential(&mut self, descending: bool) {
         let (shared, config) = (self.shared, self.shared.job.config);
         let step = config.access_size;
@@ -134,7 +139,7 @@ impl<'a> Worker<'a> {
                 let slot = if descending { last - ascending } else { ascending };
                 let first = base.wrapping_add((slot * step) as usize);
                 let places = Places::Run(Run { first, step_bytes, count: batch as usize });
-                // SAFETY: slots of the partition, whose bytes are there.
+                // SAFETY: slots of the partition, whose bytes are mapped.
                 unsafe {
                     self.access(places, step as usize, config.operation, Memory::Persistent);
                 }
@@ -146,8 +151,10 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Random accesses.
+    ///
     /// # Safety
-    /// As [`super::run`].
+    /// As for [`super::run`].
     unsafe fn random(&mut self) {
         let (shared, config) = (self.shared, self.shared.job.config);
         let step = config.access_size;
@@ -167,7 +174,8 @@ impl<'a> Worker<'a> {
                     let slots = &mut memory.slots;
                     kinds.fill_with(|| (slots.is_in(ratio), slots.is_in(mixed)));
                 }
-                // Kinds follow each other as they were drawn; those that are alike go together.
+                // Reads and writes follow each other as they were drawn; consecutive ones of a kind
+                // are one call.
                 let mut left = &kinds[..batch as usize];
                 while let Some(kind) = left.first() {
                     let alike = if is_varied {
@@ -185,7 +193,7 @@ impl<'a> Worker<'a> {
                     area.slots.fill(area.part.base, step, places);
                     let is_read = (config.operation == Operation::Read) != is_other;
                     let operation = if is_read { Operation::Read } else { Operation::Write };
-                    // SAFETY: slots of the thread's part of the memory, whose bytes are there.
+                    // SAFETY: slots of the thread's part of the memory, whose bytes are mapped.
                     unsafe {
                         self.access(Places::Listed(places), step as usize, operation, which);
                     }
@@ -198,8 +206,10 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Accesses of a trace.
+    ///
     /// # Safety
-    /// As [`super::run`].
+    /// As for [`super::run`].
     unsafe fn replay(&mut self) {
         let (shared, config) = (self.shared, self.shared.job.config);
         let Some(replay) = &shared.job.replay else { return };
@@ -227,10 +237,10 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// One operation at each place; those whose time is taken, alone.
+    /// One operation at each place; sampled ones run alone.
     ///
     /// # Safety
-    /// So many bytes are at each place.
+    /// This many bytes are mapped at each place.
     #[inline]
     unsafe fn access(
         &mut self,
@@ -243,17 +253,18 @@ impl<'a> Worker<'a> {
         while !rest.is_empty() {
             let plain = self.latency.until_sample.min(rest.len() as u64) as usize;
             let (these, others) = rest.split_at(plain);
-            // SAFETY: the caller's.
+            // SAFETY: the caller's promise.
             unsafe { self.all(these, bytes, operation, which) };
             self.latency.passed(plain as u64);
             rest = others;
             if !rest.is_empty() && self.latency.is_due() {
                 let (sampled, others) = rest.split_at(1);
                 let due = self.pace.as_ref().map(|pace| pace.due(self.operations));
-                // The system's clock waits for what was begun before; the processor's does not.
+                // Reading the system's clock waits for the accesses before it; reading the
+                // processor's does not.
                 let began = Instant::now();
                 let ticks = self.shared.clock.ticks();
-                // SAFETY: the caller's.
+                // SAFETY: the caller's promise.
                 unsafe { self.all(sampled, bytes, operation, which) };
                 self.sampled(ticks, began, due);
                 rest = others;
@@ -261,6 +272,8 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// One operation at each place.
+    ///
     /// # Safety
     /// As for [`Self::access`].
     #[inline]
@@ -280,7 +293,7 @@ impl<'a> Worker<'a> {
                     Operation::Write => self.device_write(device, place, bytes, persist),
                 });
             }
-            // SAFETY: the caller's; the kernel was asked for this instruction.
+            // SAFETY: the caller's promise; the kernel was asked for this instruction.
             _ => unsafe {
                 match operation {
                     Operation::Read => kernel.read_all(places, bytes),
@@ -292,8 +305,8 @@ impl<'a> Worker<'a> {
         self.bytes += (places.len() * bytes) as u64;
     }
 
-    /// A read of a device; gives a word of what was read. Memory that stands for it is not mapped:
-    /// a place is its offset.
+    /// Reads from a device; returns a word of what was read. The span is not mapped: a place is an
+    /// offset on the device.
     fn device_read(&mut self, device: &dyn Device, place: *mut u8, bytes: usize) -> u64 {
         let Some(Buffers { read, .. }) = &mut self.device else { return 0 };
         let outcome = device.read_at(place.addr() as u64, &mut read[..bytes]);
@@ -303,7 +316,7 @@ impl<'a> Worker<'a> {
         u64::from_ne_bytes(word)
     }
 
-    /// A write to a device; durable before the next, if it is to be.
+    /// Writes to a device, durably if the persist setting says so.
     fn device_write(
         &mut self,
         device: &dyn Device,
@@ -323,21 +336,23 @@ impl<'a> Worker<'a> {
     fn sampled(&mut self, from_ticks: u64, began: Instant, due: Option<Instant>) {
         let clock = self.shared.clock;
         let ns = clock.ps(clock.ticks_behind().saturating_sub(from_ticks)) / 1000;
-        // Of who should have come before, the wait counts: else a stall would hide those that it
-        // held up.
+        // The wait of an operation that should have begun earlier counts: otherwise a stall would
+        // hide the operations it held up.
         let late = due.map_or(Duration::ZERO, |due| began.saturating_duration_since(due));
         self.latency.sampled(ns.saturating_add(late.as_nanos() as u64));
     }
 
+    /// Chains of accesses.
+    ///
     /// # Safety
-    /// As [`super::run`].
+    /// As for [`super::run`].
     unsafe fn chains(&mut self, chain: &Chain) {
         let (shared, config) = (self.shared, self.shared.job.config);
         let Areas::Chain { mut memory, mut dram } = std::mem::take(&mut self.areas) else { return };
         let bytes: u64 = chain.ops().iter().map(CustomOp::bytes).sum();
         let device = shared.job.device.as_deref();
-        // Zero, which nobody but the processor at run time knows: so an address waits for what was
-        // read, and is what it was.
+        // A zero that the compiler cannot know: a read word masked by it is 0, but only once the
+        // read has returned, so an address that has it added waits for the read.
         let zero = std::hint::black_box(0u64);
         let mut read = 0;
         while let Some((_, count)) = shared.chunks.take(self.number) {
@@ -354,7 +369,7 @@ impl<'a> Worker<'a> {
                             Memory::Persistent => Some(&mut memory),
                             Memory::Dram => dram.as_mut(),
                         };
-                        // Judged: a chain that names DRAM has some.
+                        // The configuration was checked: a chain that names DRAM has some.
                         let Some(area) = area else { continue };
                         match op {
                             CustomOp::Read { bytes, .. } => {
@@ -362,8 +377,8 @@ impl<'a> Worker<'a> {
                                 let (at, bytes) = (area.place(), *bytes as usize);
                                 read = match device.filter(|_| op.memory() == Memory::Persistent) {
                                     Some(device) => self.device_read(device, at, bytes),
-                                    // SAFETY: the area holds the chain's reach from each of its
-                                    // slots.
+                                    // SAFETY: the area has room for the chain's reach around each
+                                    // of its slots.
                                     None => unsafe { shared.job.kernel.read_one(at, bytes) },
                                 };
                             }
@@ -372,7 +387,8 @@ impl<'a> Worker<'a> {
                                 let (at, bytes) = (area.place(), *bytes as usize);
                                 match device.filter(|_| op.memory() == Memory::Persistent) {
                                     Some(device) => self.device_write(device, at, bytes, *persist),
-                                    // SAFETY: as above.
+                                    // SAFETY: the area has room for the chain's reach around each
+                                    // of its slots.
                                     None => unsafe { self.write(at, bytes, *persist) },
                                 }
                             }
@@ -394,11 +410,13 @@ impl<'a> Worker<'a> {
         std::hint::black_box((read, config.seed));
     }
 
+    /// One write.
+    ///
     /// # Safety
-    /// `bytes` are at the place; the kernel was asked for the instruction.
+    /// `bytes` are mapped at the place; the kernel was asked for the instruction.
     #[inline]
     unsafe fn write(&self, place: *mut u8, bytes: usize, persist: Persist) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe {
             let places = Places::Listed(std::slice::from_ref(&place));
             self.shared.job.kernel.write_all(places, bytes, persist);
@@ -406,12 +424,12 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// How many bytes are accessed between two looks at the clock, and no more than that in one batch
-/// unless one access is larger.
+/// Bytes between two readings of the clock, and the most of one batch unless a single access is
+/// larger.
 const LOOK_BYTES: u64 = 256 << 10;
 
-/// What is read from a device, and what is written to it: noise, for devices may make little of
-/// zeros.
+/// Buffers of a device's reads and writes; written bytes are noise, because a device may treat
+/// zeros specially.
 struct Buffers {
     read: BlockBuf,
     written: BlockBuf,
@@ -428,10 +446,10 @@ impl Buffers {
     }
 }
 
-/// The thread's part of each memory, and where it goes there; made before the time begins.
+/// The thread's part of each memory, and its places there; computed before the time begins.
 #[derive(Default)]
 enum Areas {
-    /// Places that follow from the work.
+    /// Places that follow from the operation's number.
     #[default]
     Counted,
     Random {
@@ -479,39 +497,39 @@ impl Areas {
     }
 }
 
-/// For random access.
+/// The area of random accesses.
 struct Area {
     part: Span,
     slots: Slots,
 }
 
-/// For chains.
+/// The area of chains.
 struct ChainArea {
     part: Span,
     places: ChainPlaces,
-    /// Where the last access was.
+    /// Offset of the last access, bytes.
     at_bytes: u64,
-    /// 0, known once what was read before is there.
+    /// 0, known only once the last read has returned.
     after: u64,
 }
 
 impl ChainArea {
-    /// To the next place of a read; `after` is 0.
+    /// Goes to the place of the next read; `after` is 0.
     #[inline]
     fn go(&mut self, after: u64) {
-        // Judged: who reads here has places here.
+        // The configuration was checked: a memory that is read here has places.
         self.at_bytes = self.places.next_read().unwrap_or(0);
         self.after = after;
     }
 
     #[inline]
     fn place(&self) -> *mut u8 {
-        // Last what it waits for: everything else is reckoned before.
+        // The word that the address waits for is added last: all else is computed before.
         self.part.base.wrapping_add(self.at_bytes as usize).wrapping_add(self.after as usize)
     }
 }
 
-/// Times of one in so many operations.
+/// Times of sampled operations.
 struct Latency {
     every: u64,
     until_sample: u64,
@@ -544,7 +562,7 @@ impl Latency {
 struct Pace {
     began: Instant,
     ns_per_operation: f64,
-    /// Operations between two looks at the clock.
+    /// Operations between two readings of the clock.
     batch: u64,
 }
 
@@ -564,7 +582,7 @@ impl Pace {
         self.began + Duration::from_nanos((operation as f64 * self.ns_per_operation) as u64)
     }
 
-    /// Until the next operation is due, or the time is up.
+    /// Waits until the next operation is due, or the time is up.
     fn wait(&self, operations: u64, deadline: Option<Instant>) {
         const SPIN: Duration = Duration::from_micros(100);
         let due = self.due(operations);

@@ -1,9 +1,9 @@
-//! A benchmark on a medium that is not here: the same places, as a run's threads would go to them,
-//! in the time of its model.
+//! Simulates a benchmark on a modelled medium: the places are those of a real run's threads, the
+//! time is the model's.
 //!
-//! Where the profile knows the server ([`perdura_media::profile::Server`]), what its processor and
-//! its modules do is in the figures (`server`); else the medium's model alone decides (`turns`).
-//! Modelled, not measured.
+//! If the profile has a server ([`perdura_media::profile::Server`]), the figures include its
+//! processor and its modules (`server`); otherwise the medium's model alone decides (`turns`). All
+//! figures are modelled, not measured.
 
 mod part;
 mod server;
@@ -19,30 +19,30 @@ use super::run::PartRun;
 use super::workload::Config;
 use part::Part;
 
-/// Accesses simulated at most: more change the figures by less than is told of them.
+/// Most accesses that are simulated: more change the figures by less than their last printed digit.
 pub const ACCESSES_MAX: u64 = 400_000;
 
-/// What came of a run on a model.
+/// Figures of a run on a model.
 pub struct Simulated {
-    /// Of each part.
+    /// The figures of each part.
     pub runs: Vec<PartRun>,
-    /// What the medium drew, and DRAM beside it if there is any.
+    /// Energy of the medium, and of DRAM beside it, joules.
     pub joules: f64,
-    /// It would have gone on with more accesses than are simulated.
+    /// Whether the workload has more accesses than were simulated.
     pub is_cut: bool,
 }
 
-/// Runs parts together on one medium; beside each its trace, if it replays one.
+/// Runs parts together on one medium; each part has its trace, if it replays one.
 pub fn simulate(system: &System, configs: &[(&Config, Option<Arc<Replay>>)]) -> Simulated {
     simulate_within(system, configs, Limits::default())
 }
 
-/// How far a simulation goes.
+/// Limits of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Accesses of each part.
+    /// Most accesses of each part.
     pub accesses_max: u64,
-    /// Bytes that a read in a chain touches, however many its instructions are for.
+    /// Most bytes that a read in a chain touches, however large the read is.
     pub chained_read_bytes_max: u64,
 }
 
@@ -52,7 +52,7 @@ impl Default for Limits {
     }
 }
 
-/// The same within limits.
+/// Runs parts together on one medium, within limits.
 pub fn simulate_within(
     system: &System,
     configs: &[(&Config, Option<Arc<Replay>>)],
@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn parts_that_run_together_end_together_where_one_is_cut_short() {
-        let text = "b:\n  parallel_benchmark:\n    fast:\n      args: {memory_range: 1G, access_size: 64, number_threads: 8, run_time: 1}\n    \
+        let text = "b:\n  parallel_benchmark:\n    fast:\n      args: \
+                    {memory_range: 1G, access_size: 64, number_threads: 8, run_time: 1}\n    \
                     slow:\n      args: {memory_range: 1G, access_size: 16K, run_time: 1}\n";
         let benchmark = parse("w.yaml", text).unwrap().remove(0);
         let system = System::find("apache-256").unwrap();
@@ -109,11 +110,12 @@ mod tests {
         assert!(apart_ns < runs[0].ns / 100, "{} and {} ns", runs[0].ns, runs[1].ns);
     }
 
-    /// As published of that server: 4.6 million a second with one thread, 49 million with 32, and
-    /// 9.6 and 52 million without a flush.
+    /// Published for this server: 4.6 million a second with one thread, 49 million with 32; and 9.6
+    /// and 52 million without a flush.
     #[test]
     fn stores_that_fetch_their_lines_keep_all_units_busy() {
-        let args = "memory_range: 1G, access_size: 64, exec_mode: random, operation: write, number_operations: 200000";
+        let args = "memory_range: 1G, access_size: 64, exec_mode: random, operation: write, \
+                    number_operations: 200000";
         let with = |persist, threads| {
             let args = format!("{args}, persist_instruction: {persist}, number_threads: {threads}");
             million_per_s("apache-256", &args)
@@ -137,8 +139,8 @@ mod tests {
 
     #[test]
     fn every_modelled_operation_is_sampled_if_any_is() {
-        let args = "memory_range: 1G, exec_mode: custom, custom_operations: 'r_64,w_64_cache', number_threads: 32, number_operations: 3200, \
-                    latency_sample_frequency: 5000";
+        let args = "memory_range: 1G, exec_mode: custom, custom_operations: 'r_64,w_64_cache', \
+                    number_threads: 32, number_operations: 3200, latency_sample_frequency: 5000";
         assert_eq!(ran("apache-256", args).latency_ns.len(), 3200);
     }
 }

@@ -1,4 +1,4 @@
-//! One part of a benchmark on a model: its threads, where they are, and what they have done.
+//! One part of a benchmark on a model: its threads, their positions, and their work so far.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,46 +18,47 @@ pub(super) struct Part<'a> {
     /// Operations that may still be begun.
     left: u64,
     limits: Limits,
-    /// The workload asks for more than are simulated.
+    /// Whether the workload asks for more than is simulated.
     wants_more: bool,
     latency_ns: hdrhistogram::Histogram<u64>,
 }
 
-/// A thread; of two memories, the medium and DRAM, in this order.
+/// A thread. Arrays have two entries: the medium, and DRAM.
 struct Thread {
     number: u64,
-    /// Its part of each: where that begins on the medium, and its bytes.
+    /// The thread's part of each memory: its beginning on the medium, and its bytes.
     parts: [(u64, u64); 2],
     slots: [Slots; 2],
     chains: Option<[ChainPlaces; 2]>,
-    /// Of its chunk: the next operation, and how many are left.
+    /// The thread's chunk: the next operation, and how many are left.
     chunk: (u64, u64),
     operations: u64,
     bytes: u64,
-    /// Of a chain: which access is next, where the last one was in each memory, and what of it the
+    /// The state of a chain: the next access, the last place in each memory, and the range that
     /// caches have.
     next: usize,
     at: [u64; 2],
     cached: [Range<u64>; 2],
-    /// When its operation began, and when the last one that ended did.
+    /// When the thread's operation began, and when the last one ended, picoseconds.
     began_ps: u64,
     ended_ps: u64,
-    /// Operations that it has begun.
+    /// Operations that the thread has begun.
     taken: u64,
 }
 
-/// What one access does.
+/// One access of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub is_dram: bool,
     pub is_read: bool,
     pub place: u64,
     pub bytes: u64,
-    /// Of these it touches so many from the first on.
+    /// Bytes that the access touches, from the first on.
     pub touched_bytes: u64,
     pub persist: Persist,
     pub is_cached: bool,
-    /// Whether it is the first of an operation, and the last: of a chain there are others between.
+    /// Whether the access is the first of an operation, and whether it is the last; a chain has
+    /// others between.
     pub is_first: bool,
     pub is_last: bool,
 }
@@ -65,7 +66,7 @@ pub(super) struct Wanted {
 const PS_PER_S: u64 = 1_000_000_000_000;
 
 impl<'a> Part<'a> {
-    /// With its memories from these places on.
+    /// A part whose memories begin at these places.
     pub fn new(
         config: &'a Config,
         replay: Option<Arc<Replay>>,
@@ -99,12 +100,12 @@ impl<'a> Part<'a> {
         self.threads.len()
     }
 
-    /// Whether it would have gone on with more accesses than are simulated.
+    /// Whether the part would have gone on with more accesses than are simulated.
     pub fn is_cut(&self) -> bool {
         self.left == 0 && self.wants_more
     }
 
-    /// A thread's next access. None: there is none left, or the time is up, its own or that of all.
+    /// A thread's next access. None: none is left, or the time is up, the part's or that of all.
     pub fn take(&mut self, thread: usize, now_ps: u64, end_ps: u64) -> Option<Wanted> {
         let config = self.config;
         let own = &mut self.threads[thread];
@@ -121,7 +122,7 @@ impl<'a> Part<'a> {
                 own.chunk = self.chunks.take(own.number)?;
             }
             self.left -= 1;
-            // Where an operation was held up, its wait counts, as it does where it is measured.
+            // The wait of an operation that was held up counts, as in a measurement.
             let due_ps = own.due_ps(config);
             own.began_ps = if config.rate_limit > 0 { due_ps.min(now_ps) } else { now_ps };
             own.taken += 1;
@@ -148,22 +149,22 @@ impl<'a> Part<'a> {
         Some(Wanted { touched_bytes, is_first, is_last, ..wanted })
     }
 
-    /// When the operation that a thread took last began.
+    /// When the operation began that a thread took last.
     pub fn began_ps(&self, thread: usize) -> u64 {
         self.threads[thread].began_ps
     }
 
-    /// With a rate, when a thread's next operation should begin.
+    /// When a thread's next operation should begin at the earliest, if there is a rate.
     pub fn due_ps(&self, thread: usize) -> u64 {
         self.threads[thread].due_ps(self.config)
     }
 
-    /// A thread's operation, which began then, is done.
+    /// Notes that a thread's operation is done, and when it began.
     pub fn ended(&mut self, thread: usize, began_ps: u64, done_ps: u64) {
         let own = &mut self.threads[thread];
         own.ended_ps = own.ended_ps.max(done_ps);
         own.operations += 1;
-        // To sample takes no time here, so all are.
+        // Sampling takes no simulated time, so all operations are sampled.
         if self.config.latency_sample_frequency > 0 {
             self.latency_ns.saturating_record((done_ps.saturating_sub(began_ps) / 1000).max(1));
         }
@@ -262,7 +263,7 @@ impl Thread {
                 self.cached[which] = match persist {
                     Persist::Cache | Persist::None if is_cached => cached,
                     Persist::Cache | Persist::None => range,
-                    // What lies behind stays.
+                    // The lines behind the written ones stay in the caches.
                     Persist::NoCache | Persist::CacheInv if is_cached => range.end..cached.end,
                     Persist::NoCache | Persist::CacheInv => 0..0,
                 };
@@ -281,7 +282,7 @@ impl Thread {
         }
     }
 
-    /// The operation that its chunk is at, of so many.
+    /// The access at the chunk's position, of `operations` in the whole.
     fn single(&mut self, config: &Config, replay: Option<&Replay>, operations: u64) -> Wanted {
         let (persist, is_cached) = (config.persist_instruction, false);
         let (base, part_bytes) = self.parts[0];

@@ -1,9 +1,10 @@
-//! A benchmark on a medium by its model: threads take turns by who is earliest.
+//! Simulates a benchmark on a medium by its model: the thread whose instant is earliest takes its
+//! turn.
 //!
-//! The medium takes requests in the order in which they arrive: so what comes of an access later,
-//! as the write of what had to be fetched first, is a turn of its own. The medium says how long an
-//! access of some bytes takes, its lines overlapping as its profile has it
-//! (`perdura_media::Model`); `waits` says what of it the thread waits for.
+//! The medium takes requests in the order of arrival: so a later request of an access, such as
+//! writing lines that had to be fetched first, is a turn of its own. The medium says how long an
+//! access takes, its lines overlapping as in the profile (`perdura_media::Model`); `waits` says how
+//! much of that the thread waits for.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,10 +14,10 @@ use perdura_media::{Access, Model, System};
 use super::part::{Part, Wanted};
 use super::waits::{self, Waited, Written};
 
-/// The memory beside a medium, for what goes to DRAM, where the profile knows of none.
+/// Profile of the DRAM beside a medium whose own profile has none.
 const BESIDE: &str = "dram";
 
-/// Something that happens at an instant; the earliest first.
+/// A thread's turn at an instant; the earliest comes first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     at_ps: u64,
@@ -43,13 +44,13 @@ struct WriteBack {
     is_last: bool,
 }
 
-/// What comes next of a thread.
+/// A thread's step after its turn.
 enum Step {
-    /// Its next access, then.
+    /// The next access, at this instant.
     Next(u64),
-    /// First a write, which it waits for, then.
+    /// A write for which the thread waits, at this instant.
     Write(u64, WriteBack),
-    /// Its next access, and a write beside it.
+    /// The next access at the first instant, and a write at the second.
     Beside(u64, u64, WriteBack),
 }
 
@@ -65,10 +66,10 @@ impl Media {
     }
 }
 
-/// Runs parts to their ends; returns what the medium drew, and DRAM beside it if there is any.
+/// Runs parts to their ends; returns the energy of the medium, and of DRAM beside it, joules.
 ///
 /// # Panics
-/// Without the profile of DRAM, which is built in.
+/// If the built-in profile of DRAM is missing.
 pub(super) fn run(system: &System, parts: &mut [Part<'_>]) -> f64 {
     let memory_bytes = parts.iter().map(|part| part.config().memory_range).sum::<u64>();
     let dram_bytes = parts.iter().map(|part| part.config().dram_memory_range).sum::<u64>();
@@ -80,8 +81,8 @@ pub(super) fn run(system: &System, parts: &mut [Part<'_>]) -> f64 {
         let turn = |thread| Reverse(Turn { at_ps: 0, part, thread, what: What::Next });
         turns.extend((0..own.threads()).map(turn));
     }
-    // Where one part is cut short, all end: what the others did alone after that is not what they
-    // do together.
+    // When one part is cut short, all end: figures of the others alone would not be those of
+    // running together.
     let mut end_ps = u64::MAX;
     while let Some(Reverse(turn)) = turns.pop() {
         let Turn { at_ps, part, thread, what } = turn;
@@ -111,7 +112,7 @@ pub(super) fn run(system: &System, parts: &mut [Part<'_>]) -> f64 {
     media.medium.energy(0).execution.0 + joules_beside
 }
 
-/// A thread's next access. None: there is none left, or the time is up.
+/// Begins a thread's next access. None: none is left, or the time is up.
 fn begin(
     part: &mut Part<'_>,
     thread: usize,
@@ -145,7 +146,7 @@ fn begin(
     })
 }
 
-/// A thread's access is done; gives when its next one may begin.
+/// Ends a thread's access; returns when its next one may begin.
 fn done(part: &mut Part<'_>, thread: usize, is_last: bool, done_ps: u64, next_ps: u64) -> u64 {
     if !is_last {
         return next_ps;

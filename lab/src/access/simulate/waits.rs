@@ -1,12 +1,12 @@
-//! What a thread waits for of an access: memory is paid for by lines, of which a core keeps several
-//! on their way.
+//! How long a thread waits for an access: memory is paid for by lines, of which a core keeps
+//! several in flight.
 //!
-//! - Accesses that do not depend on each other overlap: one of `n` lines takes as much of the
-//!   thread's time as `n` of the lines that it may have on their way take of a round of them.
+//! - Independent accesses overlap: the next one may begin after the share `n / r` of the time of an
+//!   access of `n` lines, where `r` is `n` rounded up to a multiple of the lines in flight.
 //! - A store that is not streamed fetches its lines first, unless the last access left them in the
 //!   caches; then they are written back.
-//! - A fence waits until they are; without one the thread goes on.
-//! - Other media are asked for one request at a time.
+//! - A fence waits until they are; without a fence the thread goes on.
+//! - Other media get one request at a time.
 
 use perdura_media::{Access, Model};
 
@@ -19,25 +19,24 @@ pub(super) struct Waited {
     pub next_ps: u64,
 }
 
-/// What becomes of a write.
+/// Outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
-    /// It is on its way, or there.
+    /// The write is under way or done.
     Waited(Waited),
-    /// Its lines are there at this instant, and are then to be written back; the thread waits for
-    /// that.
+    /// The lines are fetched at this instant and then written back; the thread waits for that.
     Fetched(u64),
-    /// The same, and the thread goes on.
+    /// The lines are fetched at the instant given and then written back; the thread does not wait.
     Beside(Waited, u64),
 }
 
-/// A read whose place depends on nothing that is on its way.
+/// A read whose place depends on no other access under way.
 pub(super) fn read(model: &Model, now_ps: u64, place: u64, bytes: u64) -> Waited {
     let done_ps = model.book(now_ps, Access::Read, place, bytes);
     Waited { done_ps, next_ps: passed_ps(model, now_ps, done_ps, bytes) }
 }
 
-/// A write, made durable as asked for; `is_cached`: its lines need not be fetched.
+/// A write with a persist setting; `is_cached`: its lines need not be fetched.
 pub(super) fn write(
     model: &Model,
     now_ps: u64,

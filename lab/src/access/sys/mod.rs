@@ -1,5 +1,4 @@
-//! Loads and stores of memory under measurement, in the machine's own instructions; and the memory
-//! itself.
+//! Loads and stores of measured memory in the machine's own instructions, and the memory itself.
 //!
 //! Each access is a few lines of assembly: a compiler would leave out a load whose value nobody
 //! uses, and choose other instructions than those that are asked for.

@@ -1,22 +1,21 @@
-//! What is asked of the kernel about memory that is going to be measured.
+//! Requests to the kernel about the pages of measured memory.
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
-/// A huge page.
+/// Size of a huge page.
 pub const HUGE_BYTES: u64 = 2 << 20;
 
-/// Huge pages where they fit, or none even where the kernel gives them unasked.
+/// Asks for huge pages where they fit, or for none even where the kernel would give them by itself.
 ///
 /// # Errors
-/// None that the range could cause: the kernel knows no huge pages.
+/// The kernel knows no huge pages.
 pub fn huge(base: *mut u8, bytes: u64, are_wanted: bool) -> Result<(), Errno> {
     let advice = if are_wanted { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
     advise(base, bytes, advice)
 }
 
-/// How much of the mapping that begins here, or around here, is in huge pages; 0 where the kernel
-/// does not tell.
+/// Bytes in huge pages of the mapping at this address; 0 where the kernel does not say.
 pub fn huge_bytes(base: *mut u8) -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     huge_bytes_in(&text, base.addr() as u64)
@@ -37,16 +36,16 @@ fn huge_bytes_in(smaps: &str, address: u64) -> u64 {
     0
 }
 
-/// How pages are brought.
+/// How pages are brought in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Populate {
-    /// As a load would.
+    /// As by a load.
     Read,
-    /// As a store would.
+    /// As by a store.
     Write,
 }
 
-/// All pages, now. `NOMEM`: there is not so much.
+/// Brings in all pages now. `NOMEM`: there is too little memory.
 pub fn populate(base: *mut u8, bytes: u64, how: Populate) -> Result<(), Errno> {
     const STEP_BYTES: u64 = 256 << 20;
     let advice = match how {
@@ -65,7 +64,7 @@ pub fn populate(base: *mut u8, bytes: u64, how: Populate) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The NUMA node on which the page at an address lies; none where the kernel does not tell.
+/// The NUMA node of the page at an address; none where the kernel does not say.
 pub fn node_of(address: *mut u8) -> Option<u32> {
     const MPOL_F_NODE: libc::c_ulong = 1;
     const MPOL_F_ADDR: libc::c_ulong = 2;
@@ -85,20 +84,20 @@ pub fn node_of(address: *mut u8) -> Option<u32> {
 }
 
 fn advise(base: *mut u8, bytes: u64, advice: Advice) -> Result<(), Errno> {
-    // SAFETY: such advice changes no contents; a range that is not mapped is refused.
+    // SAFETY: this advice changes no contents; a range that is not mapped is refused.
     unsafe { madvise(base.cast(), bytes as usize, advice) }
 }
 
-/// From now on pages that are brought into a range lie on one NUMA node.
+/// Makes pages that are brought into a range from now on lie on one NUMA node.
 ///
 /// # Errors
-/// The kernel knows no such node.
+/// The kernel does not know the node.
 pub fn bind(base: *mut u8, bytes: u64, node: u32) -> Result<(), Errno> {
     const MPOL_BIND: libc::c_int = 2;
     const NODES_MAX: usize = 1024;
     let mut mask = [0u64; NODES_MAX / 64];
     *mask.get_mut(node as usize / 64).ok_or(Errno::INVAL)? |= 1 << (node % 64);
-    // SAFETY: no contents change; the mask has the bits it is said to have (the kernel counts one
+    // SAFETY: no contents change; the mask has the stated number of bits (the kernel counts one
     // less).
     let outcome = unsafe {
         libc::syscall(libc::SYS_mbind, base, bytes, MPOL_BIND, mask.as_ptr(), NODES_MAX + 1, 0)
@@ -116,7 +115,8 @@ mod tests {
 
     #[test]
     fn the_huge_pages_of_a_mapping_are_its_own() {
-        let smaps = "1000-2000 rw-p 0 00:00 0\nAnonHugePages:      2048 kB\n2000-9000 rw-p 0 00:00 0 [heap]\nSize: 1 kB\nAnonHugePages:      4096 kB\n";
+        let smaps = "1000-2000 rw-p 0 00:00 0\nAnonHugePages:      2048 kB\n2000-9000 rw-p 0 00:00 \
+                     0 [heap]\nSize: 1 kB\nAnonHugePages:      4096 kB\n";
         assert_eq!(huge_bytes_in(smaps, 0x1000), 2 << 20);
         assert_eq!(huge_bytes_in(smaps, 0x8fff), 4 << 20);
         assert_eq!(huge_bytes_in(smaps, 0x9000), 0);
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_page_that_is_there_lies_on_a_node() {
         let here = 5u64;
-        // A container may refuse to tell.
+        // A container may refuse to say.
         assert!(node_of((&raw const here).cast_mut().cast()).is_none_or(|node| node < 1024));
     }
 }

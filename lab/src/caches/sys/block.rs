@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// A block that belongs to its holder for as long as the memory it was taken from lives.
+/// A block that belongs to its holder as long as the memory exists from which it was taken.
 #[derive(Debug)]
 pub struct Block<'m> {
     at: NonNull<AtomicU64>,
@@ -12,22 +12,22 @@ pub struct Block<'m> {
     memory: PhantomData<&'m ()>,
 }
 
-// SAFETY: the block is its holder's alone, and its words are atomics.
+// SAFETY: the block belongs to its holder alone, and its words are atomics.
 unsafe impl Send for Block<'_> {}
 
 impl<'m> Block<'m> {
-    /// Takes what an allocator handed out.
+    /// Takes memory from an allocator.
     ///
     /// # Safety
-    /// `bytes` bytes at `at`, aligned to 8, are the caller's alone until `'m` ends or
+    /// `bytes` bytes at `at`, aligned to 8, belong to the caller alone until `'m` ends or
     /// [`Block::leave`].
     pub unsafe fn of(at: NonNull<u8>, bytes: usize) -> Self {
         Self { at: at.cast(), words: bytes / 8, memory: PhantomData }
     }
 
-    /// The words.
+    /// The block's words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: as `of` was promised; atomics accept any bytes.
+        // SAFETY: the caller of `of` promised the memory; atomics accept any bytes.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.words) }
     }
 
@@ -36,7 +36,7 @@ impl<'m> Block<'m> {
         self.at.addr().get() as u64
     }
 
-    /// What is to be given back to the allocator.
+    /// Gives up the block and returns its address, for the allocator.
     pub fn leave(self) -> NonNull<u8> {
         self.at.cast()
     }

@@ -1,7 +1,7 @@
-//! The processor's own counters of this process's misses, where the machine shows them.
+//! The processor's counters of this process's misses, where the machine shows them.
 //!
-//! The layout handed to the kernel is that of `perf_event_attr` in its first version, 64 bytes:
-//! fixed for good.
+//! The layout passed to the kernel is the first version of `perf_event_attr`, 64 bytes, which never
+//! changes.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use std::os::fd::FromRawFd;
 
 use serde::{Deserialize, Serialize};
 
-/// Whose misses are counted.
+/// The hardware counters in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Counter {
@@ -27,15 +27,14 @@ const READ_MISS: u64 = 1 << 16;
 const CACHE_LL: u64 = 2;
 const CACHE_DTLB: u64 = 3;
 const CACHE_MISSES: u64 = 3;
-/// disabled: no (bit 0); inherited by threads (1); not of the kernel (5), nor of the hypervisor
-/// (6).
+/// Bits: not disabled (0); inherited by threads (1); without the kernel (5) and the hypervisor (6).
 const FLAGS: u64 = (1 << 1) | (1 << 5) | (1 << 6);
 
 impl Counter {
-    /// All of them.
+    /// All counters.
     pub const ALL: [Self; 3] = [Self::Cache, Self::LastLevelLoads, Self::DataTlbLoads];
 
-    /// Name as of `perf`.
+    /// The counter's name in `perf`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cache => "cache-misses",
@@ -56,12 +55,12 @@ impl Counter {
 /// Why a counter cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum CounterError {
-    /// The kernel refuses.
+    /// The kernel refuses the counter.
     #[error("counter {}: {source}", counter.name())]
     Refused {
-        /// Which.
+        /// Which counter.
         counter: Counter,
-        /// Why.
+        /// The system's reason.
         source: io::Error,
     },
 }
@@ -86,7 +85,7 @@ struct Attributes {
 }
 
 impl Counters {
-    /// Opens what the machine has; the rest comes as the reasons why not.
+    /// Opens the counters that the machine has; returns the reasons for the missing ones.
     pub fn open() -> (Self, Vec<CounterError>) {
         let (mut open, mut missing) = (Vec::new(), Vec::new());
         for counter in Counter::ALL {
@@ -98,7 +97,7 @@ impl Counters {
         (Self(open), missing)
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     ///
     /// # Errors
     /// A counter that could be opened cannot be read.
@@ -118,8 +117,8 @@ fn open_one(counter: Counter) -> io::Result<File> {
     open_event(kind, config)
 }
 
-/// A count of this process and of the threads it will start, of a kind and configuration as the
-/// kernel numbers them.
+/// Counts this process and the threads that it will start; kind and configuration are numbered as
+/// in the kernel.
 ///
 /// # Errors
 /// The machine has no such counter, or does not show it.
@@ -132,7 +131,7 @@ pub fn open_event(kind: u32, config: u64) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor just made, owned by nobody else.
+    // SAFETY: the descriptor was just created, and nobody else owns it.
     Ok(unsafe { File::from_raw_fd(fd as i32) })
 }
 

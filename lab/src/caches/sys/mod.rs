@@ -1,5 +1,5 @@
-//! The unsafe seam of `caches`: mapped pages and the processor's counters. What is above this
-//! folder dereferences no raw pointer.
+//! The unsafe part of `caches`: mapped pages and the processor's counters. Code above this folder
+//! dereferences no raw pointer.
 
 mod block;
 mod counters;

@@ -1,8 +1,8 @@
-//! Pages that belong to nobody else: mapped, touched one at a time or many at once, gathered in
-//! huge pages.
+//! Mapped pages that nobody else uses: touched one at a time or many at once, gathered in huge
+//! pages.
 //!
-//! A range begins at a huge page's border in the address space and in its file, else nothing could
-//! be gathered.
+//! A range begins at the border of a huge page, both in the address space and in its file;
+//! otherwise nothing could be gathered.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -11,23 +11,23 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// Size of a page.
+/// Size of a page, bytes.
 pub const PAGE_BYTES: usize = 4096;
-/// Size of a huge page.
+/// Size of a huge page, bytes.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// Linux's number, the same on all architectures served; the musl headers do not name it.
+/// Linux's number, equal on all supported architectures; the musl headers do not name it.
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// What pages belong to.
+/// The object that pages belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backing {
-    /// No file.
+    /// Pages without a file.
     Anonymous,
-    /// A file in memory, shared: as a region's.
+    /// Shared pages of a file in memory, like those of a region.
     MemoryFile,
 }
 
-/// A mapped range, writable, unmapped when dropped.
+/// A mapped, writable range; unmapped on drop.
 #[derive(Debug)]
 pub struct Pages {
     begin: NonNull<u8>,
@@ -37,21 +37,21 @@ pub struct Pages {
     _file: Option<OwnedFd>,
 }
 
-// SAFETY: the range is owned by this value alone, and its bytes are only ever reached as atomics.
+// SAFETY: this value alone owns the range, and its bytes are only reached as atomics.
 unsafe impl Send for Pages {}
-// SAFETY: as above; the advice given to the kernel changes no contents.
+// SAFETY: this value alone owns the range, its bytes are only reached as atomics, and the advice
+// given to the kernel changes no contents.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps fresh pages; none is there until touched.
+    /// Maps fresh pages; none is present before it is touched.
     ///
     /// # Errors
-    /// The kernel refuses addresses or the file.
+    /// The kernel refuses the addresses or the file.
     pub fn map(backing: Backing, len_bytes: usize) -> Result<Self, Errno> {
         let reserved_bytes = len_bytes.checked_add(HUGE_PAGE_BYTES).ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: fresh, inaccessible addresses which the kernel chooses; nothing else refers to
-        // them.
+        // SAFETY: the kernel chooses fresh, inaccessible addresses; nothing else refers to them.
         let reserved = unsafe {
             mmap_anonymous(std::ptr::null_mut(), reserved_bytes, ProtFlags::empty(), flags)?
         };
@@ -68,7 +68,7 @@ impl Pages {
         };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         match backing {
-            // SAFETY: replaces addresses inside the range just reserved, which nothing refers to.
+            // SAFETY: replaces addresses inside the range just reserved, to which nothing refers.
             Backing::Anonymous => unsafe {
                 mmap_anonymous(at.cast(), len_bytes, protection, flags | MapFlags::FIXED)?;
             },
@@ -77,8 +77,8 @@ impl Pages {
                 let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
                 rustix::fs::ftruncate(&file, len_bytes as u64)?;
                 let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-                // SAFETY: as above; the file has the whole length and is never shrunk, so no access
-                // faults.
+                // SAFETY: replaces addresses inside the range just reserved; the file has the whole
+                // length and is never shrunk, so no access faults.
                 unsafe { mmap(at.cast(), len_bytes, protection, flags, &file, 0)? };
                 pages._file = Some(file);
             }
@@ -91,16 +91,16 @@ impl Pages {
         self.begin.addr().get() as u64
     }
 
-    /// Writes one byte of a page, which puts the page there if it is not.
+    /// Writes one byte of a page, so that the page is present.
     pub fn touch(&self, page: usize) {
         assert!(page < self.len_bytes / PAGE_BYTES, "page {page} of {} bytes", self.len_bytes);
-        // SAFETY: inside the range (checked above), which is writable for as long as `self` lives
-        // and reached as atomics only.
+        // SAFETY: inside the range (checked above), which is writable as long as `self` lives and
+        // only reached as atomics.
         let byte = unsafe { AtomicU8::from_ptr(self.begin.as_ptr().add(page * PAGE_BYTES)) };
         byte.store(1, Ordering::Relaxed);
     }
 
-    /// Puts all pages of a range of this mapping there at once, each by itself.
+    /// Makes all pages of a range present at once, each by itself.
     ///
     /// # Errors
     /// The kernel has no memory, or does not know this request (before Linux 5.14).
@@ -108,8 +108,7 @@ impl Pages {
         populate(self.inside(at_bytes, len_bytes)?, len_bytes)
     }
 
-    /// Gathers whole huge pages of this mapping that begin in a range; one page of each must be
-    /// there.
+    /// Gathers the whole huge pages that begin in a range; one page of each must be present.
     ///
     /// # Errors
     /// No huge page can be had, or the kernel does not know this request (before Linux 6.1).
@@ -119,7 +118,7 @@ impl Pages {
 
     fn advise(&self, at_bytes: usize, len_bytes: usize, advice: i32) -> Result<(), Errno> {
         let at = self.inside(at_bytes, len_bytes)? as *mut libc::c_void;
-        // SAFETY: a range of this mapping (checked by `inside`); contents stay as they are.
+        // SAFETY: a range of this mapping (checked by `inside`); its contents stay as they are.
         if unsafe { libc::madvise(at, len_bytes, advice) } != 0 {
             let code = std::io::Error::last_os_error().raw_os_error();
             return Err(code.map_or(Errno::IO, Errno::from_raw_os_error));
@@ -138,18 +137,19 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the range reserved by `map`, which only this value refers to. Unmapping what is
-        // mapped does not fail, and a failure would only leave addresses taken.
+        // SAFETY: the range reserved by `map`, to which only this value refers. Unmapping what is
+        // mapped does not fail, and a failure would only leave the addresses taken.
         let _ = unsafe { munmap(self.reserved.as_ptr().cast(), self.reserved_bytes) };
     }
 }
 
-/// Puts the pages at an address of this process there, writable, with their contents as they are.
+/// Makes the pages at an address of this process present and writable, with their contents as they
+/// are.
 ///
 /// # Errors
 /// Nothing is mapped there, or there is no memory.
 pub fn populate(address: u64, len_bytes: usize) -> Result<(), Errno> {
-    // SAFETY: this advice changes no contents and takes no mapping away; an address without one is
-    // an error.
+    // SAFETY: this advice changes no contents and removes no mapping; an address without a mapping
+    // is an error.
     unsafe { madvise(address as *mut _, len_bytes, Advice::LinuxPopulateWrite) }
 }

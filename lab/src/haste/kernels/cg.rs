@@ -1,9 +1,9 @@
-//! CG, conjugate gradient: A z = x for a large sparse symmetric positive definite matrix, its
-//! pattern and its values random.
+//! CG, conjugate gradient: solves A z = x for a large sparse symmetric positive definite matrix
+//! with random pattern and values.
 //!
-//! Entry (i, i xor mask) of each of some random masks has a random negative value, the same as its
-//! mirror image; the diagonal is a little more than the row's sum, so the matrix is positive
-//! definite. Values and columns lie row by row, as in NPB.
+//! Each of some random masks gives an entry (i, i xor mask) with a random negative value, equal to
+//! its mirror image; the diagonal is a little more than the sum of the row, so the matrix is
+//! positive definite. Values and columns lie row by row, as in NPB.
 
 use super::probe::Probe;
 use super::random::{fraction, mixed};
@@ -12,10 +12,10 @@ use super::sys::Array;
 use super::{KernelError, Scale, Verified, Work};
 
 const SEED: u64 = 31;
-/// How much the diagonal is above the row's sum: with less of it, more iterations.
+/// How far the diagonal exceeds the sum of its row: a smaller surplus needs more iterations.
 const SURPLUS: f64 = 0.05;
 
-/// Log2 of the rows, entries of a row beside the diagonal, iterations.
+/// Log2 of the number of rows, entries of a row besides the diagonal, iterations.
 fn size(scale: Scale) -> (u32, usize, usize) {
     match scale {
         Scale::Tiny => (13, 10, 25),
@@ -25,7 +25,7 @@ fn size(scale: Scale) -> (u32, usize, usize) {
     }
 }
 
-/// Bytes of its data.
+/// Size of the kernel's data.
 pub fn footprint_bytes(scale: Scale) -> u64 {
     let (rows, entries, _) = size(scale);
     (1 << rows) * (12 * (entries as u64 + 1) + 5 * 8)
@@ -47,7 +47,6 @@ impl<'h, P: Probe> Work<'h, P> for Cg<'h, P> {
     fn prepare(room: &Room<'h, P>, scale: Scale) -> Result<Self, KernelError> {
         let (rows_bits, others, iterations) = size(scale);
         let (rows, entries) = (1usize << rows_bits, others + 1);
-        // One mask of each stride is enough for any row to reach any other.
         let mask = |number: usize| 1 + mixed(SEED, number as u64) as usize % (rows - 1);
         let masks: Vec<usize> = (0..others).map(mask).collect();
         let mut values = room.array(rows * entries)?;

@@ -1,9 +1,9 @@
-//! Out-of-core matrix multiply: C = A B, block by block; each block's product is the library's
-//! (`matrixmultiply`).
+//! Out-of-core matrix multiply: C = A B, block by block; the product of two blocks is computed by
+//! the library `matrixmultiply`.
 //!
-//! Matrices lie row by row. A block's rows are whole pages where the order is a multiple of 512, so
-//! that its pages hold nothing else. Entries follow from their places: a sample of C is checked
-//! against rows and columns that are computed, not read.
+//! Matrices lie row by row. If the order of a block is a multiple of 512, its rows are whole pages
+//! that hold nothing else. Entries follow from their places: a sample of C is checked against rows
+//! and columns that are computed, not read.
 
 use super::probe::Probe;
 use super::random::{fraction, mixed};
@@ -13,21 +13,21 @@ use super::{KernelError, Scale, Verified, Work};
 
 const SEED_A: u64 = 11;
 const SEED_B: u64 = 12;
-/// Entries of C that are checked.
+/// Number of entries of C that are checked.
 const SAMPLES: u64 = 48;
 
-/// Order of the matrices, and of the blocks.
+/// Order of the matrices and of the blocks.
 pub fn size(scale: Scale) -> (usize, usize) {
     match scale {
         Scale::Tiny => (256, 64),
         Scale::Small => (1536, 512),
         Scale::Medium => (6144, 1024),
-        // The slides' 30,000 x 30,000; three blocks of 4096 take 400 MB.
+        // The slides multiply 30,000 x 30,000; three blocks of order 4096 take 400 MB.
         Scale::Paper => (30_000, 4096),
     }
 }
 
-/// Bytes of its data.
+/// Size of the kernel's data.
 pub fn footprint_bytes(scale: Scale) -> u64 {
     3 * 8 * (size(scale).0 as u64).pow(2)
 }

@@ -1,21 +1,23 @@
 //! EP, embarrassingly parallel: Gaussian pairs by the polar method from NPB's own generator,
 //! counted by annulus.
 //!
-//! It keeps a batch of uniform numbers and ten counts, nothing else: what any medium costs it is
-//! next to nothing, which is why it is here. The sums are NPB's published ones.
+//! It keeps only a batch of uniform numbers and ten counts, so a medium costs it next to nothing:
+//! it is the counterexample among the kernels. Its sums are checked against those that NPB
+//! publishes.
 
 use super::probe::Probe;
 use super::room::Room;
 use super::sys::Array;
 use super::{KernelError, Scale, Verified, Work};
 
-/// Pairs of a batch.
+/// Pairs in a batch.
 const BATCH: usize = 1 << 13;
 const FACTOR: u64 = 1_220_703_125;
 const SEED: u64 = 271_828_183;
 const MASK: u64 = (1 << 46) - 1;
 
-/// Log2 of the pairs, and NPB's sums for it (classes S, A and C of its report and sources).
+/// Log2 of the number of pairs, and NPB's sums for it (classes S, A and C of its report and
+/// sources).
 fn size(scale: Scale) -> (u32, Option<[f64; 2]>) {
     match scale {
         Scale::Tiny => (18, None),
@@ -25,7 +27,7 @@ fn size(scale: Scale) -> (u32, Option<[f64; 2]>) {
     }
 }
 
-/// Bytes of its data.
+/// Size of the kernel's data.
 pub fn footprint_bytes(_scale: Scale) -> u64 {
     (BATCH * 16 + 10 * 8) as u64
 }
@@ -47,7 +49,7 @@ impl<'h, P: Probe> Work<'h, P> for Ep<'h, P> {
     fn work(&mut self) {
         let batches = (1u64 << size(self.scale).0) / BATCH as u64;
         for batch in 0..batches {
-            // Each batch begins where a generator would be that had made all before it.
+            // Each batch starts at the state that the generator has after all earlier batches.
             let mut state = SEED.wrapping_mul(power(FACTOR, batch * 2 * BATCH as u64)) & MASK;
             for pair in self.batch.row_mut(0..BATCH) {
                 *pair = [next(&mut state), next(&mut state)];
@@ -81,7 +83,7 @@ impl<'h, P: Probe> Work<'h, P> for Ep<'h, P> {
     }
 }
 
-/// The same, without batches and jumps.
+/// The same computation without batches and jumps.
 fn naive(pairs: u64) -> ([f64; 2], [f64; 10]) {
     let (mut sums, mut counts, mut state) = ([0.0; 2], [0.0; 10], SEED);
     for _ in 0..pairs {
@@ -100,7 +102,7 @@ fn next(state: &mut u64) -> f64 {
     *state as f64 / (1u64 << 46) as f64
 }
 
-/// Modulo 2^46, of which 2^64 is a multiple.
+/// A power modulo 2^46; wrapping at 2^64 is harmless because 2^46 divides it.
 fn power(base: u64, mut exponent: u64) -> u64 {
     let (mut result, mut square) = (1u64, base);
     while exponent > 0 {

@@ -1,7 +1,8 @@
-//! FT, a 3-D Fourier transform: forward once; then, in each round, the spectrum is evolved and
-//! transformed back, as in NPB.
+//! FT, a 3-D Fourier transform: forward once; then each round evolves the spectrum and transforms
+//! it back, as in NPB.
 //!
-//! Evolved is by phases, which shift the data along x: so what comes back is known at every point.
+//! Evolving multiplies the spectrum by phases, which shifts the data along x: so the expected
+//! result is known at every point.
 
 use std::f64::consts::TAU;
 
@@ -17,7 +18,7 @@ const COLUMNS: usize = 16;
 
 type Complex = [f64; 2];
 
-/// Points along x, y and z; rounds.
+/// Points along x, y and z, and rounds.
 fn size(scale: Scale) -> ([usize; 3], usize) {
     match scale {
         Scale::Tiny => ([64, 32, 32], 2),
@@ -27,7 +28,7 @@ fn size(scale: Scale) -> ([usize; 3], usize) {
     }
 }
 
-/// Bytes of its data.
+/// Size of the kernel's data.
 pub fn footprint_bytes(scale: Scale) -> u64 {
     2 * 16 * size(scale).0.iter().product::<usize>() as u64
 }
@@ -120,7 +121,7 @@ fn transform<P: Probe>(
     }
 }
 
-/// Transforms lines that lie side by side: of each step along them, `columns` words from `at(step)`
+/// Transforms lines that lie side by side: at each step along them, `columns` words from `at(step)`
 /// on.
 fn lines<P: Probe>(
     array: &mut Array<'_, Complex, P>,
@@ -146,7 +147,7 @@ fn lines<P: Probe>(
     }
 }
 
-/// A transform of a power of two of points, in place, radix 2, not scaled.
+/// An unscaled radix-2 transform in place, of a power of two of points.
 struct Plan {
     turns: Vec<Complex>,
 }

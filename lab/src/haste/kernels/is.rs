@@ -1,7 +1,7 @@
-//! IS, integer sort: keys are put in order by buckets and counts, as NPB's IS does with buckets.
+//! IS, integer sort: keys are sorted by buckets and counts, as NPB's IS does with buckets.
 //!
-//! Each round: keys go to the bucket of their upper bits, one behind the other; in a bucket they
-//! are counted and written back in order. Keys follow from their places, so that what was sorted is
+//! In each round the keys are appended to the bucket of their upper bits, then counted within the
+//! bucket and written back in order. Keys follow from their places, so that the expected result is
 //! known without being read.
 
 use super::probe::Probe;
@@ -12,7 +12,7 @@ use super::{KernelError, Scale, Verified, Work};
 
 const SEED: u64 = 21;
 
-/// Log2 of the keys, of the largest key and of the buckets; rounds.
+/// Log2 of the number of keys, of the largest key and of the number of buckets; rounds.
 fn size(scale: Scale) -> (u32, u32, u32, usize) {
     match scale {
         Scale::Tiny => (18, 16, 3, 1),
@@ -22,7 +22,7 @@ fn size(scale: Scale) -> (u32, u32, u32, usize) {
     }
 }
 
-/// Bytes of its data.
+/// Size of the kernel's data.
 pub fn footprint_bytes(scale: Scale) -> u64 {
     let (keys, largest, buckets, _) = size(scale);
     2 * 4 * (1 << keys) + 4 * (1u64 << (largest - buckets)) + 4 * (1 << buckets)
@@ -33,11 +33,11 @@ pub struct Is<'h, P> {
     keys: Array<'h, u32, P>,
     sorted: Array<'h, u32, P>,
     counts: Array<'h, u32, P>,
-    /// Where each bucket's next key goes.
+    /// For each bucket: the place of its next key.
     heads: Array<'h, u32, P>,
 }
 
-/// The sum of four numbers, so that keys are near the middle, as NPB has them.
+/// The sum of four random numbers, so that most keys are near the middle, as in NPB.
 fn key(index: u64, largest_bits: u32) -> u32 {
     let word = mixed(SEED, index);
     let quarter = |shift: u32| (word >> shift & 0xffff) >> (18 - largest_bits.min(18));
@@ -81,7 +81,7 @@ impl<'h, P: Probe> Work<'h, P> for Is<'h, P> {
             let found = self.sorted.get(index);
             wrong += u64::from(found < before);
             before = found;
-            // What does not depend on the order: the same keys have the same sums.
+            // Sums do not depend on the order: the same keys have the same sums.
             let made = key(index as u64, largest_bits);
             sum = sum.wrapping_add(u64::from(found)).wrapping_sub(u64::from(made));
             mix = mix.wrapping_add(mixed(5, found.into())).wrapping_sub(mixed(5, made.into()));
@@ -100,8 +100,7 @@ impl<P: Probe> Is<'_, P> {
         largest_bits - buckets_bits
     }
 
-    /// Puts each key behind the last of its bucket, in `sorted`. Afterwards each head is its
-    /// bucket's end.
+    /// Appends each key to its bucket in `sorted`. Afterwards each head is the end of its bucket.
     fn distribute(&mut self) {
         let shift = self.shift();
         let buckets = self.heads.len();
@@ -124,7 +123,7 @@ impl<P: Probe> Is<'_, P> {
         }
     }
 
-    /// Orders the keys of a bucket by counting: they differ in their lower bits only.
+    /// Sorts the keys of a bucket by counting: they differ in their lower bits only.
     fn order(&mut self, bucket: usize) {
         let shift = self.shift();
         let from = if bucket == 0 { 0 } else { self.heads.get(bucket - 1) as usize };

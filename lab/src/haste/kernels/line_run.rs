@@ -1,4 +1,4 @@
-//! A kernel whose data lie on a DDR-attached medium: the lines that a modelled last-level cache
+//! A kernel with its data on a DDR-attached medium: a modelled last-level cache says which lines it
 //! misses.
 
 use std::time::Instant;
@@ -15,25 +15,25 @@ use super::run::{OnMedium, Timer, Way, heap_bytes, open};
 use super::{Kernel, KernelError, Scale, Verified, Watch, drive};
 use crate::caches::model::{CacheShape, Counts};
 
-/// Bytes of a line.
+/// Size of a line, bytes.
 const LINE_BYTES: u64 = 64;
-/// 128 MiB of lines.
+/// Lines that are followed to measure the latency of DRAM: 128 MiB.
 const CHASED_LINES: u64 = 2 << 20;
 
-/// How a kernel is run.
+/// Settings of a run by lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineSettings {
-    /// How large its data are.
+    /// Size of the kernel's data.
     pub scale: Scale,
-    /// The cache.
+    /// Size and shape of the modelled cache.
     pub shape: CacheShape,
-    /// One in so many of its sets is modelled.
+    /// One set in this many is modelled, and stands for the others.
     pub sampled_one_in: u64,
 }
 
 impl LineSettings {
-    /// The slides' time had caches of 8 MB beside data of tens of gigabytes; for smaller data it is
-    /// smaller, too.
+    /// Settings for a scale. Machines of the slides' time had caches of 8 MB beside tens of
+    /// gigabytes of data; the cache is smaller for smaller data.
     pub fn new(scale: Scale) -> Self {
         let (size_bytes, sampled_one_in) = match scale {
             Scale::Tiny => (64 << 10, 1),
@@ -46,31 +46,31 @@ impl LineSettings {
     }
 }
 
-/// What a line of DRAM takes: what a medium in its place takes longer is what counts.
+/// Time of a line of DRAM: only the time beyond this counts for a medium in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DramLine {
-    /// To read it.
+    /// Time to read a line, picoseconds.
     pub read_ps: u64,
-    /// To write it.
+    /// Time to write a line, picoseconds.
     pub write_ps: u64,
 }
 
 impl DramLine {
-    /// By the model of a DRAM system. The right one where the medium's time is modelled, too: a
-    /// load on a real machine also takes the way through caches and controllers, which is the same
-    /// for both.
+    /// The modelled time of a DRAM system's line. This is the right one to subtract from a modelled
+    /// medium: on a real machine a load also takes the way through caches and controllers, which is
+    /// the same for both.
     pub fn modelled(dram: &System) -> Self {
         Self { read_ps: line_ps(dram, Access::Read), write_ps: line_ps(dram, Access::Write) }
     }
 
-    /// What a load that depends on the one before takes on this machine, which writing is taken to
-    /// take, too. Against it a medium whose model knows nothing of this machine's caches and
-    /// controllers comes off too well: a lower bound.
+    /// The measured time of a load that depends on the load before; a write is assumed to take the
+    /// same. A medium's model lacks this machine's caches and controllers, so subtracting this time
+    /// gives a lower bound.
     pub fn measured() -> Self {
-        // All lines of memory that no cache holds, each once, in an order that nothing can foresee.
+        // Each line, in memory that no cache holds, is visited once in an unpredictable order.
         let mut next: Vec<[u64; 8]> = (0..CHASED_LINES).map(|line| [line; 8]).collect();
         for line in (1..CHASED_LINES).rev() {
-            // Sattolo's shuffle: one cycle.
+            // Sattolo's shuffle makes one cycle of all lines.
             next.swap(line as usize, (mixed(71, line) % line) as usize);
         }
         let began = Instant::now();
@@ -80,7 +80,7 @@ impl DramLine {
         Self { read_ps: line_ps, write_ps: line_ps }
     }
 
-    /// What a line on `system` takes longer, for each line read and written back.
+    /// The additional time of `system` for each line read and each line written back.
     pub fn longer_on(&self, system: &System, epoch_ns: u64) -> Injection {
         Injection {
             read_ps: line_ps(system, Access::Read).saturating_sub(self.read_ps),
@@ -94,29 +94,29 @@ fn line_ps(system: &System, access: Access) -> u64 {
     Model::unloaded(system, access, LINE_BYTES).0
 }
 
-/// What a kernel asks of memory behind the modelled cache.
+/// A kernel's accesses to memory behind the modelled cache.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LineRun {
-    /// Which.
+    /// Which kernel ran.
     pub kernel: Kernel,
-    /// How large.
+    /// Size of its data.
     pub scale: Scale,
-    /// Bytes of its data.
+    /// Size of its data here.
     pub footprint_bytes: u64,
-    /// Bytes of its data at the paper's size.
+    /// Size of its data in the paper.
     pub paper_footprint_bytes: u64,
-    /// The cache, MODELLED.
+    /// Size of the MODELLED cache.
     pub cache_bytes: u64,
-    /// Its time with all data in DRAM, measured without the modelled cache.
+    /// Measured time with all data in DRAM and without the modelled cache, seconds.
     pub compute_s: f64,
-    /// Lines looked up, missed, written back: MODELLED.
+    /// MODELLED counts of lines looked up, missed and written back.
     pub counts: Counts,
-    /// What its check found.
+    /// Outcome of the kernel's own check.
     pub verified: Verified,
 }
 
 impl LineRun {
-    /// Its time with its data on a medium in place of DRAM, MODELLED: lines one after the other.
+    /// MODELLED time with the data on a medium in place of DRAM, one line after the other.
     pub fn on(&self, system: &System, dram: DramLine) -> OnMedium {
         let longer = dram.longer_on(system, 0);
         let read_s = self.counts.misses as f64 * longer.read_ps as f64 / 1e12;
@@ -132,11 +132,11 @@ impl LineRun {
     }
 }
 
-/// Runs a kernel in DRAM and counts the lines that a modelled cache misses. `compute_s` is its time
-/// without that cache, as [`super::KernelRun::compute_s`] has it.
+/// Runs a kernel in DRAM and counts the lines that a modelled cache misses. `compute_s` is the
+/// kernel's time without that cache, as in [`super::KernelRun::compute_s`].
 ///
 /// # Errors
-/// There is no memory, the cache is none, or the results are wrong.
+/// There is no memory, the cache's shape is impossible, or the kernel's results are wrong.
 pub fn lines(
     kernel: Kernel,
     settings: &LineSettings,
@@ -155,28 +155,29 @@ pub fn lines(
     })
 }
 
-/// Delay really injected, beside what was to be.
+/// A delay that was really injected, beside the computed one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Injected {
-    /// The kernel with the modelled cache alone.
+    /// Time of the kernel with the modelled cache alone, seconds.
     pub base_s: f64,
-    /// The same, with the delay.
+    /// Time of the kernel with the modelled cache and the delay, seconds.
     pub delayed_s: f64,
-    /// The delay by count.
+    /// Delay computed from the counts, seconds.
     pub accounted_s: f64,
 }
 
 impl Injected {
-    /// How much more time it took than was to be injected, as a share of that.
+    /// Time beyond the computed delay, as a share of that delay.
     pub fn error(&self) -> f64 {
         (self.delayed_s - self.base_s) / self.accounted_s - 1.0
     }
 }
 
-/// Runs a kernel twice with the modelled cache: without delay and with it, spun in epochs.
+/// Runs a kernel twice with the modelled cache: without delay, and with delay that is spun in
+/// epochs.
 ///
 /// # Errors
-/// As [`lines`].
+/// The same as those of [`lines`].
 pub fn inject(
     kernel: Kernel,
     settings: &LineSettings,
@@ -212,7 +213,7 @@ impl Watch for LineWatch<'_> {
     }
 
     fn end(&mut self) {
-        // What is owed is spun within the timed part.
+        // The rest of the delay is spun within the timed part.
         self.injected_ps = self.probe.injected_ps();
         self.timer.end();
         self.counts = self.probe.counts();

@@ -18,7 +18,7 @@ const RELAXATION: f64 = 1.2;
 
 type Point = [f64; 5];
 
-/// Points along an edge, iterations.
+/// Points along an edge, and iterations.
 fn size(scale: Scale) -> (usize, usize) {
     match scale {
         Scale::Tiny => (18, 6),
@@ -28,7 +28,7 @@ fn size(scale: Scale) -> (usize, usize) {
     }
 }
 
-/// Bytes of its data.
+/// Size of the kernel's data.
 pub fn footprint_bytes(scale: Scale) -> u64 {
     3 * 40 * (size(scale).0 as u64).pow(3)
 }
@@ -77,10 +77,10 @@ impl<'h, P: Probe> Work<'h, P> for Lu<'h, P> {
         let noted = norm(&self.residual);
         self.note_residual();
         let (found, first) = (norm(&self.residual), norm(&self.right));
-        // What was noted must be what is there.
+        // The stored residual must be the one that the data give.
         let strayed = if (found - noted).abs() <= 1e-9 * first { 0.0 } else { 1.0 };
         Verified {
-            what: "what is left of the residual after the sweeps",
+            what: "share of the residual left after the sweeps",
             found: found / first + strayed,
             bound: 0.6f64.powi(self.iterations as i32),
         }
@@ -88,7 +88,7 @@ impl<'h, P: Probe> Work<'h, P> for Lu<'h, P> {
 }
 
 impl<P: Probe> Lu<'_, P> {
-    /// Into `sum`: the right side and the neighbouring rows of a row.
+    /// Adds the right side and the neighbouring rows of a row into `sum`.
     fn gather(&self, row: usize, sum: &mut [Point]) {
         let edge = self.edge;
         sum.copy_from_slice(self.right.row(row * edge..(row + 1) * edge));
@@ -105,7 +105,7 @@ impl<P: Probe> Lu<'_, P> {
         }
     }
 
-    /// One row, point after point, with what its neighbours are by now.
+    /// Relaxes one row, point after point, with the current values of its neighbours.
     fn relax(&mut self, row: usize, backwards: bool, sum: &mut [Point]) {
         let edge = self.edge;
         self.gather(row, sum);

@@ -1,8 +1,8 @@
 //! MG, multigrid: V-cycles on a 3-D Poisson problem with periodic borders, as NPB's, with a right
 //! side of a few charges.
 //!
-//! A u = 6 u - the six neighbours; on coarser grids the same, with the residual times four. After a
-//! correction comes red-black Gauss-Seidel, in place.
+//! A u = 6 u - the six neighbours; coarser grids have the same operator and four times the
+//! residual. Each correction is followed by red-black Gauss-Seidel in place.
 
 use super::probe::Probe;
 use super::random::mixed;
@@ -15,7 +15,7 @@ const CHARGES: u64 = 10;
 const SWEEPS: usize = 2;
 const SWEEPS_COARSEST: usize = 8;
 
-/// Points along an edge, cycles.
+/// Points along an edge, and cycles.
 fn size(scale: Scale) -> (usize, usize) {
     match scale {
         Scale::Tiny => (32, 4),
@@ -25,7 +25,7 @@ fn size(scale: Scale) -> (usize, usize) {
     }
 }
 
-/// Bytes of its data.
+/// Size of the kernel's data.
 pub fn footprint_bytes(scale: Scale) -> u64 {
     let words = |edge: usize| (edge as u64).pow(3);
     let edges = std::iter::successors(Some(size(scale).0), |edge| Some(edge / 2));
@@ -36,7 +36,7 @@ pub fn footprint_bytes(scale: Scale) -> u64 {
 struct Level<'h, P> {
     edge: usize,
     u: Array<'h, f64, P>,
-    /// The residual here; on a coarser grid it is the right side.
+    /// The residual of this grid; on a coarser grid it is the right side.
     r: Array<'h, f64, P>,
 }
 
@@ -57,7 +57,7 @@ impl<'h, P: Probe> Work<'h, P> for Mg<'h, P> {
         let mut v: Array<'h, f64, P> = zeros(edge)?;
         for charge in 0..2 * CHARGES {
             let at = (mixed(51, charge) % edge.pow(3) as u64) as usize;
-            // As many up as down: the sum must be nothing.
+            // As many charges are positive as negative: their sum must be zero.
             v.set(at, v.get(at) + if charge % 2 == 0 { 1.0 } else { -1.0 });
         }
         let edges = std::iter::successors(Some(edge), |edge| Some(edge / 2));
@@ -85,7 +85,7 @@ impl<'h, P: Probe> Work<'h, P> for Mg<'h, P> {
             array.row(0..array.len()).iter().map(|word| word * word).sum::<f64>().sqrt()
         };
         Verified {
-            what: "what is left of the residual after the cycles",
+            what: "share of the residual left after the cycles",
             found: norm(&finest.r) / norm(&self.v),
             bound: 0.35f64.powi(self.cycles as i32).max(1e-12),
         }
@@ -125,7 +125,7 @@ fn clear<P: Probe>(edge: usize, u: &mut Array<'_, f64, P>) {
     (0..edge * edge).for_each(|first| u.row_mut(first * edge..(first + 1) * edge).fill(0.0));
 }
 
-/// Into `sum`: the four neighbouring rows of row (z, y).
+/// Adds the four neighbouring rows of row (z, y) to `sum`.
 fn add_rows<P: Probe>(edge: usize, u: &Array<'_, f64, P>, z: usize, y: usize, sum: &mut [f64]) {
     let neighbours = [(z + edge - 1, y), (z + 1, y), (z, y + edge - 1), (z, y + 1)];
     sum.fill(0.0);
@@ -154,7 +154,7 @@ fn residual<P: Probe>(
     }
 }
 
-/// Red, then black points of A u = v, in place.
+/// Gauss-Seidel in place of A u = v: first the red points, then the black ones.
 fn smooth<P: Probe>(edge: usize, u: &mut Array<'_, f64, P>, v: &Array<'_, f64, P>, sweeps: usize) {
     let mut sum = vec![0.0; edge];
     for colour in 0..2 * sweeps {
@@ -172,7 +172,7 @@ fn smooth<P: Probe>(edge: usize, u: &mut Array<'_, f64, P>, v: &Array<'_, f64, P
     }
 }
 
-/// Full weighting, times four: the coarser grid's spacing squared.
+/// Full weighting, times four for the coarser grid's spacing squared.
 fn restrict<P: Probe>(edge: usize, fine: &Array<'_, f64, P>, coarse: &mut Array<'_, f64, P>) {
     const WEIGHTS: [f64; 3] = [0.25, 0.5, 0.25];
     let mut sum = vec![0.0; edge];
@@ -194,7 +194,7 @@ fn restrict<P: Probe>(edge: usize, fine: &Array<'_, f64, P>, coarse: &mut Array<
     }
 }
 
-/// Adds the coarser grid's values, between its points the mean of those around.
+/// Adds the coarser grid's values; a point between coarse points gets the mean of those around it.
 fn prolong<P: Probe>(edge: usize, coarse: &Array<'_, f64, P>, fine: &mut Array<'_, f64, P>) {
     let half = edge / 2;
     let mut mean = vec![0.0; half];

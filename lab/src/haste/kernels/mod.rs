@@ -2,14 +2,14 @@
 //! manner of NPB (HASTE slides, "Memory-hungry Applications"), with their data in capacity memory
 //! on a medium.
 //!
-//! A kernel is run twice: with all of its data in DRAM, and paged, with a resident cap, on the
-//! virtual clock, which records what it asks of the medium ([`run`]). The recording is replayed on
-//! the model of any system ([`KernelRun::on`]): MODELLED. [`measure`] runs it at a system's real
-//! pace, and says by how much the model was wrong. Media in place of DRAM are not paged: there a
-//! modelled last-level cache says which lines would be loaded from them ([`lines`], [`inject`]).
+//! A kernel runs twice: with all data in DRAM, and paged with a resident cap on the virtual clock,
+//! which records the requests to the medium ([`run`]). The recording is replayed on the model of
+//! any system ([`KernelRun::on`]): that time is MODELLED. [`measure`] runs the kernel at a system's
+//! real pace and shows the model's error. A medium in place of DRAM is not paged: there a modelled
+//! last-level cache says which lines would be loaded from the medium ([`lines`], [`inject`]).
 //!
-//! `run` and `line_run` are the runs, `room` is where data lie, `probe` what sees accesses, `sys`
-//! arrays; the rest are kernels: each says its sizes, works, and checks what it worked out.
+//! `run` and `line_run` are the runs, `room` places data, `probe` sees accesses, `sys` has arrays;
+//! every other file is a kernel, which states its sizes, works, and checks its result.
 
 mod cg;
 mod dgemm;
@@ -34,11 +34,11 @@ pub use run::{KernelRun, Measured, OnMedium, Settings, Way, measure, run};
 use probe::Probe;
 use room::Room;
 
-/// The programs.
+/// The kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kernel {
-    /// Matrix multiply.
+    /// Out-of-core matrix multiply.
     Dgemm,
     /// Integer sort.
     Is,
@@ -50,16 +50,16 @@ pub enum Kernel {
     Mg,
     /// Gaussian pairs; next to no memory.
     Ep,
-    /// Successive over-relaxation, five unknowns a point.
+    /// Successive over-relaxation with five unknowns a point.
     Lu,
 }
 
 impl Kernel {
-    /// All of them.
+    /// All kernels.
     pub const ALL: [Self; 7] =
         [Self::Dgemm, Self::Is, Self::Cg, Self::Ft, Self::Mg, Self::Ep, Self::Lu];
 
-    /// Its name.
+    /// Name of the kernel in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dgemm => "dgemm",
@@ -72,7 +72,7 @@ impl Kernel {
         }
     }
 
-    /// Bytes of its data.
+    /// Size of the kernel's data.
     pub fn footprint_bytes(self, scale: Scale) -> u64 {
         match self {
             Self::Dgemm => dgemm::footprint_bytes(scale),
@@ -86,114 +86,115 @@ impl Kernel {
     }
 }
 
-/// How large the data are.
+/// Size of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
     /// About a megabyte: for tests.
     Tiny,
-    /// 50 to 70 MB, seconds.
+    /// 50 to 70 MB: seconds.
     Small,
-    /// About a gigabyte, minutes.
+    /// About a gigabyte: minutes.
     Medium,
-    /// The slides': 21 GB for the matrices, 8 to 35 GB for the others.
+    /// The slides' size: 21 GB for the matrices, 8 to 35 GB for the others.
     Paper,
 }
 
-/// What a kernel's check of its own results found.
+/// Outcome of a kernel's check of its own result.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Verified {
-    /// What was looked at.
+    /// The quantity that was checked.
     pub what: &'static str,
-    /// What was found.
+    /// The value that was found.
     pub found: f64,
-    /// And may be at most.
+    /// The largest value that is right.
     pub bound: f64,
 }
 
 impl Verified {
-    /// Whether the results are right.
+    /// Whether the result is right.
     pub fn is_right(&self) -> bool {
-        // Not `found > bound`: a result that is no number is wrong.
+        // `found > bound` would accept NaN, which is wrong.
         self.found <= self.bound
     }
 }
 
-/// Why a kernel was not run to its end.
+/// Why a kernel did not run to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// Its results are wrong.
-    #[error("{kernel}: {what}: {found:e}, at most {bound:e} would be right")]
+    /// The kernel's result is wrong.
+    #[error("{kernel}: wrong result: {what}: {found:e}, expected at most {bound:e}")]
     Wrong {
-        /// Which kernel.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// What was looked at.
+        /// The quantity that was checked.
         what: &'static str,
-        /// What was found.
+        /// The value that was found.
         found: f64,
-        /// And may be at most.
+        /// The largest value that is right.
         bound: f64,
     },
-    /// More was asked of the medium than was recorded.
+    /// The kernel made more accesses to the medium than could be recorded.
     #[error(
-        "{kernel}: {left_out} accesses of the medium beyond the {steps_max} that are recorded; raise steps_max or fault_pages"
+        "{kernel}: {left_out} accesses of the medium beyond the {steps_max} that are recorded; \
+         raise steps_max or fault_pages"
     )]
     Steps {
-        /// Which kernel.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// Accesses not recorded.
+        /// Accesses that were not recorded.
         left_out: u64,
-        /// The bound.
+        /// Most accesses that can be recorded.
         steps_max: usize,
     },
-    /// A setting cannot work.
+    /// A setting has an impossible value.
     #[error("{name} = {value}: expected {expected}")]
     Setting {
-        /// Which.
+        /// Name of the setting.
         name: &'static str,
-        /// Its value.
+        /// The value as given.
         value: u64,
-        /// What would work.
+        /// The values that are possible.
         expected: &'static str,
     },
-    /// No such cache.
+    /// The modelled cache's shape is impossible.
     #[error(transparent)]
     Shape(#[from] crate::caches::model::ShapeError),
-    /// The heap has no room, or does not open.
+    /// The heap has no room, or cannot be opened.
     #[error(transparent)]
     Heap(#[from] perdura_heap::HeapError),
-    /// No memory.
+    /// Memory cannot be had.
     #[error(transparent)]
     Memory(#[from] perdura_heap::MemoryError),
-    /// No paged memory.
+    /// Paged memory cannot be had.
     #[error(transparent)]
     Paged(#[from] perdura_region::paged::PagedError),
-    /// No such system.
+    /// The system is unknown.
     #[error(transparent)]
     Profile(#[from] perdura_media::ProfileError),
-    /// No emulated medium.
+    /// The emulated medium cannot be created.
     #[error(transparent)]
     Emulator(#[from] perdura_media::EmulatorError),
 }
 
 /// A kernel with its data.
 trait Work<'h, P: Probe>: Sized {
-    /// Makes the data.
+    /// Allocates and fills the data.
     fn prepare(room: &Room<'h, P>, scale: Scale) -> Result<Self, KernelError>;
-    /// What is timed.
+    /// Computes; this part is timed.
     fn work(&mut self);
-    /// Checks what was worked out.
+    /// Checks the result.
     fn verify(&mut self) -> Verified;
 }
 
-/// Told when the timed part begins and ends.
+/// Called when the timed part begins and ends.
 trait Watch {
     fn begin(&mut self);
     fn end(&mut self);
 }
 
-/// Runs a kernel with its data in a room, to its check.
+/// Runs a kernel with its data in a room, and checks its result.
 fn drive<P: Probe>(
     kernel: Kernel,
     scale: Scale,

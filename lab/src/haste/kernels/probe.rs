@@ -1,11 +1,11 @@
-//! What sees the accesses of a kernel: nothing, or a last-level cache, MODELLED, behind which lies
-//! a DDR-attached medium.
+//! Observers of a kernel's accesses: one that ignores them, and a MODELLED last-level cache in
+//! front of a DDR-attached medium.
 //!
-//! Software cannot delay each load. So lines are looked up in the modelled cache, and what its
-//! misses would take longer than DRAM is added: accounted on paper ([`Lines::counts`]), or
-//! injected, by spinning when enough has come together ([`Injection::epoch_ns`]). Every line missed
-//! counts as one after the other: the slides' "memory latency on each line", without what a
-//! processor overlaps.
+//! Software cannot delay each load. So lines are looked up in the modelled cache, and the time by
+//! which its misses would take longer than DRAM is added: computed from the counts
+//! ([`Lines::counts`]), or injected by spinning when enough has come together
+//! ([`Injection::epoch_ns`]). Misses are taken one after the other, the slides' "memory latency on
+//! each line": a processor would overlap some.
 
 use std::cell::RefCell;
 
@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use super::KernelError;
 use crate::caches::model::{Cache, CacheShape, Counts, FlushKind, Owner};
 
-/// Sees accesses.
+/// An observer of accesses.
 pub trait Probe {
-    /// These bytes are loaded, or stored.
+    /// Called when `len` bytes at the address `at` are loaded or stored.
     fn touch(&self, at: usize, len: usize, is_store: bool);
 }
 
-/// Sees nothing and costs nothing.
+/// Ignores all accesses and costs nothing.
 pub struct Unwatched;
 
 impl Probe for Unwatched {
@@ -29,18 +29,18 @@ impl Probe for Unwatched {
     fn touch(&self, _at: usize, _len: usize, _is_store: bool) {}
 }
 
-/// Delays to be injected.
+/// Delays to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Injection {
-    /// For each line that is read from memory.
+    /// Delay for each line read from memory, picoseconds.
     pub read_ps: u64,
-    /// For each line that is written back.
+    /// Delay for each line written back, picoseconds.
     pub write_ps: u64,
-    /// Spun when at least so much has come together.
+    /// Delay is spun when at least this much has come together, nanoseconds.
     pub epoch_ns: u64,
 }
 
-/// The modelled cache.
+/// The modelled cache as an observer.
 pub struct Lines {
     line_shift: u32,
     sampled_one_in: u64,
@@ -56,11 +56,11 @@ struct State {
 }
 
 impl Lines {
-    /// An empty cache of that shape. Of its sets one in `sampled_one_in` is modelled, with the
-    /// lines that go there, and stands for all.
+    /// An empty cache. Only one in `sampled_one_in` of its sets is modelled, with the lines that
+    /// belong there; it stands for all sets.
     ///
     /// # Errors
-    /// The shape is none, or is left none by sampling.
+    /// The shape is impossible, or sampling leaves no set.
     pub fn new(
         shape: CacheShape,
         sampled_one_in: u64,
@@ -78,7 +78,7 @@ impl Lines {
         })
     }
 
-    /// What was counted, sampling set right.
+    /// Counts so far, scaled up from the sampled sets.
     pub fn counts(&self) -> Counts {
         let counts = self.state.borrow().cache.counts().total();
         let all = |sampled: u64| sampled * self.sampled_one_in;
@@ -90,7 +90,7 @@ impl Lines {
         }
     }
 
-    /// Counts from zero; what is in the cache stays there, and what is owed is spun now.
+    /// Sets the counts to zero; the cache keeps its lines, and outstanding delay is spun now.
     pub fn forget_counts(&self) {
         let mut state = self.state.borrow_mut();
         self.spin(&mut state);
@@ -98,7 +98,7 @@ impl Lines {
         state.injected_ps = 0;
     }
 
-    /// Delay injected so far; what is owed is spun now.
+    /// Delay injected so far, picoseconds; outstanding delay is spun now.
     pub fn injected_ps(&self) -> u64 {
         let mut state = self.state.borrow_mut();
         self.spin(&mut state);
@@ -161,7 +161,7 @@ mod tests {
     fn a_sample_of_the_sets_stands_for_all_of_them() {
         let all = Lines::new(SHAPE, 1, None).unwrap();
         let some = Lines::new(SHAPE, 8, None).unwrap();
-        // Two passes over twice the cache, and three over half of it.
+        // Two passes over twice the cache's size, and three over half of it.
         for (bytes, passes) in [(128 << 10, 2), (32 << 10, 3)] {
             for at in (0..passes * bytes).step_by(8) {
                 all.touch(at % bytes, 8, true);

@@ -1,4 +1,4 @@
-//! Numbers that follow from a place: data can be checked without being read.
+//! Numbers that follow from a place, so that data can be checked without being read.
 
 /// A number that follows from two others (SplitMix64's finisher).
 pub fn mixed(seed: u64, index: u64) -> u64 {
@@ -8,7 +8,7 @@ pub fn mixed(seed: u64, index: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// As [`mixed`], at least 0 and below 1.
+/// A number from 0 up to, but not including, 1 that follows from two others.
 pub fn fraction(seed: u64, index: u64) -> f64 {
     (mixed(seed, index) >> 11) as f64 / (1u64 << 53) as f64
 }

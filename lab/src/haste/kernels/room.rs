@@ -1,4 +1,4 @@
-//! Where a kernel's data lie: capacity memory of a heap, on plain or on paged memory.
+//! The memory of a kernel's data: capacity memory of a heap, on plain or on paged memory.
 
 use perdura_heap::Heap;
 
@@ -6,7 +6,7 @@ use super::KernelError;
 use super::probe::Probe;
 use super::sys::{Array, Word};
 
-/// Arrays are taken from the heap, at page boundaries, and live as long as it does.
+/// Hands out arrays from a heap at page boundaries; they live as long as the heap.
 pub struct Room<'h, P> {
     heap: &'h Heap,
     probe: &'h P,
@@ -18,14 +18,15 @@ impl<'h, P: Probe> Room<'h, P> {
         Self { heap, probe }
     }
 
-    /// An array of arbitrary contents.
+    /// An array with arbitrary contents.
     ///
     /// # Errors
     /// The heap is full.
     pub fn array<T: Word>(&self, len: usize) -> Result<Array<'h, T, P>, KernelError> {
         let bytes = (len * size_of::<T>()) as u64;
         let at = self.heap.cap_alloc_aligned(bytes, 4096)?;
-        // SAFETY: so many bytes were just handed out, and are never freed while the heap lives.
+        // SAFETY: the heap just handed out this many bytes, and they are never freed while it
+        // lives.
         Ok(unsafe { Array::of(at, len, self.probe) })
     }
 }

@@ -1,4 +1,4 @@
-//! A kernel in DRAM, paged, and replayed on other media.
+//! Runs a kernel in DRAM and paged, and replays its requests on other media.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,23 +16,23 @@ use super::probe::Unwatched;
 use super::room::Room;
 use super::{Kernel, KernelError, Scale, Verified, Watch, drive};
 
-/// How a kernel is run.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// How large its data are.
+    /// Size of the data.
     pub scale: Scale,
-    /// Percent of its data that may be in DRAM.
+    /// Percent of the data that may be in DRAM.
     pub resident_percent: u32,
     /// Pages that come and go together: 8, as many as Linux reads ahead from swap.
     pub fault_pages: u32,
     /// Percent of the resident bytes that are inactive; see [`PagedConfig::inactive_percent`].
     pub inactive_percent: u32,
-    /// Accesses of the medium that can be recorded, 24 bytes each.
+    /// Most accesses to the medium that are recorded, of 24 bytes each.
     pub steps_max: usize,
 }
 
 impl Settings {
-    /// A third in DRAM.
+    /// Default settings for a scale: a third of the data in DRAM.
     pub fn new(scale: Scale) -> Self {
         Self {
             scale,
@@ -57,17 +57,17 @@ impl Settings {
             fault_pages: self.fault_pages,
             inactive_percent: self.inactive_percent,
             steps_max: self.steps_max,
-            // A program of a few pages needs as many to get on.
+            // A program of a few pages needs that many in DRAM to make progress.
             ..PagedConfig::new(len_bytes, resident_bytes.max(least_bytes))
         })
     }
 }
 
-/// Units, and bytes, in DRAM at least: what a kernel touches at a time.
+/// Fewest units in DRAM: a kernel touches that many at a time.
 const UNITS_LEAST: u64 = 8;
 const RESIDENT_BYTES_LEAST: u64 = 256 << 10;
 
-/// Room for the data, for what alignment takes and for the heap's own tables.
+/// Size of the heap: the data, their alignment, and the heap's own tables.
 pub(super) fn heap_bytes(footprint_bytes: u64) -> u64 {
     (footprint_bytes + footprint_bytes / 16).next_multiple_of(1 << 20) + (16 << 20)
 }
@@ -76,14 +76,14 @@ pub(super) fn heap_bytes(footprint_bytes: u64) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// The program's misses of a resident cap, replayed on the medium's model.
+    /// The misses of a resident cap were replayed on the medium's model.
     PagingReplayed,
-    /// The program's misses of a modelled last-level cache, times what a line takes longer.
+    /// The misses of a modelled last-level cache were multiplied by the additional time of a line.
     LinesAccounted,
 }
 
 impl Way {
-    /// For a person.
+    /// The way in words.
     pub fn describe(self) -> &'static str {
         match self {
             Self::PagingReplayed => {
@@ -96,81 +96,81 @@ impl Way {
     }
 }
 
-/// A kernel's time with its data on a medium, MODELLED.
+/// MODELLED time of a kernel with its data on a medium.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OnMedium {
-    /// The medium and its link.
+    /// Name of the medium and its link.
     pub system: String,
-    /// How it was found.
+    /// How the time was found.
     pub way: Way,
-    /// Computing, all data in DRAM: measured.
+    /// Measured time of computing with all data in DRAM, seconds.
     pub compute_s: f64,
-    /// Traps and page tables: measured, here.
+    /// Measured time of traps and page tables here, seconds.
     pub software_s: f64,
-    /// Waiting for the medium: modelled.
+    /// Modelled time of waiting for the medium, seconds.
     pub medium_s: f64,
-    /// What the medium drew until the end: modelled, J. `None`: it was not replayed on a model that
-    /// counts it.
+    /// Modelled energy of the medium until the end, joules. `None`: the run was not replayed on a
+    /// model that counts energy.
     pub medium_j: Option<f64>,
 }
 
 impl OnMedium {
-    /// All of it.
+    /// Sum of computing, software and waiting, seconds.
     pub fn total_s(&self) -> f64 {
         self.compute_s + self.software_s + self.medium_s
     }
 }
 
-/// What a kernel did.
+/// A kernel's run, in DRAM and paged.
 #[derive(Debug, Clone, Serialize)]
 pub struct KernelRun {
-    /// Which.
+    /// Which kernel ran.
     pub kernel: Kernel,
-    /// How large.
+    /// Size of its data.
     pub scale: Scale,
-    /// Bytes of its data.
+    /// Size of its data here.
     pub footprint_bytes: u64,
-    /// Bytes of them that could be in DRAM.
+    /// Most bytes of the data in DRAM.
     pub resident_bytes: u64,
-    /// Bytes that were paged together.
+    /// Bytes that are paged together.
     pub unit_bytes: u64,
-    /// Bytes of its data at the paper's size.
+    /// Size of its data in the paper.
     pub paper_footprint_bytes: u64,
-    /// Its time with all data in DRAM, measured.
+    /// Measured time with all data in DRAM, seconds.
     pub compute_s: f64,
-    /// Its time paged, on a medium that takes none: measured.
+    /// Measured time paged on a medium that takes no time, seconds.
     pub paged_s: f64,
-    /// Units read from the medium while it worked.
+    /// Units read from the medium while the kernel worked.
     pub page_ins: u64,
-    /// Units written to it.
+    /// Units written to the medium while the kernel worked.
     pub page_outs: u64,
     /// Traps of any kind.
     pub traps: u64,
-    /// What its check found, of the paged run; the other was right, too.
+    /// Outcome of the check of the paged run; the run in DRAM was right, too.
     pub verified: Verified,
-    /// What it asked of the medium while it worked.
+    /// Requests to the medium while the kernel worked.
     #[serde(skip)]
     pub steps: Vec<Step>,
-    /// Bytes of the medium.
+    /// Size of the medium.
     #[serde(skip)]
     medium_bytes: u64,
 }
 
 impl KernelRun {
-    /// What traps and page tables cost.
+    /// Time of traps and page tables, seconds.
     pub fn software_s(&self) -> f64 {
         (self.paged_s - self.compute_s).max(0.0)
     }
 
-    /// What it cost for each unit that came from or went to the medium, nanoseconds.
+    /// Time of traps and page tables for each unit read or written, nanoseconds.
     pub fn software_ns_per_access(&self) -> f64 {
         self.software_s() * 1e9 / (self.steps.len().max(1) as f64)
     }
 
-    /// Its time with its data on another medium, MODELLED: the recording is replayed on the
-    /// system's model.
+    /// MODELLED time with the data on another medium: the recording is replayed on the system's
+    /// model.
     pub fn on(&self, system: &System) -> OnMedium {
-        // A disk is as large as it is: a small footprint on it means short ways.
+        // A disk keeps its full size: a small footprint on it means short seeks.
         let model = Model::new(system, system.capacity().0.max(self.medium_bytes));
         let replayed = replay(&self.steps, &model);
         OnMedium {
@@ -184,13 +184,13 @@ impl KernelRun {
     }
 }
 
-/// Runs a kernel in DRAM and paged, and records what it asks of its medium.
+/// Runs a kernel in DRAM and paged, and records its requests to the medium.
 ///
 /// # Errors
 /// There is no memory or no paging, the results are wrong, or there are too many accesses.
 pub fn run(kernel: Kernel, settings: &Settings) -> Result<KernelRun, KernelError> {
     let compute_s = in_dram(kernel, settings.scale)?;
-    // On the virtual clock no medium makes a difference to what is recorded.
+    // On the virtual clock the recording does not depend on the medium.
     let system = System::find("dram")?;
     let paged = paged(kernel, settings, &system, Pace::Virtual)?;
     let Recorded { mut steps, left_out, .. } = paged.recorded;
@@ -217,19 +217,19 @@ pub fn run(kernel: Kernel, settings: &Settings) -> Result<KernelRun, KernelError
     })
 }
 
-/// A kernel at the real pace of a medium, beside what the model said.
+/// A kernel's run at the real pace of a medium, beside the model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measured {
-    /// The medium and its link.
+    /// Name of the medium and its link.
     pub system: String,
-    /// What it took.
+    /// Measured time, seconds.
     pub measured_s: f64,
-    /// What [`KernelRun::on`] says.
+    /// Modelled time as [`KernelRun::on`] computes it, seconds.
     pub modelled_s: f64,
 }
 
 impl Measured {
-    /// How much longer it took than modelled, as a share of that.
+    /// Measured over modelled time, less one.
     pub fn error(&self) -> f64 {
         self.measured_s / self.modelled_s - 1.0
     }
@@ -238,7 +238,7 @@ impl Measured {
 /// Runs a kernel at the real pace of a medium, which should be a fast one.
 ///
 /// # Errors
-/// As [`run`].
+/// The same as those of [`run`].
 pub fn measure(
     modelled: &KernelRun,
     settings: &Settings,
@@ -250,7 +250,7 @@ pub fn measure(
     Ok(Measured { system: system.name.clone(), measured_s: paged.elapsed_s, modelled_s })
 }
 
-/// The timed part.
+/// Measures the timed part.
 #[derive(Default)]
 pub(super) struct Timer {
     began: Option<Instant>,
@@ -267,7 +267,7 @@ impl Watch for Timer {
     }
 }
 
-/// Seconds of a kernel with all of its data in DRAM.
+/// Seconds of a kernel with all data in DRAM.
 fn in_dram(kernel: Kernel, scale: Scale) -> Result<f64, KernelError> {
     let heap =
         open(Memory::anonymous(heap_bytes(kernel.footprint_bytes(scale)), Durability::Ordered)?)?;
@@ -276,7 +276,7 @@ fn in_dram(kernel: Kernel, scale: Scale) -> Result<f64, KernelError> {
     Ok(timer.elapsed_s)
 }
 
-/// A heap for one run.
+/// A new heap for one run.
 pub(super) fn open(memory: Memory) -> Result<Heap, KernelError> {
     let mut config = Config::default();
     config.contiguous = false;
@@ -293,7 +293,7 @@ struct Paged {
     medium_bytes: u64,
 }
 
-/// What paging does while it is timed.
+/// Counts paging within the timed part.
 struct PagedWatch<'p> {
     paged: &'p PagedMemory,
     timer: Timer,
@@ -305,7 +305,7 @@ struct PagedWatch<'p> {
 impl Watch for PagedWatch<'_> {
     fn begin(&mut self) {
         self.before = self.paged.stats();
-        // What making the data asked is not the kernel's.
+        // Requests made while the data were created are not the kernel's.
         drop(self.paged.take_recorded());
         self.timer.begin();
     }
@@ -346,8 +346,8 @@ fn paged(
     })
 }
 
-/// Gives what was spent in handlers to the thinking before each step, in proportion: a medium is
-/// idle then as well.
+/// Adds the time spent in handlers to the computing time before each step, in proportion: the
+/// medium is idle then as well.
 fn stretch(steps: &mut [Step], elapsed_s: f64) {
     let thought_ps: u64 = steps.iter().map(|step| step.think_ps).sum();
     if thought_ps == 0 {

@@ -1,11 +1,11 @@
-//! Arrays in capacity memory, and the matrix product's call of its library.
+//! Arrays in capacity memory, and the call of the library that multiplies matrices.
 
 use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::probe::Probe;
 
-/// What may lie in an array: any bytes are one.
+/// A type for array elements: any bytes are a valid value.
 pub trait Word: Copy + Send + sealed::AnyBytes + 'static {}
 impl<T: Copy + Send + sealed::AnyBytes + 'static> Word for T {}
 
@@ -17,8 +17,8 @@ mod sealed {
     impl AnyBytes for [f64; 5] {}
 }
 
-/// An array in a heap's capacity memory; its holder's alone. Each access is shown to the probe, by
-/// line.
+/// An array in a heap's capacity memory, owned by its holder alone. Each access is shown to the
+/// probe.
 pub struct Array<'r, T, P> {
     at: NonNull<T>,
     len: usize,
@@ -26,49 +26,51 @@ pub struct Array<'r, T, P> {
 }
 
 impl<'r, T: Word, P: Probe> Array<'r, T, P> {
-    /// Takes what an allocator handed out.
+    /// Takes memory from an allocator.
     ///
     /// # Safety
-    /// `len` words at `at`, aligned and of whatever bytes, are the caller's alone until `'r` ends.
+    /// `len` words at `at`, aligned and with any contents, belong to the caller alone until `'r`
+    /// ends.
     pub unsafe fn of(at: NonNull<u8>, len: usize, probe: &'r P) -> Self {
         Self { at: at.cast(), len, probe }
     }
 
-    /// Words in it.
+    /// Number of words.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// One word.
+    /// Reads one word.
     #[inline]
     pub fn get(&self, index: usize) -> T {
         self.row(index..index + 1)[0]
     }
 
-    /// Changes one word.
+    /// Writes one word.
     #[inline]
     pub fn set(&mut self, index: usize, value: T) {
         assert!(index < self.len);
         self.show(&(index..index + 1), true);
-        // SAFETY: inside (just checked), and borrowed exclusively.
+        // SAFETY: the index was just checked, and the array is borrowed exclusively.
         unsafe { self.at.add(index).write(value) };
     }
 
-    /// Words to be read.
+    /// Words to read.
     #[inline]
     pub fn row(&self, range: Range<usize>) -> &[T] {
         assert!(range.start <= range.end && range.end <= self.len);
         self.show(&range, false);
-        // SAFETY: inside (just checked); whoever changes words borrows the array exclusively.
+        // SAFETY: the range was just checked; changing words needs an exclusive borrow of the
+        // array.
         unsafe { std::slice::from_raw_parts(self.at.add(range.start).as_ptr(), range.len()) }
     }
 
-    /// Words to be read and changed.
+    /// Words to read and change.
     #[inline]
     pub fn row_mut(&mut self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len);
         self.show(&range, true);
-        // SAFETY: inside (just checked), and borrowed exclusively.
+        // SAFETY: the range was just checked, and the array is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.at.add(range.start).as_ptr(), range.len()) }
     }
 
@@ -82,18 +84,18 @@ impl<'r, T: Word, P: Probe> Array<'r, T, P> {
 /// A block of a matrix whose rows lie `stride` words apart.
 #[derive(Clone, Copy)]
 pub struct BlockPlace {
-    /// Its first word.
+    /// Index of the block's first word.
     pub at: usize,
-    /// Its rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Its columns.
+    /// Number of columns.
     pub columns: usize,
-    /// From row to row.
+    /// Words from one row to the next.
     pub stride: usize,
 }
 
 impl BlockPlace {
-    /// The words of its rows.
+    /// Index ranges of the block's rows.
     fn rows(self) -> impl Iterator<Item = Range<usize>> {
         (0..self.rows).map(move |row| {
             let from = self.at + row * self.stride;
@@ -103,7 +105,8 @@ impl BlockPlace {
 }
 
 impl<T: Word, P: Probe> Array<'_, T, P> {
-    /// The first word of a block, all of whose rows are inside, and shown to the probe.
+    /// Pointer to the first word of a block. All rows are checked to be inside, and shown to the
+    /// probe.
     fn block(&self, place: BlockPlace, is_store: bool) -> *mut T {
         for row in place.rows() {
             assert!(row.end <= self.len);
@@ -113,7 +116,7 @@ impl<T: Word, P: Probe> Array<'_, T, P> {
     }
 }
 
-/// Adds the product of two blocks to a third, with the library's kernel.
+/// Adds the product of two blocks to a third one, by the library.
 pub fn add_product<P: Probe>(
     c: (&mut Array<'_, f64, P>, BlockPlace),
     a: (&Array<'_, f64, P>, BlockPlace),
@@ -124,8 +127,8 @@ pub fn add_product<P: Probe>(
     assert!(place.stride >= place.columns);
     let (a_at, b_at) = (a.0.block(a.1, false), b.0.block(b.1, false));
     let c_at = c.0.block(place, true);
-    // SAFETY: all rows lie inside their arrays (checked above); `c` is borrowed exclusively, so it
-    // is no part of the others, and its stride is at least its columns, so its rows do not overlap.
+    // SAFETY: all rows were checked to lie inside their arrays; `c` is borrowed exclusively, so the
+    // others do not overlap it, and its stride is at least its columns, so its rows do not overlap.
     unsafe {
         matrixmultiply::dgemm(
             place.rows,

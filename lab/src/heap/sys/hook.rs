@@ -1,9 +1,9 @@
-//! Counts what libpmemobj hands to libpmem.
+//! Counts the flushes and fences that libpmemobj asks of libpmem.
 //!
-//! libpmemobj reaches libpmem's flushing functions through its own table of addresses. After it is
-//! loaded, and before a pool is opened, the entries of those functions are replaced by ones that
-//! count and then call the original. What libpmem does inside itself (`pmem_persist` calls its own
-//! flush and drain) does not come by here, so nothing is counted twice. Only counting workers do
+//! libpmemobj reaches libpmem's flushing functions through its own table of addresses. After the
+//! library is loaded and before a pool is opened, the entries of those functions are replaced by
+//! functions that count and then call the original. Calls inside libpmem (`pmem_persist` calls its
+//! own flush and drain) do not use the table, so nothing is counted twice. Only counting workers do
 //! this; no timing includes it.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -18,13 +18,13 @@ const PMEM_F_MEM_NOFLUSH: c_uint = 1 << 5;
 static LINES: AtomicU64 = AtomicU64::new(0);
 static FENCES: AtomicU64 = AtomicU64::new(0);
 
-/// Counted so far.
+/// The counts so far.
 pub fn counters() -> Counters {
     let (lines, fences) = (LINES.load(Relaxed), FENCES.load(Relaxed));
     Counters { lines, fences, ..Counters::default() }
 }
 
-/// A function to be counted: its name, its stand-in, and where the original is.
+/// A function to count: its name, its replacement, and the address of the original.
 struct Hook {
     name: &'static CStr,
     stand_in: usize,
@@ -73,20 +73,20 @@ fn count_write(address: usize, bytes: usize, flags: c_uint) {
 
 unsafe extern "C" fn flush(address: *const c_void, bytes: usize) {
     count_lines(address as usize, bytes);
-    // SAFETY: the original, which `install` put there before this could be called; the caller's
-    // arguments.
+    // SAFETY: the original with the caller's arguments; `install` stored its address before this
+    // function could be called.
     unsafe { std::mem::transmute::<usize, Range>(FLUSH.load(Relaxed))(address, bytes) }
 }
 
 unsafe extern "C" fn persist(address: *const c_void, bytes: usize) {
     count_write(address as usize, bytes, 0);
-    // SAFETY: as in `flush`.
+    // SAFETY: the original with the caller's arguments, as in `flush`.
     unsafe { std::mem::transmute::<usize, Range>(PERSIST.load(Relaxed))(address, bytes) }
 }
 
 unsafe extern "C" fn drain() {
     FENCES.fetch_add(1, Relaxed);
-    // SAFETY: as in `flush`.
+    // SAFETY: the original, as in `flush`.
     unsafe { std::mem::transmute::<usize, Drain>(DRAIN.load(Relaxed))() }
 }
 
@@ -97,7 +97,7 @@ unsafe extern "C" fn memcpy(
     flags: c_uint,
 ) -> *mut c_void {
     count_write(to as usize, bytes, flags);
-    // SAFETY: as in `flush`.
+    // SAFETY: the original with the caller's arguments, as in `flush`.
     unsafe { std::mem::transmute::<usize, Copy>(MEMCPY.load(Relaxed))(to, from, bytes, flags) }
 }
 
@@ -108,7 +108,7 @@ unsafe extern "C" fn memmove(
     flags: c_uint,
 ) -> *mut c_void {
     count_write(to as usize, bytes, flags);
-    // SAFETY: as in `flush`.
+    // SAFETY: the original with the caller's arguments, as in `flush`.
     unsafe { std::mem::transmute::<usize, Copy>(MEMMOVE.load(Relaxed))(to, from, bytes, flags) }
 }
 
@@ -119,17 +119,17 @@ unsafe extern "C" fn memset(
     flags: c_uint,
 ) -> *mut c_void {
     count_write(to as usize, bytes, flags);
-    // SAFETY: as in `flush`.
+    // SAFETY: the original with the caller's arguments, as in `flush`.
     unsafe { std::mem::transmute::<usize, Set>(MEMSET.load(Relaxed))(to, byte, bytes, flags) }
 }
 
-/// Puts the stand-ins into the table of the loaded library whose file name contains `library`.
+/// Installs the replacements in the table of the loaded library whose file name contains `library`.
 ///
 /// # Errors
-/// It is not loaded, or a function is not in its table: then counts would be too low.
+/// The library is not loaded, or a function is not in its table: then counts would be too low.
 pub fn install(library: &str) -> Result<(), ContestantError> {
     let mut search = Search { library, found: 0 };
-    // SAFETY: the callback gets `search` back as it was passed and no longer than the call lasts.
+    // SAFETY: the callback gets `search` as it was passed, and only during the call.
     unsafe { libc::dl_iterate_phdr(Some(look_at), (&raw mut search).cast()) };
     let unhooked = hooks().into_iter().find(|hook| hook.original.load(Relaxed) == 0);
     match unhooked {
@@ -174,12 +174,12 @@ unsafe extern "C" fn look_at(
     if info.dlpi_name.is_null() {
         return 0;
     }
-    // SAFETY: a string of the loader's that ends.
+    // SAFETY: a terminated string of the loader's.
     let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy();
     if !name.contains(search.library) {
         return 0;
     }
-    // SAFETY: the object's program headers, as many as are said to be there.
+    // SAFETY: the object's program headers, and their number as the loader gives it.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let base = info.dlpi_addr as usize;
     for header in headers.iter().filter(|header| header.p_type == libc::PT_DYNAMIC) {
@@ -189,10 +189,12 @@ unsafe extern "C" fn look_at(
     1
 }
 
+/// Replaces the entries of one object's tables.
+///
 /// # Safety
-/// `dynamic` is the dynamic section of an object loaded at `base` that nobody unloads.
+/// `dynamic` is the dynamic section of an object that is loaded at `base` and that nobody unloads.
 unsafe fn replace_in(base: usize, dynamic: *const Dynamic, search: &mut Search<'_>) {
-    // SAFETY: entries up to DT_NULL are there.
+    // SAFETY: all entries up to DT_NULL exist.
     let value = |tag| unsafe {
         (0..)
             .map(|at| *dynamic.add(at))
@@ -200,14 +202,15 @@ unsafe fn replace_in(base: usize, dynamic: *const Dynamic, search: &mut Search<'
             .find(|entry| entry.tag == tag)
             .map(|entry| entry.value)
     };
-    // The loader has made most of these absolute; some systems leave them relative.
+    // The loader has made most of these addresses absolute; some systems leave them relative.
     let address = |tag| value(tag).map(|at| if at < base { base + at } else { at });
     let (Some(symbols), Some(strings)) = (address(DT_SYMTAB), address(DT_STRTAB)) else { return };
     for (table, length) in [(DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)] {
         let (Some(table), Some(length)) = (address(table), value(length)) else { continue };
         let count = length / size_of::<libc::Elf64_Rela>();
         for at in 0..count {
-            // SAFETY: tables of the loaded object; a relocation's symbol and its name are in them.
+            // SAFETY: these are tables of the loaded object, which contain a relocation's symbol
+            // and its name.
             let (entry, name) = unsafe {
                 let entry = &*(table as *const libc::Elf64_Rela).add(at);
                 let symbol =
@@ -223,13 +226,15 @@ unsafe fn replace_in(base: usize, dynamic: *const Dynamic, search: &mut Search<'
     }
 }
 
+/// Puts the hook's replacement at `place` and keeps the address of the original.
+///
 /// # Safety
 /// The address of the hook's function lies at `place`, and no other thread reads it now.
 unsafe fn exchange(place: usize, hook: &Hook) -> bool {
     let page = rustix::param::page_size();
     let first = place / page * page;
-    // SAFETY: the page of the table, made read-only by the loader, is opened for the exchange and
-    // closed again.
+    // SAFETY: the loader made the table's page read-only; it is made writable for the exchange,
+    // then read-only again.
     unsafe {
         if libc::mprotect(first as *mut c_void, page, libc::PROT_READ | libc::PROT_WRITE) != 0 {
             return false;

@@ -1,4 +1,4 @@
-//! Shared libraries at run time.
+//! Loads shared libraries at run time.
 
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -7,29 +7,29 @@ use std::ptr::NonNull;
 
 use crate::heap::contestant::ContestantError;
 
-/// A library that stays for as long as the process lives.
+/// A loaded library, which stays loaded until the process ends.
 pub struct Library {
     handle: NonNull<c_void>,
     path: PathBuf,
 }
 
 impl Library {
-    /// Loads it, with all it needs.
+    /// Loads a library with all its dependencies.
     pub fn open(path: &Path) -> Result<Self, ContestantError> {
         let failed =
             |cause: String| ContestantError::Open { what: path.display().to_string(), cause };
         let name =
             CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
-        // SAFETY: a string that ends; the constructors of the library are trusted as the user
-        // trusts its package.
+        // SAFETY: the name is a terminated string; the library's constructors are trusted, as the
+        // user trusts its package.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let handle = NonNull::new(handle).ok_or_else(|| failed(last_error()))?;
         Ok(Self { handle, path: path.to_owned() })
     }
 
-    /// Address of something it exports.
+    /// Address of a symbol that the library exports.
     pub fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, ContestantError> {
-        // SAFETY: the handle is never closed; a string that ends.
+        // SAFETY: the handle is never closed, and the name is a terminated string.
         let address = unsafe { libc::dlsym(self.handle.as_ptr(), name.as_ptr()) };
         NonNull::new(address).ok_or_else(|| ContestantError::Open {
             what: format!("{} in {}", name.to_string_lossy(), self.path.display()),
@@ -38,17 +38,17 @@ impl Library {
     }
 }
 
-/// Address of a symbol of the program and what was loaded with it.
+/// Address of a symbol of the program or of a library that was loaded with it.
 pub fn global(name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: a string that ends.
+    // SAFETY: the name is a terminated string.
     NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
 }
 
-/// The file that an address was loaded from.
+/// The file from which an address was loaded.
 pub fn file_of(address: NonNull<c_void>) -> Option<PathBuf> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: any address may be asked about; `found` is filled in where the answer is not 0, and
-    // zero is valid.
+    // SAFETY: any address is allowed; `found` is filled in if the answer is not 0, and zeros are
+    // valid for it.
     let info = unsafe {
         if libc::dladdr(address.as_ptr(), found.as_mut_ptr()) == 0 {
             return None;
@@ -58,7 +58,7 @@ pub fn file_of(address: NonNull<c_void>) -> Option<PathBuf> {
     if info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: a string that the loader keeps as long as the object is loaded.
+    // SAFETY: a terminated string that the loader keeps as long as the object is loaded.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
 }

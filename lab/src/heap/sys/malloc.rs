@@ -1,4 +1,4 @@
-//! The malloc of this process: the C library's, or the one that was preloaded before it.
+//! The malloc of this process: the C library's, or the preloaded one.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
@@ -11,7 +11,8 @@ use crate::heap::contestant::{Contestant, ContestantError};
 pub struct Malloc;
 
 impl Malloc {
-    /// Takes it if it comes from `library` (none: from the C library), and says which it is.
+    /// The process's malloc, if it comes from `library` (none: from the C library), and its
+    /// description.
     pub fn open(library: Option<&Path>) -> Result<(Self, String), ContestantError> {
         let found = global(c"malloc").and_then(file_of);
         let found = found.ok_or_else(|| ContestantError::Open {
@@ -81,7 +82,7 @@ fn glibc() -> Option<String> {
 impl Contestant for Malloc {
     #[inline]
     fn allocate(&self, bytes: usize) -> Result<u64, ContestantError> {
-        // SAFETY: any size may be asked for.
+        // SAFETY: malloc accepts any size.
         let address = unsafe { libc::malloc(bytes) };
         if address.is_null() {
             return Err(ContestantError::Allocate { bytes, cause: "malloc returned null".into() });
@@ -91,14 +92,14 @@ impl Contestant for Malloc {
 
     #[inline]
     fn free(&self, place: u64) -> Result<(), ContestantError> {
-        // SAFETY: a share frees what `allocate` gave it, once.
+        // SAFETY: a share frees each address once that `allocate` returned.
         unsafe { libc::free(place as *mut c_void) };
         Ok(())
     }
 
     #[inline]
     fn touch(&self, place: u64, bytes: usize, value: u64) {
-        // SAFETY: an object of its share's, of at least `bytes`.
+        // SAFETY: an object of the caller's share, of at least `bytes`.
         unsafe { touch(place as *mut u8, bytes, value) };
     }
 }

@@ -16,7 +16,7 @@ use crate::heap::contestant::{
 };
 use crate::heap::protocol::{Reopened, Setup};
 
-/// Bytes of an object's address in persistent memory.
+/// Size of an object's address in persistent memory.
 const ADDRESS_BYTES: u64 = 8;
 
 /// Counts lines and fences.
@@ -38,26 +38,26 @@ impl Tap for FlushCount {
     }
 }
 
-/// Persistent memory.
+/// Persistent memory of Perdura's heap.
 pub struct Persistent {
     heap: Heap,
-    /// Where the address for each index lies.
+    /// Offset of the table that holds each object's address.
     published: u64,
     count: Option<Arc<FlushCount>>,
 }
 
-/// What opening a heap gave.
+/// A contestant whose heap was opened.
 pub struct OpenHeap<C> {
-    /// To be measured.
+    /// The contestant to measure.
     pub contestant: C,
-    /// In its own words.
+    /// The heap's description.
     pub name: String,
-    /// If it was there before.
+    /// The heap's state, if it existed before.
     pub reopened: Option<Reopened>,
 }
 
 impl Persistent {
-    /// Makes a heap for the objects of the setup, or opens the one that it left.
+    /// Creates a heap for the objects of the setup, or opens the setup's kept heap.
     pub fn open(setup: &Setup) -> Result<OpenHeap<Self>, ContestantError> {
         let count = setup.is_counting.then(Arc::<FlushCount>::default);
         let tap = count.clone().map(|count| count as Arc<dyn Tap>);
@@ -106,7 +106,7 @@ impl Contestant for Persistent {
 
     #[inline]
     fn touch(&self, place: u64, bytes: usize, value: u64) {
-        // SAFETY: an object of its share's, of at least `bytes`.
+        // SAFETY: an object of the caller's share, of at least `bytes`.
         unsafe { touch(self.heap.pointer(offset(place)), bytes, value) };
     }
 
@@ -152,8 +152,8 @@ impl Contestant for Persistent {
     }
 
     fn settle(&self) -> Result<(), ContestantError> {
-        // Homes of transactions are written back, and what was recorded so far is folded: not while
-        // others are counted.
+        // Writes home lines back and folds the logs: this must not happen while other operations
+        // are counted.
         self.heap.compact().map_err(|error| ContestantError::Open {
             what: "folding the heap's logs".into(),
             cause: error.to_string(),
@@ -177,13 +177,13 @@ impl Contestant for Persistent {
     }
 }
 
-/// Capacity memory.
+/// Capacity memory of Perdura's heap.
 pub struct Capacity {
     heap: Heap,
 }
 
 impl Capacity {
-    /// Makes a heap for the objects of the setup.
+    /// Creates a heap for the objects of the setup.
     pub fn open(setup: &Setup) -> Result<OpenHeap<Self>, ContestantError> {
         let (heap, reopened) = open(setup, None)?;
         let name = heap.memory().describe();
@@ -211,7 +211,7 @@ impl Contestant for Capacity {
 
     #[inline]
     fn touch(&self, place: u64, bytes: usize, value: u64) {
-        // SAFETY: an object of its share's, of at least `bytes`.
+        // SAFETY: an object of the caller's share, of at least `bytes`.
         unsafe { touch(place as *mut u8, bytes, value) };
     }
 
@@ -220,8 +220,8 @@ impl Contestant for Capacity {
     }
 }
 
-/// The heap in its file: a new one, whose name is taken away at once, or the one the setup says to
-/// keep.
+/// Opens the heap's file: a new one, whose name is removed at once, or the one that the setup
+/// keeps.
 fn open(
     setup: &Setup,
     tap: Option<Arc<dyn Tap>>,

@@ -1,7 +1,8 @@
-//! libpmemobj, loaded at run time: a pool in a file in memory, used the ways its manual shows.
+//! libpmemobj, loaded at run time: a pool in a file in memory, used in the ways that its manual
+//! shows.
 //!
-//! `PMEM_IS_PMEM_FORCE=1` stands in the worker's environment, so the library flushes lines instead
-//! of calling msync. Declarations follow its headers of version 2.4 of the interface
+//! `PMEM_IS_PMEM_FORCE=1` is in the worker's environment, so the library flushes lines instead of
+//! calling msync. Declarations follow the headers of version 2.4 of the interface
 //! (`libpmemobj/base.h`, `atomic_base.h`, `action_base.h`, `tx_base.h`).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -27,7 +28,7 @@ struct Oid {
     offset: u64,
 }
 
-/// `struct pobj_action`: opaque, as large and aligned as in the header.
+/// `struct pobj_action`: opaque, with the size and alignment of the header.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Action([u64; 16]);
@@ -35,7 +36,7 @@ const _: () = assert!(size_of::<Action>() == 128);
 
 macro_rules! interface {
     ($($name:ident: $type:ty;)*) => {
-        /// Functions by their names without `pmemobj_`.
+        /// The library's functions by their names without `pmemobj_`.
         struct Interface { $($name: $type,)* }
 
         impl Interface {
@@ -74,18 +75,18 @@ interface! {
 pub struct Pmemobj {
     calls: Interface,
     pool: Pool,
-    /// The pool's name in every `Oid`; 0 until the first object.
+    /// The pool's identity in every `Oid`; 0 until the first object.
     pool_id: AtomicU64,
-    /// Where an `Oid` for each index lies in the pool.
+    /// Offset in the pool of the table that holds each object's `Oid`.
     published: u64,
     is_counting: bool,
 }
 
-// SAFETY: a pool may be used by all threads at once; the rest is not written but for an atomic.
+// SAFETY: all threads may use a pool at once; the other fields are atomic or never written.
 unsafe impl Sync for Pmemobj {}
 
 impl Pmemobj {
-    /// Makes a pool, in a file whose name is taken away at once, and says which version it is.
+    /// Creates a pool in a file whose name is removed at once; returns the library's version, too.
     pub fn open(setup: &Setup) -> Result<(Self, String), ContestantError> {
         let path = setup.library.as_deref().unwrap_or(Path::new("libpmemobj.so.1"));
         let library = Library::open(path)?;
@@ -99,7 +100,7 @@ impl Pmemobj {
         let name =
             CString::new(file.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
         let bytes = setup.heap_bytes as usize;
-        // SAFETY: strings that end; the library makes the file.
+        // SAFETY: terminated strings; the library creates the file.
         let pool = unsafe { (calls.create)(name.as_ptr(), LAYOUT.as_ptr(), bytes, 0o600) };
         let (pool_id, is_counting) = (AtomicU64::new(0), setup.is_counting);
         let mut opened = Self { calls, pool, pool_id, published: 0, is_counting };
@@ -116,7 +117,7 @@ impl Pmemobj {
     }
 
     fn cause(&self) -> String {
-        // SAFETY: this thread's last message, a string that ends; it is copied here.
+        // SAFETY: this thread's last message, a terminated string; it is copied here.
         unsafe {
             let message = (self.calls.errormsg)();
             if message.is_null() {
@@ -147,8 +148,8 @@ impl Pmemobj {
         self.pool.cast::<u8>().wrapping_add(place as usize)
     }
 
-    /// The manual's atomic interface: frees what a pointer in the pool names, and sets it; the same
-    /// for the new one.
+    /// Replaces an object by the manual's atomic interface: frees the object of a pointer in the
+    /// pool and clears the pointer; then allocates the new object into it.
     #[inline]
     fn replace_published(
         &self,
@@ -158,8 +159,8 @@ impl Pmemobj {
     ) -> Result<u64, ContestantError> {
         let at = self.address(self.published + (index * size_of::<Oid>()) as u64).cast::<Oid>();
         let (no_constructor, no_argument) = (std::ptr::null(), std::ptr::null_mut());
-        // SAFETY: the entry is this share's alone and lies in the pool; other ways may have left it
-        // behind.
+        // SAFETY: the entry lies in the pool and belongs to this share alone; other ways may have
+        // left an old value in it.
         let new = unsafe {
             at.write(self.oid(old));
             (self.calls.free)(at);
@@ -178,22 +179,22 @@ impl Pmemobj {
             (self.calls.reserve)(self.pool, reserve, bytes, 0)
         };
         let place = self.place(new, bytes)?;
-        // SAFETY: two actions just filled in.
+        // SAFETY: two actions that were just filled in.
         match unsafe { (self.calls.publish)(self.pool, actions.as_mut_ptr(), actions.len()) } {
             0 => Ok(place),
             _ => Err(ContestantError::Free { place: old, cause: self.cause() }),
         }
     }
 
-    /// Runs `body` in a transaction. `None` from it: a call failed, which has aborted the
-    /// transaction, so that it must not be committed.
+    /// Runs `body` in a transaction. `body` returns `None` if a call failed: that has aborted the
+    /// transaction, so it must not be committed.
     #[inline]
     fn transaction<R>(
         &self,
         objects: usize,
         body: impl FnOnce() -> Option<R>,
     ) -> Result<R, ContestantError> {
-        // SAFETY: no jump buffer, so failures are return values; each begin is ended.
+        // SAFETY: without a jump buffer failures are return values; each begin is ended.
         let (done, failed) = unsafe {
             let refused =
                 (self.calls.tx_begin)(self.pool, std::ptr::null_mut(), TX_PARAM_NONE) != 0;
@@ -232,7 +233,7 @@ impl Contestant for Pmemobj {
 
     #[inline]
     fn touch(&self, place: u64, bytes: usize, value: u64) {
-        // SAFETY: an object of its share's, of at least `bytes`.
+        // SAFETY: an object of the caller's share, of at least `bytes`.
         unsafe { touch(self.address(place), bytes, value) };
     }
 
@@ -246,7 +247,7 @@ impl Contestant for Pmemobj {
     ) -> Result<u64, ContestantError> {
         match way {
             Way::Published => self.replace_published(index, old, bytes),
-            // Its free is durable on return.
+            // The library's free is durable on return.
             Way::Plain | Way::Strict => {
                 self.free(old)?;
                 self.allocate(bytes)
@@ -272,8 +273,8 @@ impl Contestant for Pmemobj {
         self.transaction(places.len(), || {
             for place in places {
                 let to = self.address(*place);
-                // SAFETY: an object of its share's, of at least these bytes; called within a
-                // transaction, which keeps what is overwritten.
+                // SAFETY: an object of the caller's share, of at least these bytes; called within a
+                // transaction, which logs the old bytes.
                 unsafe {
                     if (self.calls.tx_add_range_direct)(to.cast(), WRITE_BYTES) != 0 {
                         return None;

@@ -1,4 +1,4 @@
-//! What is compared with what, and when that says something.
+//! Which figures are compared, and when the comparison has a verdict.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn what_the_rounds_do_not_agree_on_is_not_taken_for_alike() {
     assert_eq!(versus.verdict(), Verdict::Unclear);
     assert_eq!(Versus::of(&[100.0, 101.0], &[99.0, 100.0]).verdict(), Verdict::Alike);
     assert_eq!(Versus::of(&[1.0, 1.01, 1.0], &[2.0, 2.0, 2.01]).verdict(), Verdict::Slower);
-    // Of one round there is a ratio, and no interval.
+    // A single round gives a ratio but no interval.
     let once = Versus::of(&[4.0], &[2.0]);
     assert_eq!(once, Versus { ratio: 2.0, ci95: None });
     assert_eq!(once.verdict(), Verdict::Unclear, "surely nothing");
@@ -76,7 +76,8 @@ fn the_share_that_is_not_memory_is_counted_or_else_estimated() {
     assert_eq!(structure.not_memory(), Some(Share::Estimated(0.25)));
     let counted = StructureFigure { counted_share: Some(0.3), ..structure.clone() };
     assert_eq!(counted.not_memory(), Some(Share::Counted(0.3)));
-    // Not all of its cycles: something else than memory was slower on little of it.
+    // The time in the caches must be less than the whole; otherwise something else than memory was
+    // slower.
     for cached_cpu_ns in [200.0, 300.0, 0.0] {
         let none = StructureFigure { cached_cpu_ns, ..structure.clone() };
         assert_eq!(none.not_memory(), None, "{cached_cpu_ns}");

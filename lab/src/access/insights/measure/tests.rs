@@ -1,4 +1,4 @@
-//! Every workload gives its figures, bounded and without what the processor lacks.
+//! Every workload gives its figures, limited and without the instructions that the processor lacks.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn what_the_processor_lacks_is_left_out_and_named() {
     assert!(figures.lacking[0].contains("clwb") && figures.lacking.len() == 1);
     assert!(figures.writes.iter().chain(&figures.updates).all(|one| one.persist != "cache"));
     assert_eq!(figures.writes.len(), 2 * 5 * 3);
-    // Updates of structures flush; lookups do not.
+    // Updates of structures flush, lookups do not.
     assert!(figures.structures.iter().any(|one| one.name == "hash lookup"));
     assert!(figures.structures.iter().all(|one| one.name != "hash update"));
     let figures = Measuring { lacks: without_any, rounds: 1, ..small() }.figures(&|_| ()).unwrap();

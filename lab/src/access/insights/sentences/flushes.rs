@@ -1,14 +1,14 @@
-//! Which persist instruction for which write, and what comes of leaving it out.
+//! Sentences about the best persist instruction for each write, and about writes without any.
 
 use perdura_media::Bytes;
 
 use super::{Overall, overall, times, two};
 use crate::access::insights::figures::{BestPersist, PlaceFigures, Verdict, Versus, WithoutFlush};
 
-/// Sizes of writes that the question about eADR is of; the last stands for the poster's 200 B.
+/// Sizes of writes for the question about eADR; the last one stands for the poster's 200 B.
 pub const WITHOUT_FLUSH_BYTES: [u64; 3] = [64, 128, 256];
 
-/// Which instruction for which write.
+/// The best persist instruction for each write, in a sentence.
 pub fn persists(bests: &[BestPersist]) -> String {
     let order = |is_random| {
         let own: Vec<&BestPersist> =
@@ -44,7 +44,7 @@ fn is_clear(best: &BestPersist) -> bool {
     best.versus.verdict() == Verdict::Faster
 }
 
-/// The instruction to take; where two are alike, both, in the order of their names.
+/// The instruction to use; if two are alike, both, in alphabetical order.
 fn advice(best: &BestPersist) -> Vec<&str> {
     let mut names = match is_clear(best) {
         true => vec![best.best.as_str()],
@@ -77,7 +77,8 @@ fn group(bests: &[&BestPersist]) -> String {
     format!("{} for {} ({margin})", first.best, sizes(bests))
 }
 
-/// Whether writes without flushes help: bare ones, and those of records that are read before.
+/// Whether writes without flushes help: random writes alone, and changes of records that are read
+/// before.
 pub fn without_flush(
     of: &[WithoutFlush],
     place: &PlaceFigures,
@@ -109,21 +110,21 @@ fn judged(
     let verdicts: Vec<Verdict> = all.iter().map(|(_, versus)| versus.verdict()).collect();
     let headline = match overall(&verdicts) {
         (Overall::Helps, false) => "it helps at each size",
-        (Overall::Helps, true) => "it helps where that can be told",
+        (Overall::Helps, true) => "it helps at each size with a clear result",
         (Overall::Hurts, false) => "it hurts at each size",
-        (Overall::Hurts, true) => "it hurts where that can be told",
+        (Overall::Hurts, true) => "it hurts at each size with a clear result",
         (Overall::NoDifference, false) => "it makes no difference at any size",
-        (Overall::NoDifference, true) => "it makes no difference where that can be told",
+        (Overall::NoDifference, true) => "it makes no difference at any size with a clear result",
         (Overall::HurtsSome, _) => "it hurts some sizes and helps none",
         (Overall::Depends, _) => "it depends on the size",
-        (Overall::CannotBeTold, _) => "it cannot be told whether it helps",
+        (Overall::CannotBeTold, _) => "the rounds do not show whether it helps",
     };
     let told = |((bytes, versus), verdict): (&(u64, &Versus), &Verdict)| {
         let word = match verdict {
             Verdict::Faster => "helps",
             Verdict::Slower => "hurts",
             Verdict::Alike => "no difference",
-            Verdict::Unclear => "cannot be told",
+            Verdict::Unclear => "unclear",
         };
         let rounded = if *bytes == 256 { " (for 200 B, rounded up)" } else { "" };
         format!("{}{rounded} {word} ({})", Bytes(*bytes), times(versus))
@@ -132,42 +133,44 @@ fn judged(
     Some(format!("{name}, beside the fastest flush: {headline}: {}", each.join("; ")))
 }
 
-/// How the answer about instructions was got.
+/// How the answer about instructions was found.
 pub fn how_persists(place: &PlaceFigures) -> String {
     format!("one thread, cells in turn, ratios by rounds{}", left_out(place))
 }
 
-/// How that about flushes was got, and what it cannot tell.
+/// How the answer about flushes was found, and what it cannot say.
 pub fn how_without_flush(place: &PlaceFigures, cache_bytes: Option<u64>) -> String {
     format!(
-        "one thread, at random places, cells in turn, ratios by rounds. Of records read and changed, no read waits for the flush before it, for \
-         sfence does not order loads: that hides flushes behind reads, and a program that must know its write durable before it goes on sees \
-         more of them{}{}",
+        "one thread, at random places, cells in turn, ratios by rounds. Where records are read and \
+         changed, no read waits for the flush before it, because sfence does not order loads: that \
+         hides flushes behind reads. A program that must know that a write is durable before it \
+         goes on sees more of them{}{}",
         ends(place, cache_bytes),
         left_out(place)
     )
 }
 
-/// Whether random writes without flushes had to make room for each other in the cache: it holds
-/// some of them still, but not most.
+/// Whether random writes without flushes are much larger than the cache, so that most of them had
+/// to leave it.
 fn has_outgrown(place: &PlaceFigures, cache_bytes: Option<u64>) -> bool {
     const SEVERAL: u64 = 3;
     cache_bytes.is_some_and(|bytes| place.random_written_bytes_min >= SEVERAL * bytes)
 }
 
-/// Where writes may still lie when the time is taken.
+/// Where writes may still be when the time is taken.
 fn ends(place: &PlaceFigures, cache_bytes: Option<u64>) -> String {
     if has_outgrown(place, cache_bytes) {
         return String::new();
     }
     let cache = match cache_bytes {
         Some(bytes) => {
-            format!("beside a last-level cache of {} by the machine's word", Bytes(bytes))
+            format!("beside a last-level cache of {}, as the machine reports it", Bytes(bytes))
         }
-        None => "and the machine does not tell its last-level cache".into(),
+        None => "and the machine does not report its last-level cache".into(),
     };
     format!(
-        ". A cell of random writes writes {} at least, {cache}: what is not flushed may still lie there, its way to memory unpaid",
+        ". A cell of random writes writes {} at least, {cache}: writes without a flush may still \
+         be in the cache, and their way to memory is then not in the time",
         Bytes(place.random_written_bytes_min)
     )
 }

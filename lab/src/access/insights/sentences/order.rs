@@ -1,4 +1,4 @@
-//! What the order of reads does, and what that cannot tell of the prefetcher.
+//! Sentences about the order of reads, and why it does not show the prefetcher's share.
 
 use perdura_media::Bytes;
 
@@ -22,22 +22,20 @@ pub fn prefetcher(place: &PlaceFigures, facts: &Facts) -> String {
     let verdicts: Vec<Verdict> = ascending.iter().map(|(_, versus)| versus.verdict()).collect();
     let headline = match overall(&verdicts) {
         (Overall::Helps, false) => "order helps at each size",
-        (Overall::Helps, true) => "order helps where that can be told",
+        (Overall::Helps, true) => "order helps at each size with a clear result",
         (Overall::Hurts, false) => "order hurts at each size",
-        (Overall::Hurts, true) => "order hurts where that can be told",
+        (Overall::Hurts, true) => "order hurts at each size with a clear result",
         (Overall::NoDifference, _) => "order makes no difference",
-        (Overall::Depends, _) => "what order does depends on the size",
+        (Overall::Depends, _) => "the effect of order depends on the size",
         (Overall::HurtsSome, _) => "order hurts some sizes and helps none",
-        (Overall::CannotBeTold, _) => {
-            "whether order helps cannot be told, the rounds differ too much"
-        }
+        (Overall::CannotBeTold, _) => "the rounds differ too much to show whether order helps",
     };
     let share = match &facts.prefetch_switch {
-        Told::Known(how) => format!(
-            "would take switching it off (MSR 0x1a4; {how}), which this program does not do"
-        ),
+        Told::Known(how) => {
+            format!("would need it switched off (MSR 0x1a4; {how}), which this program does not do")
+        }
         Told::NotTold(why) => {
-            format!("cannot be told here, for it cannot be switched off (MSR 0x1a4; {why})")
+            format!("is unknown, because it cannot be switched off here (MSR 0x1a4; {why})")
         }
     };
     let list = |of: &[(u64, Versus)]| {
@@ -45,7 +43,7 @@ pub fn prefetcher(place: &PlaceFigures, facts: &Facts) -> String {
         of.iter().map(one).collect::<Vec<_>>().join("; ")
     };
     let mut said = format!(
-        "{headline}; how much of it is the prefetcher's {share}. Beside random reads: ascending {}",
+        "{headline}; the prefetcher's share of that {share}. Beside random reads: ascending {}",
         list(&ascending)
     );
     for (order, name) in
@@ -59,10 +57,10 @@ pub fn prefetcher(place: &PlaceFigures, facts: &Facts) -> String {
     said
 }
 
-/// How the answer of [`prefetcher`] was got.
+/// How the answer of [`prefetcher`] was found.
 pub fn how_prefetcher() -> String {
-    "reads a second, one thread, all orders over the same range and in the same rounds; what order spares in address translation and in the \
-     memory's rows is in it"
+    "reads a second, one thread, all orders over the same range and in the same rounds; savings in \
+     address translation and in the memory's rows are included"
         .into()
 }
 
@@ -94,7 +92,7 @@ mod tests {
             ])
         };
         let depends = two(30.0, 10.0);
-        assert!(depends.starts_with("what order does depends on the size; "), "{depends}");
+        assert!(depends.starts_with("the effect of order depends on the size; "), "{depends}");
         assert!(
             depends.contains("ascending 64 B 3.00 times, 95 % 3.00 to 3.00; 4 KiB 1.00 times"),
             "{depends}"
@@ -116,16 +114,22 @@ mod tests {
             (EveryFourth, 64, 15.0),
         ];
         let told = said(&reads);
-        assert!(told.contains("the prefetcher's cannot be told here, for it cannot be switched off (MSR 0x1a4; /msr"), "{told}");
+        assert!(
+            told.contains(
+                "the prefetcher's share of that is unknown, because it cannot be switched off \
+                 here (MSR 0x1a4; /msr"
+            ),
+            "{told}"
+        );
         assert!(told.contains(". Descending 64 B 2.00 times"), "{told}");
-        // Just the figure: it touches other bytes than the ascending reads do.
+        // The ratio has no verdict: these reads touch other bytes than the ascending ones.
         assert!(told.contains(". Every fourth, ascending: 64 B 1.50 times"), "{told}");
         assert!(!told.contains("foreseen"), "{told}");
         let open = Facts { prefetch_switch: Told::Known("/msr can be written".into()), ..facts() };
         let read = |order, per_s| ReadIn { order, read_bytes: 64, per_s: vec![per_s; 2] };
         let reads = vec![read(Ascending, 2.0), read(Random, 1.0)];
         let told = prefetcher(&PlaceFigures { reads, ..PlaceFigures::default() }, &open);
-        assert!(told.contains("would take switching it off"), "{told}");
+        assert!(told.contains("would need it switched off"), "{told}");
         assert!(how_prefetcher().contains("address translation"));
     }
 
@@ -134,6 +138,6 @@ mod tests {
         let read = |order, per_s: [f64; 2]| ReadIn { order, read_bytes: 64, per_s: per_s.into() };
         let reads = vec![read(Order::Ascending, [5.0, 30.0]), read(Order::Random, [10.0, 10.0])];
         let told = prefetcher(&PlaceFigures { reads, ..PlaceFigures::default() }, &facts());
-        assert!(told.starts_with("whether order helps cannot be told"), "{told}");
+        assert!(told.starts_with("the rounds differ too much to show"), "{told}");
     }
 }

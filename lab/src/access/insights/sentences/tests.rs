@@ -26,8 +26,8 @@ fn with_modules(sizes: &[u64], mega_transfers_per_s: u64) -> Facts {
 
 #[test]
 fn what_cannot_be_varied_says_why() {
-    assert!(capacity_here(&facts()).ends_with("which modules it has (/dmi: no such file)"));
-    assert!(capacity_here(&with_modules(&[32], 0)).contains("it has 1 module of 32 GiB"));
+    assert!(capacity_here(&facts()).ends_with("does not report its modules (/dmi: no such file)"));
+    assert!(capacity_here(&with_modules(&[32], 0)).contains("the machine has 1 module of 32 GiB"));
     let mixed = capacity_here(&with_modules(&[64, 32, 32], 0));
     assert!(mixed.contains("3 modules of 32 GiB and 64 GiB"), "{mixed}");
     assert!(power_here(&facts()).contains("no power limit of its memory (/powercap"));
@@ -53,7 +53,7 @@ fn the_published_systems_speak_in_their_figures_with_all_that_differs_between_th
     );
     assert!(capacity.contains("6 of 256 GB (18 W each, 18 cores)"), "{capacity}");
     assert!(capacity.contains("6 of 512 GB (15 W each, 24 cores)"), "{capacity}");
-    assert!(capacity.contains("; so capacity does not stand alone: "), "{capacity}");
+    assert!(capacity.contains("; so capacity is not the only difference: "), "{capacity}");
     let power = published_power(&references);
     assert!(
         power.contains(
@@ -61,7 +61,7 @@ fn the_published_systems_speak_in_their_figures_with_all_that_differs_between_th
         ),
         "{power}"
     );
-    assert!(power.contains("; so power does not stand alone: "), "{power}");
+    assert!(power.contains("; so power is not the only difference: "), "{power}");
     let said = references.insight(2).unwrap().details.clone().unwrap();
     assert!(said.contains("40 % higher bandwidth than previously reported"), "{said}");
 }
@@ -91,8 +91,9 @@ fn sizes_with_the_same_best_instruction_are_told_together() {
     ];
     assert_eq!(
         persists(&bests),
-        "in sequence nocache for 64 B to 128 B (beside the next 1.50 to 2.00 times), cache for 4 KiB (beside the next 1.20 times, 95 % 1.14 to 1.26); \
-         at random cache and cacheinv for 64 B to 128 B alike"
+        "in sequence nocache for 64 B to 128 B (beside the next 1.50 to 2.00 times), cache for 4 \
+         KiB (beside the next 1.20 times, 95 % 1.14 to 1.26); at random cache and cacheinv for 64 \
+         B to 128 B alike"
     );
     let unsure = BestPersist {
         versus: versus(1.4, [0.8, 2.4]),
@@ -101,7 +102,8 @@ fn sizes_with_the_same_best_instruction_are_told_together() {
     let said = persists(&[&bests[3..], &[unsure]].concat());
     assert_eq!(
         said,
-        "at random cache and cacheinv for 64 B to 128 B alike, cache and cacheinv for 256 B with no clear winner"
+        "at random cache and cacheinv for 64 B to 128 B alike, cache and cacheinv for 256 B with \
+         no clear winner"
     );
     assert!(persists(&bests[3..]).starts_with("at random"));
     assert!(!persists(&bests[..2]).contains("random"));
@@ -113,7 +115,7 @@ fn sizes_with_the_same_best_instruction_are_told_together() {
     assert_eq!(persists(&[once]), "at random cache and nocache for 64 B with no clear winner");
 }
 
-/// Where the cache holds little of what is written.
+/// The sentence for a cache that holds little of what is written.
 fn judged(of: &[WithoutFlush]) -> String {
     let place = PlaceFigures { random_written_bytes_min: 128 << 20, ..PlaceFigures::default() };
     without_flush(of, &place, Some(32 << 20))
@@ -137,7 +139,13 @@ fn bare_writes_and_updates_without_flushes_are_judged_apart() {
     let updates = |ratios| {
         let said = said(ratios);
         let (bare, updates) = said.split_once(". ").unwrap();
-        assert!(bare.starts_with("bare writes, beside the fastest flush: it helps at each size: 64 B helps (2.00 times, 95 % 1.98 to 2.02)"), "{bare}");
+        assert!(
+            bare.starts_with(
+                "bare writes, beside the fastest flush: it helps at each size: 64 B helps \
+                 (2.00 times, 95 % 1.98 to 2.02)"
+            ),
+            "{bare}"
+        );
         updates
             .strip_prefix("records read and changed, beside the fastest flush: ")
             .unwrap()
@@ -149,8 +157,9 @@ fn bare_writes_and_updates_without_flushes_are_judged_apart() {
     assert!(updates([1.0, 1.0, 0.5]).starts_with("it hurts some sizes and helps none: "));
     assert_eq!(
         updates([1.5, 1.0, 0.5]),
-        "it depends on the size: 64 B helps (1.50 times, 95 % 1.48 to 1.52); 128 B no difference (1.00 times, 95 % 0.99 to 1.01); \
-         256 B (for 200 B, rounded up) hurts (0.50 times, 95 % 0.49 to 0.51)"
+        "it depends on the size: 64 B helps (1.50 times, 95 % 1.48 to 1.52); 128 B no difference \
+         (1.00 times, 95 % 0.99 to 1.01); 256 B (for 200 B, rounded up) hurts (0.50 times, 95 % \
+         0.49 to 0.51)"
     );
 }
 
@@ -159,19 +168,23 @@ fn a_size_that_cannot_be_told_makes_nothing_depend_on_the_size() {
     let unsure = || Some(versus(1.4, [0.8, 2.4]));
     let of = |write_bytes, update| WithoutFlush { write_bytes, write: None, update };
     let said = judged(&[of(64, unsure()), of(128, unsure())]);
-    assert!(said.contains(": it cannot be told whether it helps: 64 B cannot be told (1.40 times, 95 % 0.80 to 2.40)"), "{said}");
+    assert!(
+        said.contains(
+            ": the rounds do not show whether it helps: 64 B unclear (1.40 times, 95 % 0.80 \
+             to 2.40)"
+        ),
+        "{said}"
+    );
     for (ratio, word) in [(1.5, "helps"), (0.5, "hurts"), (1.0, "makes no difference")] {
         let clear = Some(versus(ratio, [ratio * 0.99, ratio * 1.01]));
         let said = judged(&[of(64, unsure()), of(128, clear)]);
-        assert!(
-            said.contains(&format!(": it {word} where that can be told: 64 B cannot be told")),
-            "{said}"
-        );
+        assert!(said.contains(&format!(": it {word} ")), "{said}");
+        assert!(said.contains("with a clear result: 64 B unclear"), "{said}");
         assert!(!said.contains("bare writes"), "{said}");
     }
-    // Of one round nothing is sure, however large.
+    // A single round proves nothing, however large the ratio.
     let said = judged(&[of(64, Some(Versus { ratio: 9.0, ci95: None }))]);
-    assert!(said.ends_with("64 B cannot be told (9.00 times, of one round)"), "{said}");
+    assert!(said.ends_with("64 B unclear (9.00 times, of one round)"), "{said}");
     assert_eq!(judged(&[of(64, None)]), "nothing was measured both with a flush and without");
 }
 
@@ -194,7 +207,7 @@ fn what_flushes_figures_cannot_tell_is_said() {
         "{how}"
     );
     assert!(how_persists(&place).contains("no clwb"));
-    assert!(how_without_flush(&place, None).contains("does not tell its last-level cache"));
+    assert!(how_without_flush(&place, None).contains("does not report its last-level cache"));
     let whole = PlaceFigures { lacking: Vec::new(), ..place };
     assert_eq!(how_persists(&whole), "one thread, cells in turn, ratios by rounds");
 }

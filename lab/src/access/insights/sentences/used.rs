@@ -1,14 +1,14 @@
-//! Whether the hardware is used to the full: by cycles of real structures, which is the question,
-//! and beside it by bandwidth of patterns. A pattern whose cycles are all spent on memory only
-//! waits for it; what it moves is another matter.
+//! Sentences about the use of the hardware: by cycles of real structures, which is the poster's
+//! question, and beside it by bandwidth of patterns. A pattern that spends all its cycles on memory
+//! only waits; how many bytes it moves is another question.
 
 use super::{percent, threads, two};
 use crate::access::insights::figures::{PlaceFigures, Share, StructureFigure, median};
 
-/// Below this, memory is what the cycles are spent on.
+/// Below this share of other cycles, memory is what the cycles are spent on.
 const FULL: f64 = 0.10;
 
-/// Whether the hardware is used to the full: `real` are the structures whose memory this place is.
+/// Whether the hardware is used to the full. `real` are the structures in this place's memory.
 pub fn utilization(real: &[StructureFigure], place: &PlaceFigures) -> String {
     let cycles = cycles(real);
     match bandwidths(place) {
@@ -19,7 +19,9 @@ pub fn utilization(real: &[StructureFigure], place: &PlaceFigures) -> String {
 
 fn cycles(real: &[StructureFigure]) -> String {
     if real.is_empty() {
-        return "cannot be told: no real structure lies here, only patterns of accesses were measured".into();
+        return "unknown: no real structure uses this memory, only patterns of accesses were \
+                measured"
+            .into();
     }
     let shares: Vec<Share> = real.iter().filter_map(StructureFigure::not_memory).collect();
     let missing = real.len() - shares.len();
@@ -27,7 +29,9 @@ fn cycles(real: &[StructureFigure]) -> String {
     let (low, high) = (values.clone().fold(1.0, f64::min), values.fold(0.0, f64::max));
     let verdict = match () {
         () if shares.is_empty() => {
-            return "cannot be told: the real structures were not faster where caches hold all, so something else than memory decides".into();
+            return "unknown: the real structures were not faster when caches held all data, so \
+                    something other than memory decides"
+                .into();
         }
         () if high < FULL => "yes",
         () if low < FULL => "not always",
@@ -37,17 +41,17 @@ fn cycles(real: &[StructureFigure]) -> String {
     let missing = match missing {
         0 => String::new(),
         some => format!(
-            " ({some} of {} without an estimate: not faster where caches hold all)",
+            " ({some} of {} without an estimate: not faster when caches held all data)",
             real.len()
         ),
     };
     format!(
-        "{verdict}, {label}: other things than memory take of the cycles of {}{missing}",
+        "{verdict}, {label}: share of the cycles that is not spent on memory: {}{missing}",
         by_name(real)
     )
 }
 
-/// Shares of each structure, over its numbers of threads.
+/// Shares of each structure, by number of threads.
 fn by_name(real: &[StructureFigure]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for one in real {
@@ -74,7 +78,7 @@ fn by_name(real: &[StructureFigure]) -> String {
     names.iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
-/// What patterns move of what the memory can, each with its best number of threads.
+/// Bandwidth of each pattern as a share of the memory's, each with its best number of threads.
 fn bandwidths(place: &PlaceFigures) -> Option<String> {
     let (pattern, peak) = place.peak()?;
     let mut names: Vec<&str> = Vec::new();
@@ -100,25 +104,28 @@ fn bandwidths(place: &PlaceFigures) -> Option<String> {
     })
 }
 
-/// Whether the processor counted all of it.
+/// Whether the processor counted all shares.
 pub fn is_counted(of: &[StructureFigure]) -> bool {
     of.iter().all(|one| matches!(one.not_memory(), Some(Share::Counted(_))))
 }
 
-/// How the shares of [`utilization`] were got.
+/// How the shares of [`utilization`] were found.
 pub fn how_utilization(real: &[StructureFigure]) -> &'static str {
     match () {
         () if real.is_empty() => {
-            "patterns wait for memory by their making, so the share of their cycles says nothing of the hardware's use; it is drawn below"
+            "patterns do nothing but wait for memory, so their share of cycles says nothing about \
+             the use of the hardware; a chart below shows it"
         }
         () if is_counted(real) => {
-            "counted: cycles in which the processor's back end did not wait; what it waits for is not memory alone, so less than what is left is \
-             memory's"
+            "counted: cycles in which the processor's back end did not wait; it also waits for \
+             other things than memory, so memory's share is less than the rest"
         }
         () => {
-            "estimated, for the machine shows no counter of waiting: the processor time that the same operations take on as few records as the \
-             nearest caches hold, over their time on all; what else differs with the size, address translation above all, counts as memory. \
-             Patterns: bytes that they ask for, the median of rounds; each thread waits for one read before the next"
+            "estimated, because the machine shows no counter of waiting: the processor time of the \
+             same operations on as few records as the nearest caches hold, over their time on all \
+             records; everything else that differs with the size, address translation above all, \
+             counts as memory. Patterns: bytes that they ask for, the median of rounds; each \
+             thread waits for one read before the next"
         }
     }
 }
@@ -156,8 +163,8 @@ mod tests {
         });
         assert_eq!(
             said(&[&[lookup(0.5)], &updates[..]].concat()),
-            "no, estimated: other things than memory take of the cycles of perdura store: lookup 50 % (1 thread), perdura store: update 30 % \
-             to 40 % (1 to 32 threads)"
+            "no, estimated: share of the cycles that is not spent on memory: perdura store: lookup \
+             50 % (1 thread), perdura store: update 30 % to 40 % (1 to 32 threads)"
         );
         assert!(how_utilization(&[lookup(0.5)]).starts_with("estimated"));
     }
@@ -170,25 +177,24 @@ mod tests {
         };
         let counted = [counted];
         assert!(said(&counted).starts_with(
-            "no, counted: other things than memory take of the cycles of perdura store: lookup 20 %"
+            "no, counted: share of the cycles that is not spent on memory: perdura store: lookup \
+             20 %"
         ));
-        assert!(how_utilization(&counted).contains("not memory alone"));
+        assert!(how_utilization(&counted).contains("other things than memory"));
         assert!(is_counted(&counted) && !is_counted(&[structure("a", 1, 0.5)]));
     }
 
     #[test]
     fn without_an_estimate_it_cannot_be_told() {
-        assert!(said(&[]).starts_with("cannot be told: no real structure lies here"));
-        assert!(how_utilization(&[]).starts_with("patterns wait"));
+        assert!(said(&[]).starts_with("unknown: no real structure uses this memory"));
+        assert!(how_utilization(&[]).starts_with("patterns do nothing but wait"));
         let one = structure("perdura store: lookup", 1, 1.2);
-        assert!(
-            said(std::slice::from_ref(&one)).starts_with("cannot be told: the real structures")
-        );
+        assert!(said(std::slice::from_ref(&one)).starts_with("unknown: the real structures"));
         let two = [one, structure("perdura store: lookup", 2, 0.5)];
         let said = said(&two);
         assert!(said.contains("lookup 50 % (2 threads)"), "{said}");
         assert!(
-            said.ends_with("(1 of 2 without an estimate: not faster where caches hold all)"),
+            said.ends_with("(1 of 2 without an estimate: not faster when caches held all data)"),
             "{said}"
         );
     }
@@ -213,8 +219,9 @@ mod tests {
         };
         assert_eq!(
             utilization(&[], &place),
-            "cannot be told: no real structure lies here, only patterns of accesses were measured. Patterns apart, measured: of the 10.00 GiB/s \
-             that sequential reads reach with 2 threads, they move hash lookup 20 % (4 threads)"
+            "unknown: no real structure uses this memory, only patterns of accesses were measured. \
+             Patterns apart, measured: of the 10.00 GiB/s that sequential reads reach with 2 \
+             threads, they move hash lookup 20 % (4 threads)"
         );
     }
 }

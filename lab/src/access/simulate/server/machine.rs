@@ -7,16 +7,16 @@ use perdura_media::profile::{self, Processor, Server};
 use super::Core;
 use super::lines::Lines;
 
-/// A server's memories and what lies between.
+/// A server's memories and the channels to them.
 pub(super) struct Machine<'s> {
     processor: &'s Processor,
     memory: Modules,
-    /// None: the medium itself is the server's DRAM.
+    /// The server's DRAM; none if the medium itself is DRAM.
     dram: Option<Modules>,
     channels: Channels,
 }
 
-/// How lines lie to those that the thread read before.
+/// Position of lines relative to those that the thread read before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// Somewhere else.
@@ -27,20 +27,20 @@ pub(super) enum Way {
     Stream,
 }
 
-/// What a read takes.
+/// Duration of a read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reading {
-    /// Until all lines are there, ns.
+    /// When all lines have arrived, ns.
     pub done_ns: f64,
-    /// How long its lines occupy the lines in flight, all together, ns.
+    /// Sum of the times for which its lines occupy lines in flight, ns.
     pub held_ns: f64,
 }
 
-/// A further line that fits the write-combining buffers takes so much of one that does not.
+/// Time of a further line that fits the write-combining buffers, as a share of one that does not.
 const COMBINED: f64 = 0.3;
-/// Reads of so many lines at once have no prefetchers started.
+/// Reads of this many lines at once start no prefetchers.
 const UNNOTICED_LINES: u64 = 4;
-/// Prefetchers go so far ahead at most: 20 lines, and never beyond a page of 4 KiB.
+/// Most lines that prefetchers read ahead: 20, and never beyond a page of 4 KiB.
 const OVERRUN_LINES_MAX: f64 = 20.0;
 const PAGE_LINES: u64 = 64;
 
@@ -58,7 +58,7 @@ impl<'s> Machine<'s> {
         self.processor
     }
 
-    /// What the modules follow.
+    /// The profile's rule of the modules.
     pub fn rule(&self, is_dram: bool) -> &profile::Modules {
         match &self.dram {
             Some(dram) if is_dram => dram.rule(),
@@ -66,7 +66,7 @@ impl<'s> Machine<'s> {
         }
     }
 
-    /// Reads lines of one piece.
+    /// Reads the lines of one piece.
     pub fn read(&mut self, now_ns: f64, is_dram: bool, lines: Lines, way: Way) -> Reading {
         let follows = way != Way::Apart;
         let channel_ns = self.channel(now_ns, is_dram, lines);
@@ -85,7 +85,7 @@ impl<'s> Machine<'s> {
         }
     }
 
-    /// Prefetchers take a random access of so many lines, which ends there, for a stream.
+    /// Prefetchers take a random access, which ends there, for a stream.
     pub fn overrun(&mut self, now_ns: f64, is_dram: bool, last: Lines, lines: u64) {
         let to_page_end = (PAGE_LINES - last.end() % PAGE_LINES) % PAGE_LINES;
         let vain = self.overrun_lines(is_dram, lines).min(to_page_end as f64);
@@ -94,14 +94,14 @@ impl<'s> Machine<'s> {
         }
     }
 
-    /// Lines behind a random access of so many that prefetchers bring in vain.
+    /// Lines that prefetchers read in vain behind a random access of this many lines.
     pub fn overrun_lines(&self, is_dram: bool, lines: u64) -> f64 {
         let noticed = lines.saturating_sub(UNNOTICED_LINES) as f64;
         (noticed * self.rule(is_dram).overrun).min(OVERRUN_LINES_MAX)
     }
 
-    /// Writes lines of one piece; returns how long they wait until they are accepted.
-    /// `is_begun`: their granule is being written already.
+    /// Writes the lines of one piece; returns how long they wait until they are accepted.
+    /// `is_begun`: their granule is already being written.
     pub fn write(
         &mut self,
         now_ns: f64,
@@ -121,18 +121,18 @@ impl<'s> Machine<'s> {
         wait_ns
     }
 
-    /// Lines leave the caches one by one, some time later.
+    /// Writes lines back that leave the caches one by one, some time later.
     pub fn write_back(&mut self, now_ns: f64, is_dram: bool, lines: Lines) {
         self.modules(is_dram).write_back(now_ns, lines.first, lines.count);
         self.channel(now_ns, is_dram, lines);
     }
 
-    /// A flush of lines with its fence, where nothing holds it up, ns.
+    /// Time of a flush of lines with its fence when nothing holds it up, ns.
     pub fn flush_ns(&self, is_dram: bool, lines: u64) -> f64 {
         self.rule(is_dram).flush_ns + self.processor.flushed_line_ns * (lines - 1) as f64
     }
 
-    /// What lines add to a streamed store, ns; the first ones fit the write-combining buffers.
+    /// Time that lines add to a streamed store, ns; the first ones fit the write-combining buffers.
     pub fn streamed_lines_ns(&self, is_first_piece: bool, lines: u64) -> f64 {
         let lines = match is_first_piece {
             true => COMBINED * (lines - 1) as f64,
@@ -141,13 +141,13 @@ impl<'s> Machine<'s> {
         self.processor.streamed_line_ns * lines
     }
 
-    /// How many lines a thread reads at the same time.
+    /// Lines that a thread reads at the same time.
     pub fn lines_in_flight(&self, core: Core) -> f64 {
         self.processor.lines_in_flight * core.share
     }
 
-    /// What the modules drew until then, joules: as the profile's power has it, `peak` for work
-    /// that had to wait, `active` for work that found its module idle.
+    /// Energy of the modules until then, joules. Work that had to wait draws the profile's `peak`
+    /// power, work that found its module idle its `active` power.
     pub fn joules(&self, system: &System, until_ns: f64) -> f64 {
         let power = &system.power;
         let [alone_ns, behind_ns] = self.memory.worked_ns();
@@ -163,7 +163,8 @@ impl<'s> Machine<'s> {
         }
     }
 
-    /// Both kinds of modules share channels; with one kind, its own times are all there is.
+    /// Time on a channel that both kinds of modules share; with one kind alone, the modules' own
+    /// times include it.
     fn channel(&mut self, now_ns: f64, is_dram: bool, lines: Lines) -> f64 {
         if self.dram.is_none() {
             return 0.0;

@@ -1,12 +1,13 @@
-//! A benchmark on a server whose tables are known: its processor's limits, and its modules.
+//! Simulates a benchmark on a server whose tables are known, with the limits of its processor and
+//! its modules.
 //!
-//! Events happen in the order of their instants, so modules and channels take lines in the order in
-//! which they arrive. A thread whose accesses are independent asks for the next ones as fast as its
-//! lines in flight allow (`plain`); one whose accesses depend on each other goes as far ahead as
-//! the core's window reaches (`window`). Threads that share a core have half of its limits.
+//! Events happen in the order of their instants, so modules and channels take lines in the order of
+//! arrival. A thread whose accesses are independent asks for the next ones as fast as its lines in
+//! flight allow (`plain`); one whose accesses depend on each other goes as far ahead as the core's
+//! window reaches (`window`). Threads that share a core have half of its limits each.
 //!
-//! Not in it: NUMA, caches beyond the last access of a chain, address translation, and what
-//! threads of a core do to each other's caches.
+//! Not simulated: NUMA, caches beyond the last access of a chain, address translation, and how
+//! threads of a core disturb each other's caches.
 
 mod lines;
 mod machine;
@@ -24,7 +25,7 @@ use machine::Machine;
 use plain::Plain;
 use window::Window;
 
-/// Something that happens to a thread at an instant.
+/// An event of a thread at an instant.
 #[derive(Debug, Clone, Copy)]
 struct Event {
     at_ns: f64,
@@ -32,32 +33,32 @@ struct Event {
     what: What,
 }
 
-/// What an event is.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     /// The thread may go on.
     Next,
-    /// What the thread remembers under this number begins.
+    /// The item begins that the thread keeps under this number.
     Begin(u64),
 }
 
-/// Events to come.
+/// Events to come, the earliest first.
 #[derive(Default)]
 struct Events(BinaryHeap<Reverse<Event>>);
 
 /// One thread of any part.
 struct Thread {
     part: usize,
-    /// Its number within its part.
+    /// Number of the thread within its part.
     number: usize,
     core: Core,
     kind: Kind,
 }
 
-/// What a thread has of its core.
+/// A thread's share of its core.
 #[derive(Debug, Clone, Copy)]
 struct Core {
-    /// Alone on its core 1, beside another 0.5.
+    /// 1 for a thread alone on its core, 0.5 beside another.
     share: f64,
 }
 
@@ -66,7 +67,7 @@ enum Kind {
     Window(Window),
 }
 
-/// Runs parts to their ends; returns what the modules drew, joules.
+/// Runs parts to their ends; returns the energy of the modules, joules.
 pub(super) fn run(system: &System, server: &Server, parts: &mut [Part<'_>]) -> f64 {
     let mut machine = Machine::new(system, server);
     let mut events = Events::default();
@@ -76,11 +77,11 @@ pub(super) fn run(system: &System, server: &Server, parts: &mut [Part<'_>]) -> f
             Kind::Plain(plain) => plain.strands(server, parts[own.part].config()),
             Kind::Window(_) => 1,
         };
-        // A nanosecond apart, as threads are never exactly in step.
+        // Threads begin a nanosecond apart, because real threads are never exactly in step.
         (0..strands).for_each(|_| events.push(own.number as f64, thread, What::Next));
     }
-    // Where one part is cut short, all end: what the others did alone after that is not what they
-    // do together.
+    // When one part is cut short, all end: figures of the others alone would not be those of
+    // running together.
     let (mut end_ns, mut last_ns) = (f64::MAX, 0.0_f64);
     while let Some(Event { at_ns, thread, what }) = events.pop() {
         let Thread { part, number, core, kind } = &mut threads[thread];
@@ -106,10 +107,10 @@ pub(super) fn run(system: &System, server: &Server, parts: &mut [Part<'_>]) -> f
     machine.joules(system, last_ns)
 }
 
-/// What a thread may use while an event happens to it.
+/// The state that a thread may use during its event.
 struct Turn<'r, 's> {
     now_ns: f64,
-    /// No operation begins after that.
+    /// No operation begins after this instant.
     end_ns: f64,
     thread: usize,
     number: usize,
@@ -127,7 +128,8 @@ impl Turn<'_, '_> {
 fn threads_of(server: &Server, parts: &[Part<'_>]) -> Vec<Thread> {
     let all: u64 = parts.iter().map(|part| part.threads() as u64).sum();
     let cores = server.processor.cores;
-    // Two on a core at most: those beyond the cores, and as many that they join.
+    // At most two threads share a core: those beyond the number of cores, and as many that they
+    // join.
     let sharing = (2 * all.saturating_sub(cores)).min(all);
     let mut threads = Vec::new();
     for (part, own) in parts.iter().enumerate() {
@@ -177,7 +179,7 @@ impl PartialEq for Event {
 
 impl Eq for Event {}
 
-/// Nanoseconds as the picoseconds of a part's accounts.
+/// Nanoseconds as picoseconds, the unit of a part's accounts.
 fn ps(ns: f64) -> u64 {
     (ns * 1e3) as u64
 }

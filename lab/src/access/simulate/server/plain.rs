@@ -1,10 +1,10 @@
 //! A thread whose accesses do not depend on each other.
 //!
-//! It asks for the next lines as soon as one of its lines in flight is free. A streamed store ends
-//! in a fence, for which it waits; a flushed one first fetches its lines, and where the processor
-//! fetches for the next store behind a fence, two are under way: a *strand* each. Fences are passed
-//! one after the other. Stores alone fetch their lines, wait for nothing, and leave the caches some
-//! time later.
+//! The thread asks for the next lines as soon as one of its lines in flight is free. A streamed
+//! store ends in a fence, for which the thread waits. A flushed store first fetches its lines;
+//! where the processor fetches for the next store behind a fence, two stores are under way, each a
+//! *strand*. Fences are passed one after the other. Stores without flush fetch their lines, wait
+//! for nothing, and leave the caches some time later.
 
 use perdura_media::profile::Server;
 
@@ -14,17 +14,17 @@ use super::lines::Lines;
 use super::machine::Way;
 use super::{Turn, What, ps};
 
-/// Where such a thread is.
+/// State of such a thread.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     strands: Vec<Strand>,
-    /// Strands that have nothing to do.
+    /// Strands that are idle.
     idle: Vec<usize>,
     /// When the next line can be asked for, ns.
     lines_free_ns: f64,
     /// When the last fence was passed, ns.
     fenced_ns: f64,
-    /// Where the last access began and ended, lines.
+    /// Lines of the last access.
     last: Option<Lines>,
 }
 
@@ -35,14 +35,14 @@ struct Strand {
     began_ps: u64,
     all: Lines,
     left: Lines,
-    /// Whether it lies behind the last access.
+    /// Whether the access lies behind the last one.
     is_stream: bool,
-    /// The piece that is being fetched, to be flushed.
+    /// The piece that is being fetched in order to be flushed.
     fetched: Option<Lines>,
 }
 
 impl Plain {
-    /// Accesses that such a thread has under way at once.
+    /// Number of accesses that such a thread has under way at once.
     pub fn strands(&self, server: &Server, config: &Config) -> u64 {
         let flushes = matches!(config.persist_instruction, Persist::Cache | Persist::CacheInv);
         let writes = config.operation == Operation::Write || config.mixed_operation_ratio > 0.0;
@@ -66,7 +66,7 @@ impl Plain {
         }
     }
 
-    /// Takes the next access, if it is its time.
+    /// Takes the next access, if it is time.
     fn begin(&mut self, turn: &mut Turn<'_, '_>, part: &mut Part<'_>) -> Option<usize> {
         let due_ns = part.due_ps(turn.number) as f64 / 1e3;
         if due_ns > turn.now_ns + 1e-3 {
@@ -94,7 +94,7 @@ impl Plain {
         }
     }
 
-    /// The next piece of a strand, and how it lies to what was before.
+    /// The next piece of a strand, and its position relative to what was before.
     fn piece(&mut self, which: usize) -> (Lines, Way, bool) {
         let strand = &mut self.strands[which];
         let is_first = strand.left == strand.all;

@@ -1,4 +1,4 @@
-//! The rule, on the profile of a published server: what waits for what.
+//! The rules of waiting, on the profile of a published server.
 
 use super::super::super::result::bandwidth;
 use super::super::super::run::PartRun;
@@ -32,7 +32,8 @@ fn chains_overlap_as_far_as_the_window_reaches() {
     let read_ns = system.server.unwrap().memory.read_ns;
     let (one, three) = (1e3 / chain("r_64", 1), 1e3 / chain("r_64,r_64,r_64", 1));
     assert!(one < 0.7 * read_ns && one > 0.3 * read_ns, "{one} of {read_ns}");
-    // Reads that depend on each other follow each other, less what lies in the next chain.
+    // Reads that depend on each other take their times one after the other, less what overlaps with
+    // the next chain.
     assert!(three > 1.3 * read_ns && three < 3.0 * read_ns, "{three} of {read_ns}");
 }
 

@@ -1,13 +1,14 @@
-//! A thread whose accesses depend on each other: a chain of reads, each at a place that the one
+//! A thread whose accesses depend on each other: a chain of reads, each at a place that the read
 //! before decides, and of writes to what was read.
 //!
-//! The core works on as many instructions as its window holds, in the order of the program as far
-//! as they wait for nothing. So a chain's first read begins while the chain before is under way,
-//! as soon as all that is more than a window before it has *retired*: which instructions do in
-//! order. A fence retires when what was flushed or streamed before it is accepted.
+//! The core works on as many instructions as its window holds, in program order as far as they wait
+//! for nothing. So a chain's first read begins while the chain before is under way, as soon as
+//! everything more than a window before it has *retired*; instructions retire in order. A fence
+//! retires when everything flushed or streamed before it is accepted.
 //!
-//! An *item* is what takes time of its own. Items begin in the order of their instants, by an event
-//! each; which one begins when is known once all that it waits for has begun.
+//! An *item* is an instruction, or several, that take time of their own. Items begin in the order
+//! of their instants, by an event each; when an item begins is known once everything it waits for
+//! has begun.
 
 use std::collections::VecDeque;
 
@@ -20,13 +21,13 @@ use super::lines::{LINE_BYTES, Lines};
 use super::machine::Way;
 use super::{Turn, What, ps};
 
-/// What such a thread has under way.
+/// Items that such a thread has under way.
 pub(super) struct Window {
     random: Xoshiro256PlusPlus,
     items: VecDeque<Item>,
-    /// The number of the first of them.
+    /// Number of the first of these items.
     first: u64,
-    /// When the last one that is no longer kept retired, ns.
+    /// When the last item that is no longer kept retired, ns.
     retired_ns: f64,
     /// Instructions up to the next item.
     position: f64,
@@ -34,15 +35,15 @@ pub(super) struct Window {
     lines_free_ns: f64,
     /// When the operation that was taken last should begin at the earliest, ns.
     due_ns: f64,
-    /// Whether there are more accesses.
+    /// Whether there are no more accesses.
     is_over: bool,
     chain: Chain,
 }
 
-/// What is known of the chain whose items are made.
+/// State of the chain whose items are being made.
 #[derive(Debug, Default)]
 struct Chain {
-    /// In the medium and in DRAM, lines that the caches have.
+    /// Lines that the caches have, of the medium and of DRAM.
     cached: [Option<Lines>; 2],
     /// Lines that left the caches with a flush or a streamed store.
     gone: Option<Lines>,
@@ -56,7 +57,8 @@ struct Item {
     does: Does,
     is_dram: bool,
     lines: Lines,
-    /// Of an operation's first item, since when that counts, where it has to be at a rate.
+    /// For an operation's first item: the instant from which its time counts, if there is a rate,
+    /// ns.
     due_ns: f64,
     is_first: bool,
     is_last: bool,
@@ -65,35 +67,35 @@ struct Item {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Does {
-    /// Reads; all but a chain's first read wait for the read before.
+    /// Reads; every read but a chain's first waits for the read before.
     Read { depends: bool },
-    /// Fetches lines for a store; again, where they have just left the caches.
+    /// Fetches lines for a store; `again`: they have just left the caches.
     Fetch { again: bool },
-    /// Flushes lines, or streams them, and waits at a fence.
+    /// Flushes or streams lines, and waits at a fence.
     Fence { streams: bool, is_begun: bool },
-    /// Stores, and goes on.
+    /// Stores without waiting.
     Store { is_cached: bool },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
-    /// It is not known when it begins.
+    /// The beginning is not known yet.
     Waiting,
-    /// Its event is on its way.
+    /// The item's event is queued.
     Called,
-    /// It began; when it is done, ns.
+    /// The item has begun, and its end is known.
     Begun { began_ns: f64, done_ns: f64 },
-    /// When it and all before it are done, ns.
+    /// The item and all before it are done at `retired_ns`.
     Retired { began_ns: f64, done_ns: f64, retired_ns: f64 },
 }
 
-/// Items made ahead, which is more than any window holds of what takes time.
+/// Items made ahead: more than any window holds.
 const AHEAD: usize = 10;
-/// Items kept, so that those in the window know when what lies a window before them retired.
+/// Items kept, so that items in the window know when those a window before them retired.
 const KEPT: usize = 24;
-/// Instructions of a store that is neither flushed nor streamed, beside those of its lines.
+/// Instructions of a store without flush and stream, besides those of its lines.
 const STORE_INSTRUCTIONS: f64 = 5.0;
-/// Instructions of an access vary by so much of them, for what else a core has to do varies.
+/// Share by which an access's instructions vary, because a core's other work varies.
 const VARIES: f64 = 0.25;
 
 impl Window {
@@ -137,7 +139,7 @@ impl Window {
         self.items.iter().filter(is_waiting).count()
     }
 
-    /// An item begins; returns when it is done.
+    /// Begins an item; returns when it is done, ns.
     fn begin(&mut self, turn: &mut Turn<'_, '_>, index: usize) -> f64 {
         let now_ns = turn.now_ns;
         let Item { does, is_dram, lines, .. } = self.items[index];
@@ -172,7 +174,7 @@ impl Window {
         let (mut left, mut is_first) = (lines, true);
         let (mut done_ns, mut held_ns) = (turn.now_ns, 0.0);
         let mut last = lines;
-        // What is longer than a piece is asked for as lines in flight become free.
+        // Lines beyond a piece are asked for as lines in flight become free.
         while left.count > 0 {
             last = left.take_piece();
             let way = if is_first { Way::Apart } else { Way::Behind };
@@ -188,7 +190,8 @@ impl Window {
         done_ns
     }
 
-    /// What is done, and all before it, retires in order; operations end with their last item.
+    /// Retires items in order that are done together with all before them; an operation ends with
+    /// its last item.
     fn retire(&mut self, number: usize, part: &mut Part<'_>, index: usize) {
         let Some(mut retired_ns) = self.retired_before(index) else { return };
         for index in index..self.items.len() {
@@ -201,7 +204,7 @@ impl Window {
         }
     }
 
-    /// When the operation began whose last item this is.
+    /// When the operation began whose last item this is, ns.
     fn operation_began_ns(&self, last: usize) -> f64 {
         let first = (0..=last).rev().find(|index| self.items[*index].is_first).unwrap_or(0);
         match self.items[first].state {
@@ -221,7 +224,7 @@ impl Window {
         }
     }
 
-    /// When an item begins, if that is known.
+    /// When an item begins, if that is known, ns.
     fn start_ns(&self, turn: &Turn<'_, '_>, index: usize) -> Option<f64> {
         let Item { position, does, due_ns, .. } = self.items[index];
         let window = turn.machine.processor().window * turn.core.share;
@@ -243,7 +246,7 @@ impl Window {
         Some(start_ns.max(after_ns))
     }
 
-    /// When the read before an item is done.
+    /// When the read before an item is done, ns.
     fn read_before(&self, index: usize) -> Option<f64> {
         let is_read = |before: &usize| matches!(self.items[*before].does, Does::Read { .. });
         match (0..index).rev().find(is_read).map(|before| self.items[before].state) {
@@ -302,7 +305,7 @@ impl Window {
         cached.is_some_and(|cached| cached.has(lines))
     }
 
-    /// A write with its fence. `keeps`: its lines stay in the caches.
+    /// Makes the items of a write with its fence. `keeps`: its lines stay in the caches.
     fn fenced(
         &mut self,
         wanted: Wanted,
@@ -329,7 +332,7 @@ impl Window {
         }
         self.chain.gone = Some(lines);
         if let Some(own) = cached.filter(|own| own.has(lines)) {
-            // What lies before the lines stays, or what lies behind them, whichever is more.
+            // The lines before or the lines behind stay in the caches, whichever are more.
             let (before, behind) = (lines.first - own.first, own.end() - lines.end());
             *cached = Some(match before >= behind {
                 true => Lines { first: own.first, count: before },
@@ -338,7 +341,7 @@ impl Window {
         }
     }
 
-    /// `ends`: it is the last item of its access.
+    /// Adds an item. `ends`: it is the last item of its access.
     fn push(&mut self, wanted: Wanted, lines: Lines, does: Does, ends: bool) {
         self.items.push_back(Item {
             position: self.position,
@@ -352,7 +355,7 @@ impl Window {
         });
     }
 
-    /// Drops items that no window reaches back to.
+    /// Drops items to which no window reaches back.
     fn forget(&mut self, turn: &Turn<'_, '_>) {
         let window = turn.machine.processor().window;
         while self.items.len() > KEPT
