@@ -98,7 +98,7 @@ impl Budget {
             let _ = ledger
                 .budget_used()
                 .fetch_update(AcqRel, Acquire, |used| Some(used.saturating_sub(bytes)));
-            return self.notify();
+            return;
         }
         let before = ledger.budget_used().fetch_sub(bytes, AcqRel);
         assert!(before >= bytes, "budget account fell below zero: {before} - {bytes}");

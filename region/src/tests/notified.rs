@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use perdura_dirty::extent::Extent;
 use perdura_image::Pump;
-use perdura_media::{RealClock, SimDevice};
+use perdura_media::{DeviceError, RealClock, SimDevice};
 
 use crate::{BLOCK_BYTES, Config, LaneId, Need, Region, TrackingKind, TrapKind};
 
@@ -68,6 +68,13 @@ fn a_failure_and_a_close_notify() {
     assert!(notifies(&region, || region.refuse_writers()));
     let memory = &region.running().backed.memory;
     assert!(notifies(&region, || assert!(memory.fail("planted"))));
+    let error = DeviceError::Io {
+        op: "write",
+        offset_bytes: 0,
+        len_bytes: 4096,
+        source: std::io::ErrorKind::Other.into(),
+    };
+    assert!(notifies(&region, || drop(memory.latch(&error))));
 }
 
 #[test]
@@ -86,13 +93,18 @@ fn frame_buffers_that_come_free_notify_before_the_cleaner_is_released() {
     let region = open(TrackingKind::Barrier);
     let backed = &region.running().backed;
     let mut cleaner = region.running().any_cleaner();
-    let mut appender = backed.log.appender.lock();
-    // Without charged bytes, as in a frame of compaction, none are given back.
-    let run = Extent { grain: 0, len: 1 };
-    appender.append(&backed.memory.ledger, &backed.memory.map, run, false).unwrap();
-    appender.close_frame(&backed.memory.ledger, 0);
-    drop(appender);
-    assert!(notifies(&region, || {
-        cleaner.outlet.pump(backed, Pump::Durable).unwrap();
-    }));
+    for is_single in [false, true] {
+        let mut appender = backed.log.appender.lock();
+        // Without charged bytes, as in a frame of compaction, none are given back.
+        let run = Extent { grain: 0, len: 1 };
+        appender.append(&backed.memory.ledger, &backed.memory.map, run, false).unwrap();
+        appender.close_frame(&backed.memory.ledger, 0);
+        drop(appender);
+        let outlet = &mut cleaner.outlet;
+        let is_notified = notifies(&region, || match is_single {
+            true => assert!(outlet.write_single(backed).unwrap()),
+            false => _ = outlet.pump(backed, Pump::Durable).unwrap(),
+        });
+        assert!(is_notified, "as a write of its own: {is_single}");
+    }
 }
