@@ -59,7 +59,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
             steps::clippy(&["--workspace"])
         }
         ["release"] => steps::release(),
-        ["python"] => match python::test()? {
+        ["python"] => match python::test(python::environment())? {
             None => Ok(()),
             Some(reason) => bail!("the tests of the Python package were skipped: {reason}"),
         },

@@ -11,10 +11,10 @@ use crate::run::{run, target};
 
 const REQUIREMENTS: &str = "python/requirements.txt";
 
-/// Runs them. Without Java, Python's `venv`, or the network for a first installation they are
-/// skipped, and the reason is returned; where `CI` is set that is an error.
-pub fn test() -> Result<Option<String>> {
-    let python = match environment() {
+/// Runs them in an environment. Without one they are skipped, and the reason is returned; where
+/// `CI` is set that is an error.
+pub fn test(environment: Result<PathBuf>) -> Result<Option<String>> {
+    let python = match environment {
         Ok(python) => python,
         Err(error) if std::env::var_os("CI").is_none() => {
             return Ok(Some(format!("{error:#}")));
@@ -47,7 +47,10 @@ pub fn test() -> Result<Option<String>> {
 
 /// The interpreter of an environment that has what is required; made anew where the requirements
 /// have changed.
-fn environment() -> Result<PathBuf> {
+///
+/// # Errors
+/// Java or Python's `venv` is missing, or the network, which a first installation needs.
+pub fn environment() -> Result<PathBuf> {
     let java = Command::new("java").arg("-version").output();
     if !java.is_ok_and(|java| java.status.success()) {
         bail!("Spark needs Java 17 or newer (Debian: openjdk-17-jre-headless)");

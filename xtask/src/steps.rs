@@ -1,6 +1,7 @@
 //! The steps of the commands, each a program run to its end.
 
 use std::process::Command;
+use std::thread::ScopedJoinHandle;
 
 use anyhow::{Context, Result, bail};
 
@@ -23,14 +24,25 @@ pub fn clippy(words: &[&str]) -> Result<()> {
 /// Everything CI runs.
 ///
 /// What is compiled is compiled once, in the profile of development, and the programs that tests
-/// run whole are among it.
+/// run whole are among it. The Python environment is fetched while the tests are compiled. Clippy
+/// and the Python package run beside the test programs at the lowest priority, so that they take
+/// the processor time that tests leave and do not disturb tests that time the machine.
 pub fn test() -> Result<()> {
     let missing = deps::install()?;
     format()?;
-    let programs = programs::build(&["--workspace"])?;
-    clippy(&["--workspace"])?;
-    let without_package = python::test()?;
-    programs::run(programs)?;
+    let without_package = std::thread::scope(|scope| {
+        let environment = scope.spawn(python::environment);
+        let programs = programs::build(&["--workspace"])?;
+        let beside = scope.spawn(move || -> Result<Option<String>> {
+            // Linux gives each thread a priority of its own; the programs it starts inherit it.
+            rustix::process::nice(19)?;
+            let without_package = python::test(joined(environment))?;
+            clippy(&["--workspace"])?;
+            Ok(without_package)
+        });
+        programs::run(programs)?;
+        joined(beside)
+    })?;
     // The C library has the Rust library's name, which rustdoc cannot tell apart, and no doc tests.
     cargo(&["test", "--workspace", "--exclude", "perdura-capi", "--doc", "--quiet"])?;
     // Seeds that no test has.
@@ -43,6 +55,10 @@ pub fn test() -> Result<()> {
         eprintln!("xtask: the tests of the Python package were skipped: {reason}");
     }
     Ok(())
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The lints and tests of the packages that differ from `main`, and of nothing that uses them.
