@@ -6,7 +6,7 @@
 // nothing; perdura_error() says why.
 //
 // Made by cbindgen from capi/src; to make it again:
-// PERDURA_BLESS=1 cargo test -p perdura-capi --test header
+// PERDURA_BLESS=1 cargo test -p perdura-capi --test capi header
 
 #ifndef PERDURA_H
 #define PERDURA_H

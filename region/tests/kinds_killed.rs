@@ -2,6 +2,7 @@
 //! Each block is as it was, or empty, and memory and image agree.
 
 #![allow(clippy::unwrap_used, missing_docs)]
+#[path = "region/support/mod.rs"]
 mod support;
 
 use std::fs::OpenOptions;

@@ -2,7 +2,7 @@
 //! more threads: one thread flushes what several would have.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
-#[path = "support/seccomp.rs"]
+#[path = "region/support/seccomp.rs"]
 mod seccomp;
 
 use std::process::Command;

@@ -1,6 +1,7 @@
 //! Connections, with each event queue: how bytes arrive, how they leave, and how connections end.
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
+#[path = "server/running/mod.rs"]
 mod running;
 
 mod epoll {

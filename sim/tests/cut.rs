@@ -141,7 +141,7 @@ fn every_planted_bug_has_a_test_here() {
         Planted::ZeroUntaken,
         Planted::KeepSavedCount,
     ];
-    // A store has no capacity memory: `region/tests/kinds.rs` catches that one.
+    // A store has no capacity memory: `region/tests/region/kinds.rs` catches that one.
     let elsewhere = [Planted::KeepCapacity];
     let mut all = [&covered[..], &elsewhere].concat();
     all.sort_by_key(|bug| Planted::ALL.iter().position(|other| other == bug));

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-mod common;
+#[path = "store/harness/mod.rs"]
+mod harness;
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::*;
+use harness::*;
 use perdura_media::file::{Direct, Engine, FileDevice, OpenMode};
 use perdura_media::{Clock, SimClock};
 use perdura_region::{Config, Region};

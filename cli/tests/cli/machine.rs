@@ -1,7 +1,7 @@
 //! Machines that lack or refuse something: rights, space, descriptors, system calls. The server
 //! serves all the same, or refuses with the cause, and nothing is lost.
 
-#[path = "../../../region/tests/support/seccomp.rs"]
+#[path = "../../../region/tests/region/support/seccomp.rs"]
 mod seccomp;
 
 use std::fs;

@@ -7,7 +7,7 @@
 
 mod generator;
 mod redis;
-#[path = "../running/mod.rs"]
+#[path = "../server/running/mod.rs"]
 mod running;
 mod sorted_templates;
 mod templates;

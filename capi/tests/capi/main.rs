@@ -1,0 +1,8 @@
+//! Tests of this room from outside, all in one program: to link one is quicker than many.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
+mod calls;
+mod endings;
+mod examples;
+mod header;
+mod programs;

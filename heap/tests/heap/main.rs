@@ -1,0 +1,10 @@
+//! Tests of this room from outside, all in one program: to link one is quicker than many.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
+mod check;
+mod checkpoint;
+mod collections;
+mod dual;
+mod leaks;
+mod paged;
+mod region;

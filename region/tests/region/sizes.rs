@@ -1,0 +1,91 @@
+//! Unusual geometries: segments of several frames, and so many segments that a grain's location
+//! takes four bytes.
+
+use std::sync::Arc;
+
+use perdura_media::SimClock;
+use perdura_media::sim::SimDevice;
+use perdura_region::{BLOCK_BYTES, Config, Geometry, LaneId, Region};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+const REGION_BYTES: u64 = 16 << 20;
+const LANE: LaneId = LaneId(0);
+
+fn config(segment_bytes: u64, reserved_bytes: u64) -> Config {
+    Config {
+        segment_bytes: Some(segment_bytes),
+        reserved_bytes: Some(reserved_bytes),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(REGION_BYTES, 12 << 20)
+    }
+}
+
+fn write(region: &Region, offset: u64, bytes: &[u8]) {
+    let mut credit = 0;
+    while let Err(need) = region.lock_with(LANE, credit).write(offset, bytes) {
+        credit = region.satisfy(need).unwrap();
+    }
+}
+
+/// Writes, cuts the power, flushes and takes memory over. After each step, memory and image have
+/// what was written.
+fn keeps_what_is_written(segment_bytes: u64, reserved_bytes: u64) {
+    let (device, clock) = (Arc::new(SimDevice::new(0, 1)), Arc::new(SimClock::new(1_000)));
+    let config = || config(segment_bytes, reserved_bytes);
+    let mut random = Random::seed_from_u64(segment_bytes);
+    let mut model = vec![0u8; REGION_BYTES as usize];
+    let mut region = Region::open(device.clone(), clock.clone(), config()).unwrap();
+    for round in 0..12 {
+        for _ in 0..3_000 {
+            let len = random.random_range(1..3_000);
+            let at = random.random_range(0..REGION_BYTES - len);
+            let at = if random.random_bool(0.5) { at / 8 } else { at };
+            let bytes = vec![random.random::<u8>(); len as usize];
+            model[at as usize..(at + len) as usize].copy_from_slice(&bytes);
+            write(&region, at, &bytes);
+        }
+        if round % 2 == 0 {
+            region.checkpoint().unwrap();
+            assert!(region.stats().frames >= 4, "round {round}: {:?}", region.stats());
+        }
+        if round % 3 == 1 {
+            // The process is killed with frames in the buffers, and another one takes the memory
+            // over.
+            let (memory, ledger) = region.fds();
+            let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+            drop(region);
+            let taken = Region::attach(memory, ledger, device.clone(), clock.clone(), config());
+            region = taken.unwrap();
+        } else if round % 3 == 2 {
+            region.close(2).unwrap();
+            drop(region);
+            region = Region::open(device.clone(), clock.clone(), config()).unwrap();
+        }
+        let lane = region.lock(LANE);
+        for block in 0..REGION_BYTES / BLOCK_BYTES {
+            let at = (block * BLOCK_BYTES) as usize;
+            let expected = &model[at..at + BLOCK_BYTES as usize];
+            assert!(
+                lane.bytes(at as u64, expected.len()) == expected,
+                "round {round}, block {block}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_segment_of_several_frames() {
+    let geometry = Geometry::new(64 << 20, 6, Some(4 << 20), 20).unwrap();
+    assert_eq!(geometry.frame_limit(), 1 << 20);
+    keeps_what_is_written(4 << 20, 64 << 20);
+}
+
+#[test]
+fn more_segments_than_two_bytes_count() {
+    let geometry = Geometry::new(1 << 30, 6, Some(64 << 10), 20).unwrap();
+    assert!(geometry.segments_max > u32::from(u16::MAX));
+    keeps_what_is_written(64 << 10, 1 << 30);
+}

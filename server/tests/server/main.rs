@@ -1,0 +1,20 @@
+//! Properties of commands that the differential test cannot compare with a real Redis; durability
+//! and group commits over a device that waits or fails; the parser against another one.
+#![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
+
+mod durability;
+mod groups;
+mod introspection;
+mod resp_parser;
+mod running;
+mod transactions;
+mod values;
+
+use running::Client;
+
+/// Calls each line and compares its reply, with CR LF shown as a blank.
+fn check(client: &mut Client, lines: &[(&str, &str)]) {
+    for (line, reply) in lines {
+        assert_eq!(client.call(line), *reply, "{line}");
+    }
+}

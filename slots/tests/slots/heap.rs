@@ -1,0 +1,384 @@
+//! The heap by itself: undo over long logs, memory that comes back, what a foreign region says.
+
+use std::sync::Arc;
+
+use perdura_media::SimClock;
+use perdura_media::sim::SimDevice;
+use perdura_region::{Config, Region};
+use perdura_slots::{Heap, HeapError, LANE_ROOT_BYTES, LaneId, LaneSet, Need, Op, Stop};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+const REGION_BYTES: u64 = 8 << 20;
+const LANE: LaneId = LaneId(1);
+const LANES: [LaneId; 2] = [LaneId(0), LaneId(1)];
+
+fn config(lanes: u16) -> Config {
+    Config {
+        segment_bytes: Some(64 << 10),
+        reserved_bytes: Some(REGION_BYTES),
+        lanes: Some(lanes),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(REGION_BYTES, 2 << 20)
+    }
+}
+
+fn region(device: &SimDevice, lanes: u16) -> Region {
+    Region::open(Arc::new(device.clone()), Arc::new(SimClock::new(1)), config(lanes)).unwrap()
+}
+
+fn attach(heap: Heap, device: &SimDevice) -> Heap {
+    let (memory, ledger) = heap.region().fds();
+    let fds = (memory.try_clone_to_owned().unwrap(), ledger.try_clone_to_owned().unwrap());
+    drop(heap);
+    let (device, clock) = (Arc::new(device.clone()), Arc::new(SimClock::new(1)));
+    rebuilt(Region::attach(fds.0, fds.1, device, clock, config(3)).unwrap())
+}
+
+/// A heap whose only object, if any, is named by the first root word of each lane.
+fn rebuilt(region: Region) -> Heap {
+    let heap = Heap::open(region).unwrap();
+    let roots = LANES.map(|lane| heap.lane_roots(lane));
+    heap.rebuild(|lane, marks| match lane.load(roots[usize::from(lane.id().0)]) {
+        0 => Ok::<(), HeapError>(()),
+        object => marks.mark(object),
+    })
+    .unwrap();
+    heap
+}
+
+/// Runs an operation until it needs nothing; `None` if the heap played dead.
+fn run<R>(heap: &Heap, mut f: impl FnMut(&mut Op<'_>) -> Result<R, Stop>) -> Option<R> {
+    let (mut credit, mut ask) = (0, 64 << 10);
+    loop {
+        let mut op = heap.begin(LaneSet::Many(&LANES), credit);
+        match f(&mut op).and_then(|value| op.commit().map(|()| value)) {
+            Ok(value) => return Some(value),
+            Err(Stop::Killed) => return None,
+            Err(Stop::Need(Need::Room { bytes })) => {
+                ask = bytes.max(ask * 2);
+                credit = heap.region().satisfy(Need::Room { bytes: ask }).unwrap();
+            }
+            Err(stop) => panic!("{stop:?}"),
+        }
+    }
+}
+
+fn words(heap: &Heap, lane: LaneId) -> Vec<u8> {
+    let roots = heap.lane_roots(lane);
+    heap.lock(lane).bytes(roots + 64, (LANE_ROOT_BYTES - 64) as usize).to_vec()
+}
+
+fn state(heap: &Heap) -> [Vec<u8>; 2] {
+    LANES.map(|lane| words(heap, lane))
+}
+
+/// Stores words and bytes in the root areas of both lanes, `count` times.
+fn scribble(heap: &Heap, op: &mut Op<'_>, random: &mut Random, count: usize) -> Result<(), Stop> {
+    for _ in 0..count {
+        let lane = LANES[random.random_range(0..2)];
+        let at = heap.lane_roots(lane) + 64 + random.random_range(0..400) * 8;
+        if random.random_bool(0.7) {
+            op.store(lane, at, random.random())?;
+        } else {
+            let bytes: Vec<u8> =
+                (0..random.random_range(1..700)).map(|_| random.random()).collect();
+            op.overwrite(lane, at + 3, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn long_logs_are_undone_exactly_wherever_they_are_cut() {
+    let mut fuse = 1;
+    let mut rounds = 0;
+    while fuse < 20_000 {
+        let device = SimDevice::new(0, fuse);
+        let heap = rebuilt(region(&device, 3));
+        let mut random = Random::seed_from_u64(fuse);
+        run(&heap, |op| scribble(&heap, op, &mut random, 20)).unwrap();
+        let before = state(&heap);
+        heap.kill_after(fuse);
+        let survived = run(&heap, |op| scribble(&heap, op, &mut random, 2_000)).is_some();
+        let heap = attach(heap, &device);
+        if survived {
+            assert_ne!(state(&heap), before);
+            break;
+        }
+        assert_eq!(state(&heap), before, "killed after {fuse}");
+        // What the long log left behind must not come to life with the next, short one.
+        heap.kill_after(9);
+        assert!(run(&heap, |op| scribble(&heap, op, &mut random, 50)).is_none());
+        let heap = attach(heap, &device);
+        assert_eq!(state(&heap), before, "killed after {fuse}, then again");
+        fuse += 1 + fuse / 6;
+        rounds += 1;
+    }
+    assert!(rounds > 30, "only {rounds} rounds");
+}
+
+#[test]
+fn a_dropped_operation_leaves_no_trace_and_no_leak() {
+    let device = SimDevice::new(0, 1);
+    let heap = rebuilt(region(&device, 3));
+    let mut random = Random::seed_from_u64(1);
+    let (before, free) = (state(&heap), heap.stats().free_bytes);
+    for round in 0..50 {
+        let mut op = heap.begin(LaneSet::Many(&LANES), 0);
+        for _ in 0..20 {
+            let bytes = random.random_range(1..200_000);
+            let Ok(object) = op.alloc(LANE, bytes) else { break };
+            if op.fill(LANE, object, bytes.min(2_000) as usize, None).is_err() {
+                break;
+            }
+        }
+        let outcome = scribble(&heap, &mut op, &mut random, 1_200);
+        assert!(outcome.is_ok() || matches!(outcome, Err(Stop::Need(_))));
+        drop(op);
+        assert_eq!(state(&heap), before, "round {round}");
+        heap.region().checkpoint().unwrap();
+    }
+    heap.reclaim();
+    assert_eq!(heap.stats().free_bytes, free);
+}
+
+/// A short log after a long one that committed: the long one's chain must be gone from memory, too.
+#[test]
+fn a_committed_chain_is_not_followed_again() {
+    let device = SimDevice::new(0, 2);
+    let heap = rebuilt(region(&device, 3));
+    let mut random = Random::seed_from_u64(2);
+    run(&heap, |op| scribble(&heap, op, &mut random, 1_500)).unwrap();
+    let before = state(&heap);
+    heap.kill_after(40);
+    assert!(run(&heap, |op| scribble(&heap, op, &mut random, 500)).is_none());
+    assert_eq!(state(&attach(heap, &device)), before);
+}
+
+/// Part of a range was announced when the budget ran out: it was not changed, and is not put back.
+#[test]
+fn an_overwrite_that_the_budget_stops_is_undone() {
+    let device = SimDevice::new(0, 8);
+    let small = Config { budget_bytes: 256 << 10, ..config(3) };
+    let clock = Arc::new(SimClock::new(1));
+    let heap = rebuilt(Region::open(Arc::new(device.clone()), clock, small).unwrap());
+    let object = run(&heap, |op| {
+        let object = op.alloc(LANE, 600_000)?;
+        op.store(LANE, heap.lane_roots(LANE), object)?;
+        Ok(object)
+    })
+    .unwrap();
+    let image = |heap: &Heap| heap.lock(LANE).bytes(object, 600_000).to_vec();
+    let mut random = Random::seed_from_u64(8);
+    let mut stopped = 0;
+    for _ in 0..300 {
+        let before = image(&heap);
+        let mut op = heap.begin(LaneSet::Many(&LANES), 0);
+        let at = object + random.random_range(0..400_000);
+        let bytes = vec![random.random(); random.random_range(1..100_000)];
+        match op.overwrite(LANE, at, &bytes) {
+            Ok(()) => op.commit().unwrap(),
+            Err(Stop::Need(need)) => {
+                drop(op);
+                assert!(image(&heap) == before);
+                drop(heap.lock_with(LANE, heap.region().satisfy(need).unwrap()));
+                stopped += 1;
+            }
+            Err(stop) => panic!("{stop:?}"),
+        }
+    }
+    assert!((20..280).contains(&stopped), "{stopped} of 300 stopped");
+}
+
+#[test]
+fn objects_keep_apart_and_memory_comes_back() {
+    let device = SimDevice::new(0, 3);
+    let heap = rebuilt(region(&device, 3));
+    let free = heap.stats().free_bytes;
+    let mut random = Random::seed_from_u64(3);
+    let mut objects: Vec<(u64, u64)> = Vec::new();
+    for _ in 0..3_000 {
+        if random.random_bool(0.55) || objects.is_empty() {
+            let bytes = match random.random_range(0..10) {
+                0 => random.random_range(1..150_000),
+                1..4 => random.random_range(1..20_000),
+                _ => random.random_range(1..1_500),
+            };
+            let mut op = heap.begin(LaneSet::One(LANE), 0);
+            match op.alloc(LANE, bytes) {
+                Ok(object) => {
+                    let end = object + op.lane(LANE).usable_bytes(object);
+                    let shares = bytes < 256 && !(end - object).is_multiple_of(64);
+                    assert!(object % if shares { 16 } else { 64 } == 0 && end >= object + bytes);
+                    let apart = objects.iter().all(|(from, to)| end <= *from || object >= *to);
+                    assert!(apart, "{object:#x} overlaps another object");
+                    objects.push((object, end));
+                    op.commit().unwrap();
+                }
+                Err(Stop::Need(_)) => {
+                    drop(op);
+                    heap.region().checkpoint().unwrap();
+                }
+                Err(Stop::OutOfMemory { .. }) => {}
+                Err(Stop::Killed) => unreachable!(),
+            }
+        } else {
+            let (object, _) = objects.swap_remove(random.random_range(0..objects.len()));
+            let mut op = heap.begin(LaneSet::One(LANE), 0);
+            op.free(object);
+            op.commit().unwrap();
+        }
+    }
+    for (object, _) in objects {
+        heap.lock(LANE).free_unreached(object);
+    }
+    heap.region().checkpoint().unwrap();
+    heap.reclaim();
+    assert_eq!(heap.stats().free_bytes, free);
+}
+
+#[test]
+fn small_objects_share_grains_and_keep_their_bytes() {
+    for seed in 0..8 {
+        let device = SimDevice::new(0, seed);
+        let mut random = Random::seed_from_u64(seed);
+        let heap = rebuilt(region(&device, 3));
+        let mut objects: Vec<(u64, Vec<u8>)> = Vec::new();
+        for step in 0..4_000 {
+            if random.random_bool(0.6) || objects.is_empty() {
+                let bytes = vec![random.random::<u8>(); random.random_range(1..240)];
+                let object = run(&heap, |op| {
+                    let object = op.alloc(LANE, bytes.len() as u64)?;
+                    op.fill(LANE, object, bytes.len(), None)?.copy_from_slice(&bytes);
+                    Ok(object)
+                });
+                objects.push((object.unwrap(), bytes));
+            } else {
+                let (object, _) = objects.swap_remove(random.random_range(0..objects.len()));
+                heap.lock(LANE).free_unreached(object);
+            }
+            if step % 400 == 0 {
+                heap.region().checkpoint().unwrap();
+            }
+        }
+        heap.region().close(1).unwrap();
+        drop(heap);
+        let heap = Heap::open(region(&device, 3)).unwrap();
+        // In any order, and each once.
+        objects.reverse();
+        heap.rebuild(|lane, marks| {
+            let reached = objects.iter().filter(|_| lane.id() == LANE);
+            reached.map(|(object, _)| *object).try_for_each(|object| marks.mark(object))
+        })
+        .unwrap();
+        let held = heap.lock(LANE);
+        for (object, bytes) in &objects {
+            assert_eq!(held.bytes(*object, bytes.len()), bytes, "seed {seed}, {object:#x}");
+        }
+        drop(held);
+        // What is free is given out, and nothing else.
+        let taken: Vec<u64> =
+            (0..1_000).map(|_| run(&heap, |op| op.alloc(LANE, 20)).unwrap()).collect();
+        assert!(taken.iter().all(|new| {
+            objects.iter().all(|(old, bytes)| new + 32 <= *old || *new >= old + bytes.len() as u64)
+        }));
+    }
+}
+
+#[test]
+fn what_small_objects_shared_is_not_dirty_any_more_when_their_run_goes_back() {
+    let device = SimDevice::new(0, 1);
+    let heap = rebuilt(region(&device, 3));
+    heap.region().checkpoint().unwrap();
+    let dirty_bytes = || heap.region().used_bytes();
+    let before = dirty_bytes();
+    for bytes in [20, 70, 90, 140, 200] {
+        let objects: Vec<u64> = (0..5_000)
+            .map(|_| {
+                let filled = run(&heap, |op| {
+                    let object = op.alloc(LANE, bytes)?;
+                    op.fill(LANE, object, bytes as usize, None)?.fill(1);
+                    Ok(object)
+                });
+                filled.unwrap()
+            })
+            .collect();
+        let full = dirty_bytes();
+        assert!(full > before + 100_000, "{bytes} B: {full}");
+        objects.into_iter().for_each(|object| heap.lock(LANE).free_unreached(object));
+        heap.reclaim();
+        // What is kept of a lane's begun runs, and the table of spans.
+        let left = dirty_bytes() - before;
+        assert!(left <= 2 * 65_536 + 4_096, "{bytes} B: {left} B of {full} left");
+    }
+}
+
+#[test]
+fn a_heap_of_another_version_is_refused() {
+    const AT_VERSION: u64 = 8;
+    let device = SimDevice::new(0, 9);
+    rebuilt(region(&device, 3)).region().close(1).unwrap();
+    for version in [2, 3, 0] {
+        let bare = region(&device, 3);
+        bare.lock(LaneId(0)).store(AT_VERSION, version).unwrap();
+        let refused = Heap::open(bare).map(drop).unwrap_err();
+        assert!(
+            matches!(refused, HeapError::Version { found, supported: 1 } if found == version),
+            "version {version}: {refused}"
+        );
+    }
+}
+
+#[test]
+fn roots_are_named_and_last() {
+    let device = SimDevice::new(0, 4);
+    let heap = rebuilt(region(&device, 3));
+    assert_eq!(heap.root("a"), None);
+    for number in 0..32 {
+        heap.set_root(&format!("root {number}"), number).unwrap();
+    }
+    heap.set_root("root 7", 77).unwrap();
+    assert!(matches!(heap.set_root("a", 1), Err(HeapError::RootsFull { .. })));
+    heap.region().close(1).unwrap();
+    drop(heap);
+    let heap = rebuilt(region(&device, 3));
+    assert_eq!((heap.root("root 7"), heap.root("root 31")), (Some(77), Some(31)));
+}
+
+#[test]
+fn another_number_of_lanes_is_refused() {
+    let device = SimDevice::new(0, 5);
+    rebuilt(region(&device, 3)).region().close(1).unwrap();
+    let refused = Heap::open(region(&device, 4)).map(drop);
+    assert!(matches!(refused, Err(HeapError::Lanes { stored: 3, found: 4 })));
+}
+
+#[test]
+fn a_region_of_something_else_is_refused() {
+    let device = SimDevice::new(0, 6);
+    let bare = region(&device, 3);
+    bare.lock(LaneId(0)).write(0, b"something else").unwrap();
+    assert!(matches!(Heap::open(bare).map(drop), Err(HeapError::NotAHeap { .. })));
+}
+
+#[test]
+fn a_mark_of_what_is_no_object_is_refused() {
+    let device = SimDevice::new(0, 7);
+    let heap = rebuilt(region(&device, 3));
+    let object = run(&heap, |op| {
+        let object = op.alloc(LANE, 1_000)?;
+        op.store(LANE, heap.lane_roots(LANE), object)?;
+        Ok(object)
+    });
+    heap.region().close(1).unwrap();
+    drop(heap);
+    let heap = Heap::open(region(&device, 3)).unwrap();
+    let wrong = object.unwrap() + 64;
+    let refused = heap.rebuild(|lane, marks| match lane.id() {
+        LANE => marks.mark(wrong),
+        _ => Ok::<(), HeapError>(()),
+    });
+    assert!(matches!(refused, Err(HeapError::NoObject { lane: LANE, offset }) if offset == wrong));
+}

@@ -1,0 +1,222 @@
+//! Damaged words: every word that no store writes is refused by place and value, when the store is
+//! opened and when it is read before that.
+
+use std::sync::Arc;
+
+use crate::harness::{REGION_BYTES, config, deferred_on, open};
+use perdura_media::SimClock;
+use perdura_media::sim::SimDevice;
+use perdura_region::Region;
+use perdura_slots::LaneId;
+use perdura_store::{
+    Access, Damaged, Expiry, Heap, Key, OpenError, Store, StoreOptions, TxError, Unreadable,
+};
+
+const BUDGET_BYTES: u64 = 1 << 20;
+const SHORT: u64 = 1 << 63;
+const NAN: u64 = 0x7ff8 << 48;
+/// A name of eight bytes, so that the value behind it is aligned.
+const KEY: Key<'static> = Key { db: 0, bytes: b"the  key" };
+
+const STRING: u64 = 0;
+const PACKED_HASH: u64 = 1;
+const FIELD: u64 = 3;
+const PACKED_SORTED: u64 = 4;
+const MEMBER: u64 = 6;
+
+/// The first word of a record's header.
+fn header(kind: u64, value_len: u64, key_len: u64) -> u64 {
+    value_len | key_len << 32 | kind << 56
+}
+
+fn region(device: &SimDevice) -> Region {
+    let clock = Arc::new(SimClock::new(1_000_000));
+    Region::open(Arc::new(device.clone()), clock, config(BUDGET_BYTES)).unwrap()
+}
+
+/// The image of a store that `fill` has filled, and the offset of the word that `find` names.
+fn image(fill: &dyn Fn(&Store), find: &dyn Fn(&Store) -> u64) -> (SimDevice, u64) {
+    let (device, clock) = (SimDevice::new(0, 1), Arc::new(SimClock::new(1_000_000)));
+    let store = open(&device, &clock, BUDGET_BYTES);
+    fill(&store);
+    let offset = find(&store);
+    store.region().close(1).unwrap();
+    (device, offset)
+}
+
+fn damage(device: &SimDevice, offset: u64, value: u64) {
+    let bare = region(device);
+    bare.lock(LaneId(0)).store(offset, value).unwrap();
+    bare.close(1).unwrap();
+}
+
+fn place_of(store: &Store, word: u64) -> u64 {
+    let found = (0..REGION_BYTES).step_by(8).find(|at| store.region().peek(*at) == word);
+    found.unwrap_or_else(|| panic!("no word {word:#x}"))
+}
+
+fn string(store: &Store) {
+    store.put(KEY, b"value").unwrap();
+}
+
+fn long_string(store: &Store) {
+    store.put(KEY, &[b'v'; 300]).unwrap();
+}
+
+fn hash(store: &Store, fields: u32) {
+    let fill = |tx: &mut perdura_store::Tx<'_>| {
+        (0..fields)
+            .try_for_each(|field| tx.hash_set(KEY, &field.to_be_bytes(), b"of a field").map(drop))
+    };
+    store.run(Access::Key(KEY), fill).unwrap();
+}
+
+fn sorted(store: &Store, members: u32) {
+    let members: Vec<_> =
+        (0..members).map(|member| (member.to_be_bytes().to_vec(), f64::from(member))).collect();
+    store.run(Access::Key(KEY), |tx| tx.sorted_put(KEY, &members, Expiry::None)).unwrap();
+}
+
+/// Expects opening to refuse the word `value` in the place of the word that `find` names: as `what`
+/// of the structure that begins `back` bytes before the word.
+fn expect_refused(
+    what: &str,
+    fill: &dyn Fn(&Store),
+    find: &dyn Fn(&Store) -> u64,
+    value: u64,
+    back: u64,
+) {
+    let (device, offset) = image(fill, find);
+    damage(&device, offset, value);
+    let clock = Arc::new(SimClock::new(1_000_000));
+    let heap = Heap::open(region(&device)).unwrap();
+    match Store::open(heap, clock, StoreOptions::default()).map(drop) {
+        Err(OpenError::Corrupt(found)) => {
+            assert_eq!((found.what, found.offset), (what, offset - back), "{found}");
+        }
+        other => panic!("{what}, {value:#x}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_damaged_record_is_refused_by_place_and_value() {
+    let word = header(STRING, 5, 8) | SHORT;
+    let find = |store: &Store| place_of(store, word);
+    for kind in [7, 100, FIELD, MEMBER] {
+        expect_refused("record's kind", &string, &find, word | kind << 56, 0);
+    }
+    expect_refused("record's database", &string, &find, word | 1 << 48, 0);
+    let find = |store: &Store| place_of(store, header(STRING, 300, 8)) + 8;
+    expect_refused("record's expiry", &long_string, &find, 77, 0);
+}
+
+#[test]
+fn damaged_packed_values_are_refused_by_place() {
+    let small_hash = |store: &Store| hash(store, 1);
+    let record = |store: &Store| place_of(store, header(PACKED_HASH, 18, 8) | SHORT);
+    let lengths = |store: &Store| record(store) + 16;
+    expect_refused("packed hash", &small_hash, &lengths, 999, 16);
+    expect_refused("packed hash", &small_hash, &lengths, 4 | 9 << 16, 16);
+    let small_set = |store: &Store| sorted(store, 2);
+    let record = |store: &Store| place_of(store, header(PACKED_SORTED, 28, 8) | SHORT);
+    let first = |store: &Store| record(store) + 16;
+    expect_refused("packed sorted set", &small_set, &first, NAN, 16);
+    // The first member would be behind the second.
+    expect_refused("packed sorted set", &small_set, &first, 9f64.to_bits(), 16);
+}
+
+#[test]
+fn damaged_tables_and_trees_are_refused_by_place_and_value() {
+    let large_hash = |store: &Store| hash(store, 300);
+    let field = header(FIELD, 10, 4) | SHORT;
+    let a_field = |store: &Store| place_of(store, field);
+    expect_refused("record's kind", &large_hash, &a_field, header(2, 10, 4) | SHORT, 0);
+    let key_record = header(2, 8, 8);
+    let root = |store: &Store| store.region().peek(place_of(store, key_record) + 24);
+    expect_refused("buckets of a table", &large_hash, &root, u64::MAX, 0);
+    let large_set = |store: &Store| sorted(store, 300);
+    let member = header(MEMBER, 0, 4);
+    let a_member = |store: &Store| place_of(store, member);
+    expect_refused("record's kind", &large_set, &a_member, header(STRING, 0, 4), 0);
+    let score = |store: &Store| place_of(store, member) + 8;
+    expect_refused("score of a member", &large_set, &score, NAN, 0);
+    let key_record = header(5, 8, 8);
+    let top = |store: &Store| {
+        let root = store.region().peek(place_of(store, key_record) + 24);
+        store.region().peek(root + 256)
+    };
+    let node = "node of a sorted set";
+    for head in [61, 0, 2 | 24 << 8, 2 | 1 << 8 | 60 << 32] {
+        expect_refused(node, &large_set, &top, head, 0);
+    }
+}
+
+#[test]
+fn a_damaged_record_that_is_read_before_the_rebuild_ends_that_operation_only() {
+    let word = header(STRING, 5, 8) | SHORT;
+    let other = Key::new(b"another key");
+    let fill = |store: &Store| {
+        string(store);
+        store.put(other, b"sound").unwrap();
+    };
+    let (device, offset) = image(&fill, &|store| place_of(store, word));
+    let value = word | 100 << 56;
+    damage(&device, offset, value);
+    let store = deferred_on(region(&device), &Arc::new(SimClock::new(1_000_000)));
+    let expected = Damaged { what: "record's kind", offset, value };
+    let refused = |outcome: Result<(), Unreadable>| match outcome {
+        Err(Unreadable::Damaged(found)) => assert_eq!(found, expected),
+        other => panic!("{other:?}"),
+    };
+    refused(Unreadable::catch(|| drop(store.get(KEY))));
+    refused(Unreadable::catch(|| {
+        let changed = store.run(Access::Keys(&[KEY, other]), |tx| {
+            tx.put(other, b"half", Expiry::None)?;
+            Ok::<_, TxError>(tx.get(KEY).is_some())
+        });
+        panic!("{changed:?}");
+    }));
+    assert_eq!(store.get(other).unwrap(), b"sound");
+    while !matches!(store.rebuild_next(), Err(OpenError::Corrupt(found)) if found == expected) {}
+    assert_eq!(store.get(other).unwrap(), b"sound");
+}
+
+/// Saved numbers of keys have this bit.
+const SAVED: u64 = 1 << 63;
+
+#[test]
+fn a_damaged_number_of_keys_is_refused() {
+    let fill = |store: &Store| {
+        string(store);
+        store.save_counts();
+    };
+    let find = |store: &Store| place_of(store, SAVED | 1);
+    // Not marked as saved; more keys with an expiry than keys; another number than there are.
+    for value in [7, SAVED | 1 << 32, SAVED | 2] {
+        expect_refused("number of keys", &fill, &find, value, 248);
+    }
+}
+
+#[test]
+fn a_chain_of_buckets_that_comes_round_is_not_followed_for_ever() {
+    let fill = |store: &Store| {
+        for number in 0..200u32 {
+            store.put(Key::new(&number.to_le_bytes()), b"value").unwrap();
+        }
+    };
+    // The last word of a bucket is the offset of another one, which begins with an entry.
+    let find = |store: &Store| {
+        let is_link = |at: &u64| {
+            let link = store.region().peek(*at);
+            let is_bucket = link > 0 && link < REGION_BYTES && link.is_multiple_of(64);
+            is_bucket && store.region().peek(link) >> 43 != 0
+        };
+        (56..REGION_BYTES).step_by(64).find(is_link).unwrap()
+    };
+    let (device, link_at) = image(&fill, &find);
+    damage(&device, link_at, link_at - 56);
+    let store = deferred_on(region(&device), &Arc::new(SimClock::new(1_000_000)));
+    // The shard of this bucket is not counted.
+    let counted = store.len(0);
+    assert!((1..200).contains(&counted), "{counted} keys counted");
+}

@@ -1,0 +1,13 @@
+//! Tests of this room from outside, all in one program: to link one is quicker than many.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
+mod counts;
+mod crash;
+mod damage;
+mod deferred;
+mod harness;
+mod limits;
+mod loading;
+mod model;
+mod sorted;
+mod watch;
