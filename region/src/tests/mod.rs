@@ -3,4 +3,5 @@
 mod checkpoint;
 mod compact;
 mod notified;
+mod prezero;
 mod seal;
