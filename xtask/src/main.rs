@@ -23,7 +23,8 @@ cargo xtask COMMAND
                 and the Python package's, with Spark (`python` runs these alone)
   test --quick  lints and tests of the packages that differ from main
   release       the program as it is released, with all formats of traces
-  lint          format, lints, and the pages: links, lengths of lines, paths, rooms, locks, packages
+  lint          format, lints, and the pages: links, lengths of lines, paths, rooms, locks, packages;
+                and that each file of code is compiled
   deps          install the Debian packages that the whole-process tests compare with (as root), or name them
   test-qemu [PART]  cut a virtual machine that runs `perdura serve`, boot it again, compare; and bind capacity memory to
                 an NVDIMM that is a NUMA node. Some two minutes after the build, or the cases with PART in their names;

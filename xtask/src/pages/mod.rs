@@ -3,10 +3,12 @@
 //!
 //! Checked are: links and anchors, lengths of lines, paths that pages and comments name, the table
 //! of rooms beside the manifests, the page of locks beside the code, and the README's program and
-//! list of packages. All that is wrong is told at once, each with its file and line.
+//! list of packages; and that each file of code is compiled. All that is wrong is told at once, each
+//! with its file and line.
 
 mod locks;
 mod markdown;
+mod modules;
 mod paths;
 mod rooms;
 
@@ -39,6 +41,7 @@ pub fn check() -> Result<()> {
         }
     }
     paths::in_code(&tree, &mut wrong)?;
+    modules::check(&tree, &mut wrong)?;
     let page = |name: &str| {
         let found = pages.iter().find(|page| page.path == Path::new(name));
         found.with_context(|| format!("{name} is missing"))
@@ -48,7 +51,7 @@ pub fn check() -> Result<()> {
     packages(page("README.md")?, &mut wrong);
     examples(page("README.md")?, &tree, &mut wrong)?;
     if !wrong.is_empty() {
-        bail!("pages and code disagree:\n{}", wrong.join("\n"));
+        bail!("pages and code are wrong:\n{}", wrong.join("\n"));
     }
     Ok(())
 }
