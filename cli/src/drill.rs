@@ -26,11 +26,10 @@ struct Outcome {
 }
 
 pub fn run(args: &DrillArgs) -> Result<ExitCode> {
-    let outcome = match &args.connect {
-        Some(address) => drill_running(address, args)?,
-        None => drill_stopped(args)?,
-    };
-    Ok(judge(&outcome))
+    match &args.connect {
+        Some(address) => Ok(judge(&drill_running(address, args)?)),
+        None => drill_stopped(args),
+    }
 }
 
 fn judge(outcome: &Outcome) -> ExitCode {
@@ -56,7 +55,7 @@ fn judge(outcome: &Outcome) -> ExitCode {
     }
 }
 
-fn drill_stopped(args: &DrillArgs) -> Result<Outcome> {
+fn drill_stopped(args: &DrillArgs) -> Result<ExitCode> {
     let place = settings::place(&args.place, None)?;
     settings::check_memory(&place.config)?;
     let threads = place.threads;
@@ -68,14 +67,15 @@ fn drill_stopped(args: &DrillArgs) -> Result<Outcome> {
     let mut holders = Holders::watch(supervisor, link, clock)?;
     let report = region.drill(!args.no_fill, threads)?;
     region.close(threads)?;
-    holders.let_go().context("everything is on the SSD, but the holder did not go")?;
-    Ok(Outcome {
+    let code = judge(&Outcome {
         budget_bytes: report.budget_bytes,
         used_bytes: report.used_bytes,
         device_bytes: report.flush.device_bytes,
         elapsed: Duration::from_nanos(report.elapsed_ns),
         promised: promise.flush_time,
-    })
+    });
+    holders.let_go().context("everything is on the SSD, but the holder did not go")?;
+    Ok(code)
 }
 
 /// Lets a running server drill itself, because it alone may use its region.

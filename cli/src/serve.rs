@@ -120,7 +120,6 @@ fn finish(
     match region.close(threads) {
         Ok(report) => {
             let took = began.elapsed();
-            holders.let_go().context("everything is on the SSD, but the holder did not go")?;
             let late = took > grace;
             say(banner::account(region));
             say(format_args!(
@@ -129,6 +128,7 @@ fn finish(
                 format_duration(took),
                 if late { ": later than promised, but safe" } else { "" }
             ));
+            holders.let_go().context("everything is on the SSD, but the holder did not go")?;
             Ok(if late { ExitCode::from(3) } else { ExitCode::SUCCESS })
         }
         Err(error) => {

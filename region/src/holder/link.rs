@@ -118,8 +118,7 @@ pub(crate) fn take_over(dir: &Path, times: Times) -> Result<TakeOver, LinkError>
             let [memory, ledger, image] = <[OwnedFd; 3]>::try_from(fds).map_err(|fds| {
                 LinkError::Answer(format!("{} descriptors, expected 3", fds.len()))
             })?;
-            let link = Link { socket, child: None };
-            Ok(TakeOver::Held(Held { memory, ledger, image, used_bytes, link }))
+            Ok(TakeOver::Held(Held { memory, ledger, image, used_bytes, link: Link::over(socket) }))
         }
         Message::Flushing { grace_ms, used_bytes } => {
             Ok(TakeOver::Flushing { grace: Duration::from_millis(grace_ms), used_bytes })
@@ -150,6 +149,11 @@ pub fn flush(dir: &Path) -> Result<Option<(u64, u64, Duration)>, LinkError> {
 }
 
 impl Link {
+    /// The link over a connection to a holder that another process started.
+    pub(super) fn over(socket: OwnedFd) -> Self {
+        Self { socket, child: None }
+    }
+
     /// Starts `program` as a holder, with the link as its standard input, and hands it the
     /// descriptors of memory, ledger and image.
     ///
@@ -184,12 +188,17 @@ impl Link {
     }
 
     /// Tells the holder that everything is on the SSD, so that it ends, and waits for its end: at
-    /// most 10 s for a holder that another process started.
+    /// most 10 s for a holder that another process started. A holder that ended earlier, for
+    /// example by a crash, is no error.
     pub(crate) fn goodbye(self) -> Result<(), LinkError> {
-        send(&self.socket, &Message::Goodbye, &[]).map_err(failed("say goodbye to the holder"))?;
-        match answer(&self.socket, ANSWER) {
-            Err(LinkError::Answer(_) | LinkError::Closed) | Ok(_) => {}
-            Err(error) => return Err(error),
+        match send(&self.socket, &Message::Goodbye, &[]) {
+            Ok(()) => match answer(&self.socket, ANSWER) {
+                Err(LinkError::Io { source, .. }) if is_gone(&source) => {}
+                Err(LinkError::Answer(_) | LinkError::Closed) | Ok(_) => {}
+                Err(error) => return Err(error),
+            },
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(failed("say goodbye to the holder")(error).into()),
         }
         self.reap();
         Ok(())
@@ -213,6 +222,24 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn goodbye_to_a_holder_that_is_gone_succeeds() {
+        let (ours, theirs) = socket_pair().unwrap();
+        drop(theirs);
+        Link::over(ours).goodbye().unwrap();
+    }
+
+    #[test]
+    fn goodbye_to_a_holder_that_dies_before_it_reads_it_succeeds() {
+        let (ours, theirs) = socket_pair().unwrap();
+        std::thread::scope(|scope| {
+            let said = scope.spawn(|| Link::over(ours).goodbye());
+            poll(&mut [PollFd::new(&theirs, PollFlags::IN)], None).unwrap();
+            drop(theirs);
+            said.join().unwrap().unwrap();
+        });
+    }
 
     #[test]
     fn a_holder_that_gives_no_usable_answer_is_ended() {
