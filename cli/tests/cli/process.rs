@@ -210,6 +210,20 @@ fn a_killed_holder_is_replaced_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_server_flushes_with_success_though_the_holder_that_it_found_is_gone() {
+    let dir = dir();
+    let mut server = Server::start(dir.path(), &SETTINGS);
+    server.signal("KILL");
+    let _ = server.wait();
+    let mut server = Server::start(dir.path(), &[&SETTINGS[..], &["--no-holder"]].concat());
+    assert!(server.banner.contains("kept by the holder"), "{}", server.banner);
+    assert_eq!(server.client().ask(&["SET", &key(0), &value(0)]), "+OK");
+    end_holder(dir.path());
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
 fn the_budget_holds_while_it_is_cut_in_half_under_load() {
     let dir = dir();
     let mut server = Server::start(dir.path(), &["--memory", "512MiB", "--budget", "8MiB"]);

@@ -33,9 +33,10 @@ impl Holders {
         Ok(Self { watched, found })
     }
 
-    /// Whether another process has the memory, too.
+    /// Whether a holder that is alive has the memory, too.
     pub fn keep_the_memory(&self) -> bool {
-        self.watched.is_some() || self.found.is_some()
+        self.watched.as_ref().is_some_and(Watch::is_held)
+            || self.found.as_ref().is_some_and(Link::is_live)
     }
 
     /// Tells the holders that everything is on the SSD, and returns when they have ended. A second
@@ -47,5 +48,20 @@ impl Holders {
         let watched = self.watched.take().map_or(Ok(()), Watch::goodbye);
         let found = self.found.take().map_or(Ok(()), Link::goodbye);
         watched.and(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::socket::socket_pair;
+    use super::*;
+
+    #[test]
+    fn a_found_holder_keeps_the_memory_until_it_dies() {
+        let (ours, theirs) = socket_pair().unwrap();
+        let holders = Holders { watched: None, found: Some(Link::over(ours)) };
+        assert!(holders.keep_the_memory());
+        drop(theirs);
+        assert!(!holders.keep_the_memory());
     }
 }

@@ -213,6 +213,13 @@ impl Link {
         }
     }
 
+    /// Whether the holder still has its end open.
+    pub(super) fn is_live(&self) -> bool {
+        let mut ends = [PollFd::new(&self.socket, PollFlags::empty())];
+        let outcome = poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        outcome.is_ok() && ends[0].revents().is_empty()
+    }
+
     /// The link's descriptor, which becomes readable when the holder is gone.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -3,6 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 
 use perdura_media::Clock;
@@ -42,6 +44,8 @@ pub struct Supervisor {
 pub(crate) struct Watch {
     thread: JoinHandle<Result<(), LinkError>>,
     stop: Arc<OwnedFd>,
+    /// Whether a holder is at work. It informs, and decides nothing.
+    is_held: Arc<AtomicBool>,
 }
 
 impl Supervisor {
@@ -59,15 +63,21 @@ impl Supervisor {
     pub(crate) fn watch(mut self, clock: Arc<dyn Clock>) -> Result<Watch, LinkError> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed("event descriptor"))?;
         let stop = Arc::new(stop);
-        let watched = Arc::clone(&stop);
+        let is_held = Arc::new(AtomicBool::new(self.link.is_some()));
+        let (watched, held) = (Arc::clone(&stop), Arc::clone(&is_held));
         let thread = std::thread::Builder::new()
             .name("perdura-watch".into())
-            .spawn(move || self.run(&watched, &*clock))
+            .spawn(move || self.run(&watched, &held, &*clock))
             .map_err(failed("start a thread"))?;
-        Ok(Watch { thread, stop })
+        Ok(Watch { thread, stop, is_held })
     }
 
-    fn run(&mut self, stop: &OwnedFd, clock: &dyn Clock) -> Result<(), LinkError> {
+    fn run(
+        &mut self,
+        stop: &OwnedFd,
+        is_held: &AtomicBool,
+        clock: &dyn Clock,
+    ) -> Result<(), LinkError> {
         loop {
             let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
             let link = self.link.as_ref().map(Link::fd);
@@ -84,6 +94,7 @@ impl Supervisor {
                 return self.link.take().map_or(Ok(()), Link::goodbye);
             }
             if let Some(dead) = self.link.take() {
+                is_held.store(false, Relaxed);
                 tracing::error!(
                     "the holder is gone; starting another: nothing is lost, but until it runs a \
                      crash of this process would lose what is not on the SSD"
@@ -91,7 +102,10 @@ impl Supervisor {
                 dead.reap();
             }
             match self.start(clock) {
-                Ok(()) => tracing::info!("memory is held again"),
+                Ok(()) => {
+                    is_held.store(true, Relaxed);
+                    tracing::info!("memory is held again");
+                }
                 Err(error) => tracing::error!(%error, "no holder; trying again in 5 s"),
             }
         }
@@ -99,6 +113,11 @@ impl Supervisor {
 }
 
 impl Watch {
+    /// Whether a holder is at work, as far as the thread has seen.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held.load(Relaxed)
+    }
+
     /// Lets the holder end. Call it when everything is on the SSD.
     pub(crate) fn goodbye(self) -> Result<(), LinkError> {
         rustix::io::write(&*self.stop, &1u64.to_ne_bytes())
@@ -107,5 +126,38 @@ impl Watch {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use perdura_media::RealClock;
+
+    use super::super::socket::socket_pair;
+    use super::*;
+
+    #[test]
+    fn a_holder_that_died_and_cannot_be_replaced_holds_nothing() {
+        let (ours, theirs) = socket_pair().unwrap();
+        let null = || std::fs::File::open("/dev/null").unwrap().into();
+        let supervisor = Supervisor {
+            memory: null(),
+            ledger: null(),
+            image: null(),
+            program: HolderProgram::perdura("/dev/null/no-program"),
+            dir: PathBuf::new(),
+            threads: 1,
+            times: Times { grace: Duration::from_secs(1), wait: None },
+            link: Some(Link::over(ours)),
+        };
+        let watch = supervisor.watch(Arc::new(RealClock)).unwrap();
+        assert!(watch.is_held());
+        drop(theirs);
+        while watch.is_held() {
+            std::thread::yield_now();
+        }
+        watch.goodbye().unwrap();
     }
 }
