@@ -74,7 +74,7 @@ impl<'r> LaneGuard<'r> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn memory(&self) -> LaneMemory<'_> {
         LaneMemory { tracked: self.tracked, backing: self.backing, lane: self.lane }
     }
@@ -86,8 +86,10 @@ impl<'r> LaneGuard<'r> {
 
     /// Adds budget bytes that were obtained by `Region::satisfy` or [`LaneGuard::withdraw`].
     pub fn deposit(&mut self, bytes: u64) {
-        self.state.credit_bytes += bytes;
-        self.tell = Tell::all(&self.tracked.memory.budget);
+        if bytes > 0 {
+            self.state.credit_bytes += bytes;
+            self.tell = Tell::LaneWaiters(&self.tracked.memory.budget);
+        }
     }
 
     /// Takes the lane's unspent budget bytes out, to be deposited in another held lane. An
@@ -137,10 +139,9 @@ impl<'r> LaneGuard<'r> {
     }
 
     /// Reads the 8-byte word at `offset`, which is a multiple of 8.
-    #[inline]
+    #[inline(always)]
     pub fn load(&self, offset: u64) -> u64 {
-        self.own(offset, 8);
-        self.tracked.memory.map.words(offset, 1)[0].load(Acquire)
+        self.memory().load(offset)
     }
 
     /// Announces and changes the 8-byte word at `offset`, a multiple of 8, in one store: after a
@@ -262,7 +263,7 @@ impl<'r> LaneGuard<'r> {
             } else {
                 return Err(Need::Room { bytes: cost_bytes.max(CREDIT_CHUNK_BYTES) });
             }
-            self.tell = Tell::all(&memory.budget);
+            self.tell = Tell::LaneWaiters(&memory.budget);
         }
         state.credit_bytes -= cost_bytes;
         Ok(())

@@ -8,7 +8,7 @@
 //!
 //! Waiting is a futex on a version word, so a fault handler may call everything here.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
 use std::time::Duration;
 
 use perdura_media::Clock;
@@ -29,6 +29,8 @@ pub struct Budget {
     rate_limit: AtomicU64,
     version: AtomicU32,
     waiters: AtomicU32,
+    /// Threads whose wait the release of a lane may end.
+    lane_waiters: AtomicU32,
     /// A version word for the cleaner's thread alone, so that writers who give bytes back do not
     /// wake it.
     cleaner_version: AtomicU32,
@@ -47,6 +49,7 @@ impl Default for Budget {
             rate_limit: AtomicU64::new(u64::MAX),
             version: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
+            lane_waiters: AtomicU32::new(0),
             cleaner_version: AtomicU32::new(0),
             call_above: AtomicU64::new(u64::MAX),
             closed: AtomicBool::new(false),
@@ -125,6 +128,13 @@ impl Budget {
         self.waiters.fetch_add(1, SeqCst);
         clock.wait_change(&self.version, seen, longest);
         self.waiters.fetch_sub(1, SeqCst);
+    }
+
+    /// Counts the caller among those whose wait the release of a lane may end, so that releases
+    /// notify. Call it before looking at what lanes hold.
+    pub fn wait_for_lanes(&self) -> LaneWait<'_> {
+        self.lane_waiters.fetch_add(1, SeqCst);
+        LaneWait(self)
     }
 
     /// The number that changes with every call of the cleaner's thread; see [`Budget::version`].
@@ -229,27 +239,41 @@ impl Budget {
     }
 }
 
-/// Wakes those who wait for budget when it is dropped. Declared after a lock, it is dropped after
-/// the lock is released.
+/// A wait that the release of a lane may end, for as long as this lives.
+pub struct LaneWait<'b>(&'b Budget);
+
+impl Drop for LaneWait<'_> {
+    fn drop(&mut self) {
+        self.0.lane_waiters.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Notifies waiters when it is dropped. Declared after a lock, it does so once that is released.
 #[derive(Default)]
-pub struct Tell<'b>(Option<&'b Budget>);
-
-impl<'b> Tell<'b> {
-    /// Wakes everybody when it is dropped.
-    pub fn all(budget: &'b Budget) -> Self {
-        Self(Some(budget))
-    }
-
-    /// Wakes nobody when it is dropped, because nothing has changed.
-    pub fn nobody(&mut self) {
-        self.0 = None;
-    }
+pub enum Tell<'b> {
+    /// Nothing has changed that could end a wait.
+    #[default]
+    Nobody,
+    /// Everybody who waits for budget.
+    All(&'b Budget),
+    /// Those who wait for the release of a lane ([`Budget::wait_for_lanes`]). Nearly always there
+    /// is nobody, and the line of the version stays with the processor that has it.
+    LaneWaiters(&'b Budget),
 }
 
 impl Drop for Tell<'_> {
     fn drop(&mut self) {
-        if let Some(budget) = self.0 {
-            budget.notify();
+        match self {
+            Self::Nobody => {}
+            Self::All(budget) => budget.notify(),
+            Self::LaneWaiters(budget) => {
+                // Either this sees the waiter, or the waiter sees what was done under the lane: it
+                // counts itself before it looks.
+                fence(SeqCst);
+                if budget.lane_waiters.load(Relaxed) > 0 {
+                    budget.notify();
+                }
+            }
         }
     }
 }

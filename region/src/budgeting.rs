@@ -43,6 +43,7 @@ impl Region {
     /// cleaned, for the causes that `satisfy` names.
     pub(crate) fn reach_budget(&self, bytes: u64) -> Result<(), RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
+        let _lanes = backed.memory.budget.wait_for_lanes();
         loop {
             let seen = backed.memory.budget.version();
             let mut cleaner = running.open_cleaner()?;

@@ -5,7 +5,8 @@
 //! - bytes are given back: frames became durable, a lane keeps less credit, dirty data were
 //!   dropped;
 //! - a lane is released under which budget was taken: data that became dirty can be cleaned now,
-//!   and credit that is left can be taken back;
+//!   and credit that is left can be taken back. Releases notify only while a thread says that it
+//!   waits for them: they are far more frequent than such waits;
 //! - the cleaner is released by a thread that did something with it (barrier mode);
 //! - a prepared write ends, and its pages can be cleaned;
 //! - a limit rises: the budget was changed, the log has more space, the device is as fast as
@@ -51,6 +52,7 @@ impl Running {
             Need::Buffer => 0,
         };
         let mut vain = 0;
+        let mut lanes = None;
         loop {
             // Read before everything else, so that any later change is noticed.
             let seen = budget.version();
@@ -82,6 +84,11 @@ impl Running {
             cleaner.release_in_vain();
             // Nothing dirty could be cleaned: lanes keep the budget as credit.
             if self.backed.tracked.reclaim_all_credit() > 0 {
+                continue;
+            }
+            if lanes.is_none() {
+                // Looks once more: a lane may have been released before this thread was counted.
+                lanes = Some(budget.wait_for_lanes());
                 continue;
             }
             vain += 1;

@@ -90,7 +90,7 @@ impl<'h> Lane<'h> {
     }
 
     /// Reads the 8-byte word at `offset`, which is a multiple of 8.
-    #[inline]
+    #[inline(always)]
     pub fn load(&self, offset: u64) -> u64 {
         self.guard.load(offset)
     }

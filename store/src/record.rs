@@ -113,6 +113,17 @@ impl Header {
         Self::decode(words).ok_or(Damaged { what, offset: at, value: words[0] })
     }
 
+    /// The name of the member of a sorted set whose record lies at `at`; unwinds with [`Damaged`]
+    /// if the record is no member's. Reads one word of the header: searches compare many names.
+    #[inline]
+    pub fn load_member_name<'l>(lane: &'l Lane<'_>, at: u64) -> &'l [u8] {
+        let first = lane.load(at);
+        if first >> 56 != RecordKind::Member as u64 {
+            Damaged { what: "record's kind", offset: at, value: first }.unwind();
+        }
+        lane.bytes(at + Self::BYTES, usize::from((first >> 32) as u16))
+    }
+
     fn decode([first, expire_at_ms]: [u64; 2]) -> Option<Self> {
         let is_short = first & SHORT_FLAG != 0;
         Some(Self {

@@ -13,6 +13,11 @@ mod say;
 mod sys;
 mod words;
 
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
 pub use output::{Output, Outputs};
 pub use program::{Preloaded, become_program, set};
 pub use progress::LateBar;
@@ -20,17 +25,23 @@ pub use say::{Shown, all_said, complain, once, say};
 pub use sys::ignore_file_size_signal;
 pub use words::{at_least_one, named, one_of, optional, percent, time};
 
-/// Writes log events to standard error: those that the environment variable `PERDURA_LOG` chooses,
-/// by default the level `info` and worse.
+/// Writes log events to standard error: those that the environment variable `PERDURA_LOG` chooses
+/// (a level, or `TARGET=LEVEL` for parts of the program, separated by commas), by default the level
+/// `info` and worse.
 pub fn log_to_stderr() {
-    tracing_subscriber::fmt()
-        .with_ansi(is_coloured())
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("PERDURA_LOG")
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fuser=warn")),
-        )
-        .with_writer(std::io::stderr)
-        .init();
+    let asked = std::env::var("PERDURA_LOG").ok();
+    let chosen = asked.as_deref().map(str::parse::<Targets>).transpose();
+    let by_default =
+        Targets::new().with_default(LevelFilter::INFO).with_target("fuser", LevelFilter::WARN);
+    let targets = chosen.as_ref().ok().cloned().flatten().unwrap_or(by_default);
+    let lines = fmt::layer().with_ansi(is_coloured()).with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines).with(targets).init();
+    if let (Err(error), Some(asked)) = (chosen, asked) {
+        tracing::warn!(
+            "PERDURA_LOG={asked:?} is ignored: {error}; \
+             a level (off, error, warn, info, debug, trace) or TARGET=LEVEL,... would do"
+        );
+    }
 }
 
 /// Whether the log goes to a terminal, and colours are not refused (<https://no-color.org>).

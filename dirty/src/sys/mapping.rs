@@ -229,10 +229,18 @@ impl Mapping {
         panic!("access of {len} bytes at {offset} leaves a mapping of {} bytes", self.len);
     }
 
+    #[cold]
+    #[inline(never)]
+    fn misaligned(&self, offset: u64) -> ! {
+        panic!("a word at {offset}, which is not a multiple of 8");
+    }
+
     /// `count` 64-bit words at `offset`, a multiple of 8.
     #[inline]
     pub fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
-        assert_eq!(offset % 8, 0);
+        if !offset.is_multiple_of(8) {
+            self.misaligned(offset);
+        }
         // SAFETY: in bounds and aligned; atomics accept any bit pattern and shared mutation.
         unsafe { std::slice::from_raw_parts(self.check(offset, count * 8).cast(), count) }
     }

@@ -38,15 +38,23 @@ fn the_release_of_the_cleaner_notifies_waiters_but_no_faults() {
 }
 
 #[test]
-fn the_release_of_a_lane_notifies_if_budget_was_taken_under_it() {
+fn the_release_of_a_lane_notifies_who_waits_for_it_if_budget_was_taken_under_it() {
     let region = open(TrackingKind::Barrier);
-    let credit_bytes = region.satisfy(Need::Room { bytes: 64 }).unwrap();
-    let used_bytes = region.used_bytes();
-    let lane = region.lock_with(LaneId(0), credit_bytes);
-    assert!(notifies(&region, || drop(lane)));
-    assert_eq!(region.used_bytes(), used_bytes, "bytes that are given back notify, too");
-    let lane = region.lock(LaneId(0));
-    assert!(!notifies(&region, || drop(lane)), "nothing was taken");
+    let taken = |region: &Region| {
+        let credit_bytes = region.satisfy(Need::Room { bytes: 64 }).unwrap();
+        let used_bytes = region.used_bytes();
+        let lane = region.lock_with(LaneId(0), credit_bytes);
+        let is_notified = notifies(region, || drop(lane));
+        assert_eq!(region.used_bytes(), used_bytes, "bytes that are given back notify, too");
+        is_notified
+    };
+    assert!(!taken(&region), "nobody waits for lanes");
+    let waiting = region.running().backed.memory.budget.wait_for_lanes();
+    assert!(taken(&region));
+    assert!(!notifies(&region, || drop(region.lock(LaneId(0)))), "nothing was taken");
+    assert!(!notifies(&region, || drop(region.lock_with(LaneId(0), 0))), "nothing was taken");
+    drop(waiting);
+    assert!(!taken(&region), "the wait is over");
 }
 
 #[test]

@@ -102,8 +102,7 @@ pub(crate) fn order_of(a: f64, b: f64) -> Ordering {
 
 /// The name of the member with this record.
 pub(crate) fn name_of<'l>(lane: &'l Lane<'_>, record: u64) -> &'l [u8] {
-    let header = Header::load(lane, record);
-    lane.bytes(record + Header::BYTES, usize::from(header.key_len))
+    Header::load_member_name(lane, record)
 }
 
 /// A node, with its head as it was when the node was loaded.
@@ -116,6 +115,7 @@ pub(crate) struct Node {
 impl Node {
     /// Reads the head of the node at `at`; unwinds with [`Damaged`] if no node has as many entries
     /// or as high a level.
+    #[inline]
     pub fn load(lane: &Lane<'_>, at: u64) -> Self {
         let mut head = [0; HEAD_BYTES];
         head.copy_from_slice(lane.bytes(at, HEAD_BYTES));
@@ -127,6 +127,7 @@ impl Node {
     }
 
     /// The error of a node whose head no store writes.
+    #[cold]
     pub fn damaged(&self, lane: &Lane<'_>) -> Damaged {
         let (offset, value) = (self.at, lane.load(self.at));
         Damaged { what: "node of a sorted set", offset, value }
