@@ -155,6 +155,46 @@ fn words(lane: &Lane<'_>, bucket_at: u64) -> [u64; 8] {
     std::array::from_fn(|index| u64::from_le_bytes(chunks[index]))
 }
 
+/// Follows the links of one bucket's chain, which may have any number of buckets. A damaged link can
+/// lead back to a bucket of the same chain. This is found out by comparing each bucket with one
+/// before it, which is replaced after 1, 2, 4, ... links (Brent's algorithm).
+struct Chain {
+    /// A bucket before the present one.
+    before: u64,
+    /// Links followed since that bucket.
+    links: u64,
+    /// Links after which the bucket is replaced.
+    links_max: u64,
+}
+
+impl Chain {
+    /// A chain that begins at this bucket.
+    #[inline]
+    fn from(first: u64) -> Self {
+        Self { before: first, links: 0, links_max: 1 }
+    }
+
+    /// The bucket that the link of the bucket `at` leads to, 0 at the end; unwinds with [`Damaged`]
+    /// if the chain comes round.
+    #[inline]
+    fn behind(&mut self, at: u64, link: u64) -> u64 {
+        if link != 0 {
+            self.follow(at, link);
+        }
+        link
+    }
+
+    fn follow(&mut self, at: u64, link: u64) {
+        if link == self.before {
+            Damaged { what: "chain of buckets", offset: at, value: link }.unwind();
+        }
+        self.links += 1;
+        if self.links == self.links_max {
+            *self = Self { before: link, links: 0, links_max: self.links_max * 2 };
+        }
+    }
+}
+
 /// Finds the entry whose tag fits and whose record `is_it`, which gets the record's offset and the
 /// bytes of its header.
 pub(crate) fn find(
@@ -169,6 +209,7 @@ pub(crate) fn find(
     }
     let tag = tag(hash);
     let mut at = bucket_at(lane, root, bucket_of(hash, buckets));
+    let mut chain = Chain::from(at);
     while at != 0 {
         let words = words(lane, at);
         for (index, &entry) in words[..ENTRIES].iter().enumerate() {
@@ -177,7 +218,7 @@ pub(crate) fn find(
                 return Some(Found { at: at + index as u64 * 8, entry });
             }
         }
-        at = words[ENTRIES];
+        at = chain.behind(at, words[ENTRIES]);
     }
     None
 }
@@ -227,6 +268,7 @@ pub(crate) fn insert(
     }
     let lane = op.lane(id);
     let mut at = bucket_at(lane, root, bucket_of(hash, buckets(lane, root)));
+    let mut chain = Chain::from(at);
     loop {
         let words = words(op.lane(id), at);
         if let Some(free) = words[..ENTRIES].iter().position(|entry| *entry == 0) {
@@ -235,7 +277,7 @@ pub(crate) fn insert(
         if words[ENTRIES] == 0 {
             break;
         }
-        at = words[ENTRIES];
+        at = chain.behind(at, words[ENTRIES]);
     }
     let more = write_chain(op, id, &[entry])?;
     op.store(id, at + AT_LINK, more)?;
@@ -284,14 +326,14 @@ fn split(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
     let source = bucket_at(lane, root, count - (1 << level));
     let (mut chain, mut stay, mut go) =
         (Vec::new(), Vec::with_capacity(16), Vec::with_capacity(16));
-    let mut at = source;
+    let (mut at, mut links) = (source, Chain::from(source));
     while at != 0 {
         let words = words(lane, at);
         for &entry in words[..ENTRIES].iter().filter(|entry| **entry != 0) {
             if split_bit(lane, entry, level) { go.push(entry) } else { stay.push(entry) }
         }
         chain.push(at);
-        at = words[ENTRIES];
+        at = links.behind(at, words[ENTRIES]);
     }
     let (first, more) = go.split_at(go.len().min(ENTRIES));
     let link = write_chain(op, id, more)?;
@@ -330,12 +372,13 @@ fn keep_in_chain(op: &mut Op<'_>, id: LaneId, chain: &[u64], entries: &[u64]) ->
 /// Calls `f` with every entry of a bucket.
 pub(crate) fn for_each(lane: &Lane<'_>, root: u64, bucket: u64, mut f: impl FnMut(Found)) {
     let mut at = bucket_at(lane, root, bucket);
+    let mut chain = Chain::from(at);
     while at != 0 {
         let words = words(lane, at);
         for (index, &entry) in words[..ENTRIES].iter().enumerate().filter(|(_, e)| **e != 0) {
             f(Found { at: at + index as u64 * 8, entry });
         }
-        at = words[ENTRIES];
+        at = chain.behind(at, words[ENTRIES]);
     }
 }
 
@@ -360,9 +403,9 @@ pub(crate) fn parts_of_bucket<E>(
     f: &mut impl FnMut(Part) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut at = pieces::bucket_at(|word| root[word as usize], |at| lane.load(at), bucket);
+    let mut chain = Chain::from(at);
     let mut is_overflow = false;
     while at != 0 {
-        // A damaged link may lead back to the first bucket, which is no overflow bucket.
         if is_overflow {
             f(Part::Overflow(at))?;
         }
@@ -371,7 +414,7 @@ pub(crate) fn parts_of_bucket<E>(
         for &entry in words[..ENTRIES].iter().filter(|entry| **entry != 0) {
             f(Part::Entry(entry))?;
         }
-        at = words[ENTRIES];
+        at = chain.behind(at, words[ENTRIES]);
     }
     Ok(())
 }

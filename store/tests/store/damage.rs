@@ -214,9 +214,26 @@ fn a_chain_of_buckets_that_comes_round_is_not_followed_for_ever() {
         (56..REGION_BYTES).step_by(64).find(is_link).unwrap()
     };
     let (device, link_at) = image(&fill, &find);
-    damage(&device, link_at, link_at - 56);
+    let first = link_at - 56;
+    damage(&device, link_at, first);
     let store = deferred_on(region(&device), &Arc::new(SimClock::new(1_000_000)));
+    let comes_round = Damaged { what: "chain of buckets", offset: first, value: first };
     // The shard of this bucket is not counted.
     let counted = store.len(0);
-    assert!((1..200).contains(&counted), "{counted} keys counted");
+    assert!((1..u64::from(KEYS)).contains(&counted), "{counted} keys counted");
+    // Neither looking for keys nor going over them goes on for ever.
+    let met = |met: Unreadable| match met {
+        Unreadable::Damaged(found) => assert_eq!(found, comes_round),
+        other => panic!("{other:?}"),
+    };
+    met(Unreadable::catch(|| store.scan(0, 0, usize::MAX, |_, _| {})).unwrap_err());
+    let mut refused = 0;
+    for number in 0..10 * KEYS {
+        if let Err(error) = Unreadable::catch(|| store.get(Key::new(&name(number)))) {
+            met(error);
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "no key was looked for in the chain");
+    while !matches!(store.rebuild_next(), Err(OpenError::Corrupt(found)) if found == comes_round) {}
 }
