@@ -110,6 +110,11 @@ impl<'h> Lane<'h> {
         }
     }
 
+    /// Whether the lane was searched for free memory since the heap was opened, without an error.
+    pub fn is_searched(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| state.is_searched)
+    }
+
     /// The volatile state that the heap's user keeps with this lane, if it was set.
     pub fn user<T: 'static>(&self) -> Option<&T> {
         self.state.as_ref()?.user.downcast_ref()

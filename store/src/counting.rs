@@ -39,18 +39,18 @@ impl Store {
         }
     }
 
-    /// Saves the number of keys of a shard if it has not changed since this was last called. The
-    /// shard must not be held.
-    pub(crate) fn save_counts_if_quiet(&self, lane: LaneId) -> Result<(), StoreError> {
-        let is_due = {
-            let mut held = self.heap.lock(lane);
-            let is_known = self.key_counts.of(lane).is_known();
-            held.user_mut::<Shard>().is_some_and(|shard| {
-                let is_quiet = !std::mem::take(&mut shard.has_new_counts);
-                is_quiet && is_known && shard.dbs.iter().any(|db| !db.is_saved)
-            })
-        };
-        if is_due { self.save_counts_of(lane) } else { Ok(()) }
+    /// Saves the number of keys of each shard where it has not changed since the last call. A
+    /// program that may be killed calls this about ten times a second.
+    ///
+    /// # Errors
+    /// As [`Store::run`]. The shards behind the one that was refused are not looked at.
+    pub fn save_quiet_counts(&self) -> Result<(), StoreError> {
+        for lane in self.heap.lanes() {
+            if self.key_counts.of(lane).is_due_to_save() {
+                self.save_counts_of(lane)?;
+            }
+        }
+        Ok(())
     }
 
     fn save_counts_of(&self, lane: LaneId) -> Result<(), StoreError> {
@@ -75,6 +75,7 @@ impl Store {
         if let Some(shard) = op.lane_mut(lane).user_mut::<Shard>() {
             shard.dbs.iter_mut().zip(saved).for_each(|(db, saved)| db.is_saved = saved);
         }
+        counts.set_saved();
         op.commit().map_err(|_| StoreError::Killed)
     }
 
@@ -92,7 +93,9 @@ impl Store {
                 shard.dbs.iter_mut().zip(saved).for_each(|(db, saved)| db.is_saved = saved);
             }
             if counts.iter().all(Option::is_some) {
-                self.key_counts.of(id).set_known(&counts.map(Option::unwrap_or_default));
+                let known = self.key_counts.of(id);
+                known.set_known(&counts.map(Option::unwrap_or_default));
+                known.set_saved();
             }
         }
         Ok(())
@@ -162,7 +165,9 @@ impl Store {
                 return Err(Damaged { what: "number of keys", offset: root, value }.into());
             }
         }
-        counts.set_known(found);
+        if !counts.is_known() {
+            counts.set_known(found);
+        }
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::record::Header;
 use crate::shard::{PARTS_PER_HOLD, reap};
-use crate::store::Store;
+use crate::store::{Store, Sweep};
 use crate::table;
 
 /// Buckets that the sweep looks at under one hold of a shard.
@@ -18,8 +18,8 @@ const BUCKETS_PER_HOLD: u64 = 64;
 
 impl Store {
     /// Deletes some expired keys, and returns how many. The sweep looks at `work` buckets of the
-    /// index at most, and at none of databases without expiring keys. Some parts of detached tables
-    /// are freed, too, and the number of keys of shards where it has not changed is saved.
+    /// index at most, and at none of databases without expiring keys or of shards that were not
+    /// searched for free memory yet. Some parts of detached tables are freed, too.
     ///
     /// # Errors
     /// As [`Store::run`]. Keys that were deleted before the error stay deleted.
@@ -29,16 +29,17 @@ impl Store {
         let parts = u64::from(self.heap.shards()) * u64::from(DATABASES);
         let (mut left, mut deleted) = (work as u64, 0);
         for _ in 0..=parts {
+            let Sweep { lane, db, mut bucket } = *sweep;
+            // The sweep moves on first: where damage unwinds, the next call begins behind it.
+            *sweep = self.part_behind(&sweep);
+            if db == 0 && bucket == 0 {
+                reap(&mut self.heap.lock(LaneId(lane)), PARTS_PER_HOLD);
+            }
             loop {
-                let (lane, db) = (LaneId(sweep.lane), sweep.db);
-                if db == 0 && sweep.bucket == 0 {
-                    reap(&mut self.heap.lock(lane), PARTS_PER_HOLD);
-                    self.save_counts_if_quiet(lane)?;
-                }
-                let held = self.heap.lock(lane);
-                let (looked, keys) = self.expired_in(&held, db, sweep.bucket, left);
+                let held = self.heap.lock(LaneId(lane));
+                let (looked, keys) = self.expired_in(&held, db, bucket, left);
                 drop(held);
-                sweep.bucket += looked;
+                bucket += looked;
                 left -= looked;
                 for bytes in keys {
                     deleted += u64::from(self.delete_expired(Key { db, bytes: &bytes })?);
@@ -48,29 +49,32 @@ impl Store {
                 }
             }
             if left == 0 {
+                *sweep = Sweep { lane, db, bucket };
                 break;
-            }
-            sweep.bucket = 0;
-            sweep.db = (sweep.db + 1) % DATABASES;
-            if sweep.db == 0 {
-                sweep.lane = (sweep.lane + 1) % self.heap.shards();
             }
         }
         Ok(deleted)
     }
 
+    /// The beginning of the next database, or of the next shard.
+    fn part_behind(&self, sweep: &Sweep) -> Sweep {
+        let db = (sweep.db + 1) % DATABASES;
+        let lane = if db == 0 { (sweep.lane + 1) % self.heap.shards() } else { sweep.lane };
+        Sweep { lane, db, bucket: 0 }
+    }
+
     /// The keys in the next few buckets that have expired, and the number of these buckets: 0 at
     /// the end of the table.
     fn expired_in(&self, lane: &Lane<'_>, db: u8, from: u64, work: u64) -> (u64, Vec<Box<[u8]>>) {
-        let counts = self.key_counts.of(lane.id());
-        let expiring = if counts.is_known() { counts.get(db).with_expiry } else { 0 };
-        let root = self.root_of(lane.id(), db);
-        let buckets = table::buckets(lane, root);
-        let to = buckets.min(from + work.min(BUCKETS_PER_HOLD));
         let mut keys = Vec::new();
-        if expiring == 0 || from >= to {
+        let counts = self.key_counts.of(lane.id());
+        // Before the search, a number that was saved is known, but the records may be damaged.
+        let is_due = lane.is_searched() && counts.is_known() && counts.get(db).with_expiry > 0;
+        if !is_due {
             return (0, keys);
         }
+        let root = self.root_of(lane.id(), db);
+        let to = table::buckets(lane, root).min(from + work.min(BUCKETS_PER_HOLD));
         let now_ms = self.clock.unix_ms();
         for bucket in from..to {
             table::for_each(lane, root, bucket, |found| {
@@ -81,7 +85,7 @@ impl Store {
                 }
             });
         }
-        (to - from, keys)
+        (to.saturating_sub(from), keys)
     }
 
     fn delete_expired(&self, key: Key<'_>) -> Result<bool, StoreError> {

@@ -53,6 +53,10 @@ pub(crate) struct KeyCounts {
 #[derive(Default)]
 pub(crate) struct ShardCounts {
     is_known: AtomicBool,
+    /// Whether the counts were changed or made known since they were saved.
+    is_unsaved: AtomicBool,
+    /// Whether the counts have changed since the last look at this mark.
+    has_changed: AtomicBool,
     dbs: [DbCounts; DATABASES as usize],
 }
 
@@ -102,7 +106,20 @@ impl ShardCounts {
         for (db, count) in (0..DATABASES).zip(counts) {
             self.set(db, *count);
         }
+        self.is_unsaved.store(true, Relaxed);
         self.is_known.store(true, Release);
+    }
+
+    /// Whether the counts are known and not saved, and have not changed since the last call.
+    pub fn is_due_to_save(&self) -> bool {
+        // The marks of a shard where nothing changes are only read.
+        let is_unsaved = self.is_known() && self.is_unsaved.load(Relaxed);
+        is_unsaved && !self.has_changed.swap(false, Relaxed)
+    }
+
+    /// Takes note that the counts are saved. The caller holds the shard.
+    pub fn set_saved(&self) {
+        self.is_unsaved.store(false, Relaxed);
     }
 
     /// Replaces the count of a database. The caller holds the shard.
@@ -119,6 +136,8 @@ impl ShardCounts {
         let keys = before.keys.wrapping_add_signed(i64::from(keys));
         let with_expiry = before.with_expiry.wrapping_add_signed(i64::from(with_expiry));
         self.set(db, KeyCount { keys, with_expiry });
+        self.is_unsaved.store(true, Relaxed);
+        self.has_changed.store(true, Relaxed);
     }
 }
 

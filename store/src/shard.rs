@@ -15,8 +15,6 @@ pub(crate) const PARTS_PER_HOLD: u64 = 4096;
 /// Volatile state of a shard.
 pub(crate) struct Shard {
     pub dbs: [ShardDb; DATABASES as usize],
-    /// Whether the number of keys of any database has changed since the last look at this mark.
-    pub has_new_counts: bool,
     /// Tables to which no reference leads any more, which are to be freed piece by piece.
     pub detached: Vec<Detached>,
 }
@@ -34,7 +32,7 @@ pub(crate) struct ShardDb {
 impl Shard {
     pub fn new() -> Self {
         let dbs = std::array::from_fn(|_| ShardDb::default());
-        Self { dbs, has_new_counts: false, detached: Vec::new() }
+        Self { dbs, detached: Vec::new() }
     }
 }
 

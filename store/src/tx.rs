@@ -131,7 +131,6 @@ impl<'s> Tx<'s> {
         for change in self.changes.drain(..) {
             let Some(shard) = self.op.lane_mut(change.lane).user_mut::<Shard>() else { continue };
             let counts = self.store.key_counts.of(change.lane);
-            shard.has_new_counts = true;
             let db = &mut shard.dbs[usize::from(change.db)];
             db.is_saved = false;
             if change.cleared {

@@ -433,7 +433,8 @@ impl<'a> Serve<'a> {
         Ok(())
     }
 
-    /// Removes expired keys and disconnects silent clients, about ten times a second.
+    /// Removes expired keys, saves the number of keys where it does not change, and disconnects
+    /// silent clients, about ten times a second.
     fn tick(&mut self) {
         self.listen();
         self.server.sample();
@@ -447,6 +448,8 @@ impl<'a> Serve<'a> {
                 break;
             }
         }
+        // Here, too, an error is ignored: the next opening counts what is not saved.
+        let _ = Unreadable::catch(|| self.server.store.save_quiet_counts());
         if self.server.config.timeout_s > 0 {
             let limit_ns = self.server.config.timeout_s.saturating_mul(1_000_000_000);
             for conn in self.conns.iter_mut().flatten() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::harness::{REGION_BYTES, config, deferred_on, open};
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
-use perdura_region::Region;
+use perdura_region::{Config, Region};
 use perdura_slots::LaneId;
 use perdura_store::{
     Access, Damaged, Expiry, Heap, Key, OpenError, Store, StoreOptions, TxError, Unreadable,
@@ -198,10 +198,49 @@ fn a_damaged_number_of_keys_is_refused() {
 }
 
 #[test]
-fn a_chain_of_buckets_that_comes_round_is_not_followed_for_ever() {
+fn the_sweep_leaves_a_damaged_shard_out_and_empties_all_others() {
+    const KEYS: u32 = 2_000;
     let fill = |store: &Store| {
-        for number in 0..200u32 {
-            store.put(Key::new(&number.to_le_bytes()), b"value").unwrap();
+        for number in 0..KEYS {
+            let name = number.to_be_bytes();
+            let key = Key::new(&name);
+            let put = store
+                .run(Access::Key(key), |tx| tx.put(key, &[b'v'; 300], Expiry::AtMs(2_000_000_000)));
+            put.unwrap();
+        }
+        store.save_counts();
+    };
+    let first = header(STRING, 300, 4);
+    let (device, offset) = image(&fill, &|store| place_of(store, first));
+    // One bit of a record's kind: whoever reads the record unwinds.
+    damage(&device, offset, first ^ 1 << 59);
+    let clock = Arc::new(SimClock::new(1_000_000));
+    let store = {
+        let config = Config { defer_load: true, ..config(BUDGET_BYTES) };
+        let region = Region::open(Arc::new(device.clone()), clock.clone(), config).unwrap();
+        deferred_on(region, &clock)
+    };
+    clock.advance_ns(3_000_000_000 * 1_000_000);
+    assert_eq!((store.len(0), store.expire_some(1 << 20).unwrap()), (u64::from(KEYS), 0));
+    while store.region().load_next().unwrap() {}
+    let searches: Vec<_> = (0..5).map(|_| store.rebuild_next()).collect();
+    assert_eq!(searches.iter().filter(|search| search.is_err()).count(), 1, "{searches:?}");
+    for _ in 0..100 {
+        store.expire_some(64).unwrap();
+    }
+    // What is left is in one of five shards.
+    let left = store.len(0);
+    assert!((1..u64::from(KEYS) / 3).contains(&left), "{left} keys left");
+    assert_eq!(store.stats().expired_keys + left, u64::from(KEYS));
+}
+
+#[test]
+fn a_chain_of_buckets_that_comes_round_is_not_followed_for_ever() {
+    const KEYS: u32 = 200;
+    let name = |number: u32| number.to_le_bytes();
+    let fill = |store: &Store| {
+        for number in 0..KEYS {
+            store.put(Key::new(&name(number)), b"value").unwrap();
         }
     };
     // The last word of a bucket is the offset of another one, which begins with an entry.
