@@ -77,7 +77,7 @@ fn rebuild(store: &Weak<Store>) {
             Err(_) if store.region().check_open().is_err() => return,
             Err(error) => tracing::error!(
                 %error,
-                "a shard's index is damaged: its keys are not counted, its memory is not used again"
+                "a shard is damaged: its memory is not used again, nor is that of keys that expire"
             ),
         }
     }

@@ -1,15 +1,16 @@
 //! Knowing the number of keys after an opening, without looking at the records.
 //!
 //! A database's root has a word for the number of its keys in the shard. The word is written when
-//! the number has not changed for a while, or at the end ([`Store::save_counts`]), and the next
-//! operation that changes the number clears the word. Both are logged stores: so the word is zero
-//! or right after every kill and every loss, and a busy shard pays for it once in a while only. An
-//! opening believes the word; for a shard that was busy when its process died, the entries of the
-//! index are counted. The search for free memory, which meets all records anyway, compares its own
-//! count with what was believed.
+//! the number has not changed for a while ([`Store::save_quiet_counts`]), or at the end
+//! ([`Store::save_counts`]), and the next operation that changes the number clears the word. Both
+//! are logged stores: so the word is zero or right after every kill and every loss, and a busy
+//! shard pays for it once in a while only. An opening believes the word; for a shard that was busy
+//! when its process died, the entries of the index are counted. The search for free memory, which
+//! meets all records anyway, compares its own count with what was believed.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
+use perdura_region::Planted;
 use perdura_slots::{HeapError, Lane, LaneId, LaneSet, Stop};
 
 use crate::api::DATABASES;
@@ -152,9 +153,21 @@ impl Store {
         Ok(count)
     }
 
-    /// Takes the numbers of keys that were counted while the shard was held; refuses them if they
-    /// are not those that were believed or saved.
+    /// Takes the numbers of keys that were counted while the shard was held. Numbers other than
+    /// those that were believed or saved are taken, too, but a program that can plant bugs refuses
+    /// them, so that tests catch a wrong word.
     pub(crate) fn note_counted(&self, lane: &Lane<'_>, found: &DbKeys) -> Result<(), OpenError> {
+        match self.wrong_count(lane, found)? {
+            Some(wrong) if Planted::CAN_PLANT => return Err(wrong.into()),
+            Some(wrong) => self.correct(lane.id(), found, &wrong),
+            None if self.key_counts.of(lane.id()).is_known() => {}
+            None => self.key_counts.of(lane.id()).set_known(found),
+        }
+        Ok(())
+    }
+
+    /// The first number of keys, believed or saved, that is not the one found.
+    fn wrong_count(&self, lane: &Lane<'_>, found: &DbKeys) -> Result<Option<Damaged>, Damaged> {
         let counts = self.key_counts.of(lane.id());
         for (db, found) in (0..DATABASES).zip(found) {
             let root = self.root_of(lane.id(), db);
@@ -162,13 +175,18 @@ impl Store {
             let believed = !counts.is_known() || counts.get(db) == *found;
             if !(saved && believed) {
                 let value = table::stored_len(lane, root);
-                return Err(Damaged { what: "number of keys", offset: root, value }.into());
+                return Ok(Some(Damaged { what: "number of keys", offset: root, value }));
             }
         }
-        if !counts.is_known() {
-            counts.set_known(found);
-        }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Takes the numbers found in place of wrong ones. The wrong word counts as saved, so the next
+    /// change clears it, or the number that is saved before that replaces it.
+    fn correct(&self, lane: LaneId, found: &DbKeys, wrong: &Damaged) {
+        let shard = lane.0;
+        tracing::error!(%wrong, shard, ?found, "a number of keys was wrong: those found are taken");
+        self.key_counts.of(lane).set_known(found);
     }
 }
 
@@ -181,5 +199,44 @@ fn saved_count(lane: &Lane<'_>, root: u64) -> Result<Option<KeyCount>, Damaged> 
         (_, 0) => Ok(None),
         (0, _) => Err(damaged),
         _ => KeyCount::from_word(word).map(Some).ok_or(damaged),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_media::SimClock;
+    use perdura_media::sim::SimDevice;
+    use perdura_region::{Config, Region};
+    use perdura_slots::Heap;
+
+    use super::*;
+    use crate::{Key, StoreOptions};
+
+    #[test]
+    fn a_wrong_number_of_keys_is_corrected_in_memory_and_in_the_root() {
+        let (device, clock) = (Arc::new(SimDevice::new(0, 1)), Arc::new(SimClock::new(1)));
+        let config = Config { lanes: Some(2), thread: false, ..Config::new(24 << 20, 1 << 20) };
+        let region = Region::open(device, clock.clone(), config).unwrap();
+        let heap = Heap::open(region).unwrap();
+        let store = Store::open(heap, clock, StoreOptions::default()).unwrap();
+        store.put(Key::new(b"key"), b"value").unwrap();
+        let id = store.place(Key::new(b"key")).lane;
+        let right: DbKeys = std::array::from_fn(|db| store.key_counts.of(id).get(db as u8));
+        let wrong = KeyCount { keys: 77, with_expiry: 5 };
+        let saved = || saved_count(&store.heap.lock(id), store.root_of(id, 0)).unwrap();
+
+        store.key_counts.of(id).set(0, wrong);
+        store.save_counts();
+        assert_eq!(saved(), Some(wrong));
+        let found = store.wrong_count(&store.heap.lock(id), &right).unwrap().unwrap();
+        store.correct(id, &right, &found);
+        assert_eq!((store.len(0), store.keys_with_expiry(0)), (1, 0));
+        for _ in 0..2 {
+            store.save_quiet_counts().unwrap();
+        }
+        assert_eq!(saved(), Some(right[0]));
+        assert!(store.wrong_count(&store.heap.lock(id), &right).unwrap().is_none());
     }
 }
