@@ -78,7 +78,9 @@ impl Store {
         let mut left = if total == 0 { return None } else { self.draw() % total };
         let mut first = 0;
         for lane in self.heap.lanes() {
-            let keys = self.key_counts.of(lane).get(db).keys;
+            let counts = self.key_counts.of(lane);
+            // Counts that are not known yet may be of any size.
+            let keys = if counts.is_known() { counts.get(db).keys } else { 0 };
             first = u64::from(lane.0);
             if left < keys {
                 break;

@@ -155,8 +155,8 @@ fn words(lane: &Lane<'_>, bucket_at: u64) -> [u64; 8] {
     std::array::from_fn(|index| u64::from_le_bytes(chunks[index]))
 }
 
-/// Follows the links of one bucket's chain, which may have any number of buckets. A damaged link can
-/// lead back to a bucket of the same chain. This is found out by comparing each bucket with one
+/// Follows the links of one bucket's chain, which may have any number of buckets. A damaged link
+/// can lead back to a bucket of the same chain. This is found out by comparing each bucket with one
 /// before it, which is replaced after 1, 2, 4, ... links (Brent's algorithm).
 struct Chain {
     /// A bucket before the present one.
