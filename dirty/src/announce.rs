@@ -88,7 +88,7 @@ impl<'r> LaneGuard<'r> {
     pub fn deposit(&mut self, bytes: u64) {
         if bytes > 0 {
             self.state.credit_bytes += bytes;
-            self.tell = Tell::LaneWaiters(&self.tracked.memory.budget);
+            self.tell.lane_waiters(&self.tracked.memory.budget);
         }
     }
 
@@ -263,7 +263,7 @@ impl<'r> LaneGuard<'r> {
             } else {
                 return Err(Need::Room { bytes: cost_bytes.max(CREDIT_CHUNK_BYTES) });
             }
-            self.tell = Tell::LaneWaiters(&memory.budget);
+            self.tell.lane_waiters(&memory.budget);
         }
         state.credit_bytes -= cost_bytes;
         Ok(())

@@ -250,23 +250,42 @@ impl Drop for LaneWait<'_> {
 
 /// Notifies waiters when it is dropped. Declared after a lock, it does so once that is released.
 #[derive(Default)]
-pub enum Tell<'b> {
-    /// Nothing has changed that could end a wait.
+pub struct Tell<'b>(Whom<'b>);
+
+/// Whom a release notifies. Without a `Drop` of its own, so that another choice notifies nobody.
+#[derive(Default, Clone, Copy)]
+enum Whom<'b> {
     #[default]
     Nobody,
-    /// Everybody who waits for budget.
     All(&'b Budget),
-    /// Those who wait for the release of a lane ([`Budget::wait_for_lanes`]). Nearly always there
-    /// is nobody, and the line of the version stays with the processor that has it.
     LaneWaiters(&'b Budget),
+}
+
+impl<'b> Tell<'b> {
+    /// Notifies everybody who waits for budget.
+    pub fn all(budget: &'b Budget) -> Self {
+        Self(Whom::All(budget))
+    }
+
+    /// From now on notifies those who wait for the release of a lane ([`Budget::wait_for_lanes`]).
+    /// Nearly always there is nobody, and the line of the version stays with the processor that
+    /// has it.
+    pub(crate) fn lane_waiters(&mut self, budget: &'b Budget) {
+        self.0 = Whom::LaneWaiters(budget);
+    }
+
+    /// From now on notifies nobody, because nothing has changed that could end a wait.
+    pub fn nobody(&mut self) {
+        self.0 = Whom::Nobody;
+    }
 }
 
 impl Drop for Tell<'_> {
     fn drop(&mut self) {
-        match self {
-            Self::Nobody => {}
-            Self::All(budget) => budget.notify(),
-            Self::LaneWaiters(budget) => {
+        match self.0 {
+            Whom::Nobody => {}
+            Whom::All(budget) => budget.notify(),
+            Whom::LaneWaiters(budget) => {
                 // Either this sees the waiter, or the waiter sees what was done under the lane: it
                 // counts itself before it looks.
                 fence(SeqCst);

@@ -38,7 +38,7 @@ pub(crate) struct CleanerGuard<'r> {
 impl CleanerGuard<'_> {
     /// Releases the cleaner and notifies nobody, because nothing was done that could help a waiter.
     pub(crate) fn release_in_vain(mut self) {
-        self.tell = Tell::Nobody;
+        self.tell.nobody();
     }
 }
 
@@ -84,8 +84,8 @@ impl Running {
     /// finds no room would only ask the cleaner again, for a round that nothing has called for.
     fn tell(&self) -> Tell<'_> {
         match self.backed.tracked.is_trapped() {
-            true => Tell::Nobody,
-            false => Tell::All(&self.backed.memory.budget),
+            true => Tell::default(),
+            false => Tell::all(&self.backed.memory.budget),
         }
     }
 
