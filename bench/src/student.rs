@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The ratio of two sides' geometric means, and its confidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unpaired {
-    /// One side over the other.
+    /// Ratio of one side of a comparison to the other.
     pub ratio: f64,
     /// The 95 % confidence interval: lower end, upper end.
     pub ci95: [f64; 2],

@@ -123,7 +123,7 @@ impl Workload {
 pub enum RecordKind {
     /// A hash with all fields, as in YCSB's Redis binding.
     Hash,
-    /// One string of all fields. An update of one field writes the whole string.
+    /// A record is one string of all its fields, so an update of one field writes the whole string.
     String,
 }
 
@@ -160,12 +160,12 @@ impl Layout {
         Self { kind, fields, field_bytes, write_all, names, keys, repeating_percent: 0 }
     }
 
-    /// The same layout with values of which `percent` can be compressed away.
+    /// Returns this layout with values of which `percent` can be compressed away.
     pub fn with_repeating(self, percent: u32) -> Self {
         Self { repeating_percent: percent, ..self }
     }
 
-    /// The same layout with keys of 16 bytes, as embedded engines are mostly measured.
+    /// Returns this layout with keys of 16 bytes, as embedded engines are mostly measured.
     pub fn with_short_keys(self) -> Self {
         Self { keys: KeyShape::Short, ..self }
     }

@@ -62,7 +62,7 @@ typedef enum perdura_code {
   PERDURA_NOT_A_HEAP = 21,
   // The file or directory cannot be opened or made.
   PERDURA_FILE = 22,
-  // Another program, or another handle, has the heap open.
+  // The heap is open already, in another program or by another handle.
   PERDURA_IN_USE = 23,
   // Memory cannot be bound to the NUMA node.
   PERDURA_NODE = 24,
@@ -70,7 +70,7 @@ typedef enum perdura_code {
   PERDURA_ABORTED = 25,
   // The region refused: its device has failed, or the budget is too small.
   PERDURA_REGION = 26,
-  // Another error; see the message.
+  // An error that has no code of its own; its message says what happened.
   PERDURA_OTHER = 27,
   // This process was forked from the one that opened the heap.
   PERDURA_FORKED = 28,

@@ -76,7 +76,8 @@ fn is_short(fit: &Fit, place: &Settings) -> bool {
 }
 
 /// Advice to take less memory, if an image of some size would fit. The size is in whole 16 MiB, and
-/// its image surely fits: the smallest image is in proportion to its memory, but for a few segments.
+/// its image surely fits: the smallest image is in proportion to its memory, but for a few
+/// segments.
 fn suggestion(memory_bytes: u64, free_bytes: u64, needed_bytes: u64) -> String {
     const STEP: u64 = 16 << 20;
     let share = free_bytes as f64 / needed_bytes as f64 * 0.8;

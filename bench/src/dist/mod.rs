@@ -22,7 +22,7 @@ pub enum Distribution {
     PlainZipfian,
     /// YCSB's `SkewedLatestGenerator`: Zipf's law over ages.
     Latest,
-    /// The same probability for all records.
+    /// Every record is chosen with the same probability.
     Uniform,
     /// YCSB's `HotspotIntegerGenerator`: a share of the operations goes to a share of the records.
     Hotspot {

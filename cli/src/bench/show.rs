@@ -46,7 +46,7 @@ impl Display for Shown<'_> {
     }
 }
 
-/// One of many results, in one line.
+/// The result of one run of a sweep, shown in one line.
 pub struct Line<'r>(pub &'r YcsbResult);
 
 impl Display for Line<'_> {
