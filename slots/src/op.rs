@@ -152,8 +152,11 @@ impl<'h> Op<'h> {
         }
         self.log.word(&self.spans.fuse, &mut self.lead, [offset, old])?;
         self.spans.fuse.burn()?;
-        self.pay(id, |lane| lane.guard.announce(offset, 8).map_err(Stop::Need))?;
-        self.lane_mut(id).guard.store(offset, value).map_err(Stop::Need)
+        self.pay(id, |lane| {
+            lane.guard.announce(offset, 8).map_err(Stop::Need)?;
+            lane.guard.store_announced(offset, value);
+            Ok(())
+        })
     }
 
     /// Changes bytes that references lead to. The change is undone if the operation is.

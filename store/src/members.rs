@@ -109,13 +109,8 @@ pub(crate) fn move_member(
     new: f64,
 ) -> Result<(), Stop> {
     let top = op.lane(id).load(root + AT_TOP);
-    if !tree::rescore(op, id, top, (score, record), new)? {
-        // A set of one member keeps its tree: the new place is made before the old one is left, so
-        // that the tree is never empty. The two places differ, because the scores do.
-        let top = tree::insert(op, id, top, Item::of_member(new, record))?;
-        let top = tree::remove(op, id, top, score, record)?;
-        op.store(id, root + AT_TOP, top)?;
-    }
+    let top = tree::move_member(op, id, top, (score, record), new)?;
+    op.store(id, root + AT_TOP, top)?;
     op.store(id, record + Header::AT_SCORE, new.to_bits())
 }
 

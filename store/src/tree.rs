@@ -75,6 +75,18 @@ impl Path {
         })
     }
 
+    /// Goes down to a member that the tree has; unwinds with [`Damaged`] if it does not.
+    fn to_member(lane: &Lane<'_>, top: u64, score: f64, record: u64) -> Self {
+        let path = Self::to(lane, top, score, record);
+        let (leaf, position) = path.node(lane, 0);
+        let found = (position < leaf.len()).then(|| leaf.item(lane, position).record);
+        if found != Some(record) {
+            // The table of the set has the member.
+            Damaged { what: "tree of a sorted set", offset: top, value: record }.unwind();
+        }
+        path
+    }
+
     /// Goes down to the member of a rank, which the tree must have.
     fn to_rank(lane: &Lane<'_>, top: u64, mut rank: u64) -> Self {
         Self::down(lane, top, |node| {
@@ -89,6 +101,24 @@ impl Path {
             }
             if node.level() == 0 { rank as usize } else { position }
         })
+    }
+
+    /// Whether the member that the path leads to may have a new score without moving: the member
+    /// stays between its neighbours in the leaf. At the ends of a leaf below other nodes the answer
+    /// is no: one neighbour lies in another leaf, and a leaf's first entry is named by the nodes
+    /// above.
+    fn keeps_order(&self, lane: &Lane<'_>, record: u64, new: f64) -> bool {
+        let (leaf, position) = self.node(lane, 0);
+        let edge = Edge::Place { score: new, member: name_of(lane, record), after: false };
+        let is_before = |position: usize| {
+            let item = leaf.item(lane, position);
+            edge.is_behind(item.score, || name_of(lane, item.record))
+        };
+        let is_only_leaf = self.levels == 1;
+        let follows = position.checked_sub(1).map_or(is_only_leaf, is_before);
+        let precedes =
+            if position + 1 < leaf.len() { !is_before(position + 1) } else { is_only_leaf };
+        follows && precedes
     }
 
     fn node(&self, lane: &Lane<'_>, level: usize) -> (Node, usize) {
@@ -224,13 +254,7 @@ pub(crate) fn remove(
     score: f64,
     record: u64,
 ) -> Result<u64, Stop> {
-    let path = Path::to(op.lane(id), top, score, record);
-    let (leaf, position) = path.node(op.lane(id), 0);
-    let found = (position < leaf.len()).then(|| leaf.item(op.lane(id), position).record);
-    if found != Some(record) {
-        // The table of the set has the member.
-        Damaged { what: "tree of a sorted set", offset: top, value: record }.unwind();
-    }
+    let path = Path::to_member(op.lane(id), top, score, record);
     remove_run(op, id, top, &path, 1)
 }
 
@@ -315,31 +339,23 @@ fn merge(op: &mut Op<'_>, id: LaneId, node: &mut Node, position: usize) -> Resul
     Ok(())
 }
 
-/// Gives a member another score, if the member stays between its neighbours in the leaf. Returns
-/// whether it does.
-pub(crate) fn rescore(
+/// Gives a member another score. Returns the tree's top.
+pub(crate) fn move_member(
     op: &mut Op<'_>,
     id: LaneId,
     top: u64,
     (score, record): (f64, u64),
     new: f64,
-) -> Result<bool, Stop> {
-    let lane = op.lane(id);
-    let path = Path::to(lane, top, score, record);
-    let (leaf, position) = path.node(lane, 0);
-    let edge = Edge::Place { score: new, member: name_of(lane, record), after: false };
-    let is_before = |position: usize| {
-        let item = leaf.item(lane, position);
-        edge.is_behind(item.score, || name_of(lane, item.record))
-    };
-    // The neighbours of a leaf's first and last entry lie in other nodes, and a leaf's first entry
-    // is named by the nodes above.
-    let is_inside = position > 0 && position + 1 < leaf.len();
-    if !is_inside || !is_before(position - 1) || is_before(position + 1) {
-        return Ok(false);
+) -> Result<u64, Stop> {
+    let path = Path::to_member(op.lane(id), top, score, record);
+    if path.keeps_order(op.lane(id), record, new) {
+        let (leaf, position) = path.node(op.lane(id), 0);
+        leaf.rescore(op, id, position, new)?;
+        return Ok(top);
     }
-    leaf.rescore(op, id, position, new)?;
-    Ok(true)
+    // The tree is not empty in between: an only member keeps its place.
+    let top = remove_run(op, id, top, &path, 1)?;
+    insert(op, id, top, Item::of_member(new, record))
 }
 
 /// Makes a tree of these members, which are in order. Returns the tree's top.
