@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, disk_available_bytes, memory_available_bytes};
 use crate::report::YcsbResult;
+use crate::settings::{BudgetShare, Place, SideSettings, YcsbSettings};
 use crate::target::{ArrayTarget, TargetError};
 use crate::workload::Workload;
-use crate::ycsb::{Bed, BudgetShare, Place, Progress, SideSettings, YcsbSettings, run};
+use crate::ycsb::{Bed, Progress, run};
 
 /// Budgets of the paper's figures 7 to 9, percent of the data.
 pub const BUDGETS: [f64; 6] = [2.0, 5.0, 11.0, 23.0, 46.0, 100.0];

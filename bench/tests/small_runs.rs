@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use perdura_bench::drive::Quota;
 use perdura_bench::report::{YcsbResult, page};
+use perdura_bench::settings::{BudgetShare, Place, Setup, SideSettings, YcsbSettings};
 use perdura_bench::sweep::{SweepSettings, sweep};
 use perdura_bench::workload::{Layout, RecordKind, Workload};
-use perdura_bench::ycsb::{BudgetShare, Place, Setup, SideSettings, YcsbSettings, run};
+use perdura_bench::ycsb::run;
 use perdura_media::file::{Direct, Engine};
 use perdura_region::{Compression, PolicyKind, TrackingKind, TrapKind};
 

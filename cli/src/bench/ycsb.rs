@@ -9,9 +9,10 @@ use perdura_bench::dist::Distribution;
 use perdura_bench::drive::Quota;
 use perdura_bench::pairs::PAIRS_MIN;
 use perdura_bench::report::page;
+use perdura_bench::settings::{BudgetShare, Place, Setup, SideSettings, YcsbSettings};
 use perdura_bench::sweep::{BUDGETS, SweepResult, SweepSettings, sweep};
 use perdura_bench::workload::{Layout, RecordKind, Workload};
-use perdura_bench::ycsb::{BudgetShare, Place, Setup, SideSettings, YcsbSettings, run as measure};
+use perdura_bench::ycsb::run as measure;
 use perdura_media::{Bytes, Percent};
 
 use super::args::{SetupArgs, YcsbArgs};

@@ -9,7 +9,7 @@ use perdura_bench::dist::Distribution;
 use perdura_bench::drive::Quota;
 use perdura_bench::pairs::PAIRS_MIN;
 use perdura_bench::workload::{Layout, RecordKind, Workload};
-use perdura_bench::ycsb::{BudgetShare, Place, Setup, SideSettings, YcsbSettings};
+use perdura_bench::settings::{BudgetShare, Place, Setup, SideSettings, YcsbSettings};
 use perdura_media::file::{Direct, Engine};
 use perdura_media::{Bytes, Percent, parse_duration};
 use perdura_region::{Compression, PolicyKind, TrackingKind};

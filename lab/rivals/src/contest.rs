@@ -21,7 +21,7 @@ use perdura_bench::pairs::Ratio;
 use perdura_bench::tally::{Summary, Tally, summaries};
 use perdura_bench::target::{StoreOptions, StoreTarget, Target, TargetError};
 use perdura_bench::workload::{KeySpace, Pool};
-use perdura_bench::ycsb::{Setup, YcsbSettings};
+use perdura_bench::settings::{Setup, YcsbSettings};
 use serde::Serialize;
 
 use crate::engine::EngineTarget;
