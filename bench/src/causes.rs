@@ -10,65 +10,36 @@
 use std::time::Instant;
 
 use perdura_region::Config;
-use serde::{Deserialize, Serialize};
 
-use crate::report::{SideResult, YcsbResult};
+use crate::report::{Causes, SideResult, YcsbResult};
 use crate::target::{StoreOptions, TargetError, new_region};
 
-/// The loss of a run, split into its causes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Causes {
-    /// Time of an operation with the first side's budget less the time with the second's.
-    pub loss_ns_per_operation: f64,
-    /// The part of the loss from waiting for the SSD; none if it was not timed.
-    pub waiting_ns_per_operation: Option<f64>,
-    /// The part of the loss from traps.
-    pub traps_ns_per_operation: f64,
-    /// The rest of the loss, first of all the cleaner's share of processors and memory.
-    pub rest_ns_per_operation: f64,
-    /// Price of a trap, measured in this run; none if nothing traps.
-    pub trap_ns: Option<f64>,
-    /// Throughput without the upkeep of recency over throughput with it at the same budget; none if
-    /// it was not measured.
-    pub without_recency_ratio: Option<f64>,
-    /// The 95 % confidence interval of `without_recency_ratio`.
-    pub without_recency_ci95: Option<[f64; 2]>,
-    /// MODELLED, not measured: throughput of the first side if a memory management unit counted and
-    /// limited dirty pages itself (section 5.4), so that nothing traps: the time of all its traps
-    /// taken away. Waits for the SSD stay.
-    pub modelled_mmu_throughput_ops_per_s: Option<f64>,
-    /// MODELLED, not measured: throughput of the second side if nothing trapped.
-    pub modelled_mmu_compare_throughput_ops_per_s: Option<f64>,
-}
-
-impl Causes {
-    /// Splits the loss of a run with two sides.
-    pub fn of(result: &YcsbResult, trap_ns: Option<f64>) -> Option<Self> {
-        let threads = result.configuration.threads as f64;
-        let (side, other) = (&result.side, result.compare.as_ref()?);
-        let time = |side: &SideResult| threads * 1e9 / side.throughput_ops_per_s;
-        let per_operation = |side: &SideResult, count: Option<u64>| {
-            count.unwrap_or(0) as f64 / side.operations.max(1) as f64
-        };
-        let traps = |side: &SideResult| per_operation(side, side.traps) * trap_ns.unwrap_or(0.0);
-        let loss = time(side) - time(other);
-        let waiting = trap_ns
-            .is_none()
-            .then(|| per_operation(side, side.stall_ns) - per_operation(other, other.stall_ns));
-        let trapped = traps(side) - traps(other);
-        let modelled = |side: &SideResult| threads * 1e9 / (time(side) - traps(side)).max(1.0);
-        Some(Self {
-            loss_ns_per_operation: loss,
-            waiting_ns_per_operation: waiting,
-            traps_ns_per_operation: trapped,
-            rest_ns_per_operation: loss - waiting.unwrap_or(0.0) - trapped,
-            trap_ns,
-            without_recency_ratio: None,
-            without_recency_ci95: None,
-            modelled_mmu_throughput_ops_per_s: trap_ns.map(|_| modelled(side)),
-            modelled_mmu_compare_throughput_ops_per_s: trap_ns.map(|_| modelled(other)),
-        })
-    }
+/// Splits the loss of a run with two sides.
+pub(crate) fn causes_of(result: &YcsbResult, trap_ns: Option<f64>) -> Option<Causes> {
+    let threads = result.configuration.threads as f64;
+    let (side, other) = (&result.side, result.compare.as_ref()?);
+    let time = |side: &SideResult| threads * 1e9 / side.throughput_ops_per_s;
+    let per_operation = |side: &SideResult, count: Option<u64>| {
+        count.unwrap_or(0) as f64 / side.operations.max(1) as f64
+    };
+    let traps = |side: &SideResult| per_operation(side, side.traps) * trap_ns.unwrap_or(0.0);
+    let loss = time(side) - time(other);
+    let waiting = trap_ns
+        .is_none()
+        .then(|| per_operation(side, side.stall_ns) - per_operation(other, other.stall_ns));
+    let trapped = traps(side) - traps(other);
+    let modelled = |side: &SideResult| threads * 1e9 / (time(side) - traps(side)).max(1.0);
+    Some(Causes {
+        loss_ns_per_operation: loss,
+        waiting_ns_per_operation: waiting,
+        traps_ns_per_operation: trapped,
+        rest_ns_per_operation: loss - waiting.unwrap_or(0.0) - trapped,
+        trap_ns,
+        without_recency_ratio: None,
+        without_recency_ci95: None,
+        modelled_mmu_throughput_ops_per_s: trap_ns.map(|_| modelled(side)),
+        modelled_mmu_compare_throughput_ops_per_s: trap_ns.map(|_| modelled(other)),
+    })
 }
 
 const PAGE_BYTES: u64 = 4096;
@@ -116,7 +87,7 @@ mod tests {
     fn parts_add_up_to_the_loss() {
         // 2 us an operation against 1 us, 0.3 us of them waiting.
         let run = result(side(500_000.0, 300_000, 0), Some(side(1_000_000.0, 0, 0)));
-        let causes = Causes::of(&run, None).unwrap();
+        let causes = causes_of(&run, None).unwrap();
         assert!((causes.loss_ns_per_operation - 1000.0).abs() < 1e-6);
         assert_eq!(causes.waiting_ns_per_operation, Some(300.0));
         assert!((causes.rest_ns_per_operation - 700.0).abs() < 1e-6);
@@ -127,7 +98,7 @@ mod tests {
     fn a_model_without_traps_takes_their_time_away() {
         // A tenth of the operations trap, at 5 us: half a microsecond of two.
         let run = result(side(500_000.0, 0, 100), Some(side(1_000_000.0, 0, 0)));
-        let causes = Causes::of(&run, Some(5000.0)).unwrap();
+        let causes = causes_of(&run, Some(5000.0)).unwrap();
         assert_eq!(causes.waiting_ns_per_operation, None);
         assert!((causes.traps_ns_per_operation - 500.0).abs() < 1e-6);
         let modelled = causes.modelled_mmu_throughput_ops_per_s.unwrap();

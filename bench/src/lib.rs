@@ -6,7 +6,7 @@
 //! `pairs` and `student` compute results, `report` has their form, and `machine` describes the
 //! machine.
 
-pub mod causes;
+mod causes;
 pub mod dist;
 pub mod drive;
 pub mod hash;

@@ -7,10 +7,9 @@
 use std::time::Duration;
 
 use perdura_region::{TrackingKind, TrapKind};
-use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, disk_available_bytes, memory_available_bytes};
-use crate::report::YcsbResult;
+use crate::report::{SweepResult, YcsbResult};
 use crate::settings::{BudgetShare, Place, SideSettings, YcsbSettings};
 use crate::target::{ArrayTarget, TargetError};
 use crate::workload::Workload;
@@ -46,30 +45,6 @@ pub struct SweepSettings {
     /// Records of the larger size; `None` for as many as the available memory and disk space allow,
     /// 0 for no larger size.
     pub larger_records: Option<u64>,
-}
-
-/// The results of a sweep.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SweepResult {
-    /// Always `ycsb_sweep`.
-    pub kind: String,
-    /// The machine of the sweep.
-    pub machine: Machine,
-    /// Results of each workload at each budget, against 100 %.
-    pub points: Vec<YcsbResult>,
-    /// Results at the larger size.
-    pub larger: Vec<YcsbResult>,
-    /// Results of workload A at 11 %, with and without the upkeep of recency: first with the
-    /// sweep's settings, then for records in an array whose stores trap.
-    pub causes: Vec<YcsbResult>,
-}
-
-impl SweepResult {
-    /// Operations that failed or did not find their record.
-    pub fn failures(&self) -> u64 {
-        let all = self.points.iter().chain(&self.larger).chain(&self.causes);
-        all.map(YcsbResult::failures).sum()
-    }
 }
 
 /// Runs a sweep.

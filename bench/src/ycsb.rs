@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use perdura_region::TrackingKind;
 
-use crate::causes::{Causes, trap_ns};
+use crate::causes::{causes_of, trap_ns};
 use crate::dist::Chooser;
 use crate::drive::{Crew, Plan, Quota, Slice, load};
 use crate::machine::Machine;
@@ -110,7 +110,7 @@ impl Bed {
         };
         if settings.compare.is_some() {
             result.set_ratio(Ratio::of(&throughputs[0], &throughputs[1]));
-            result.causes = Causes::of(&result, self.trap_ns);
+            result.causes = causes_of(&result, self.trap_ns);
         }
         if let (Some(causes), true) = (&mut result.causes, settings.ablate_recency) {
             let without = throughputs.last().and_then(|last| Ratio::of(last, &throughputs[0]));

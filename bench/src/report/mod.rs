@@ -1,11 +1,13 @@
 //! Results of runs, as JSON and as a page.
 
+mod machine;
 mod page;
 mod published;
 mod result;
 
+pub use machine::machine_paragraph;
 pub use page::page;
-pub use result::{Configuration, SideResult, YcsbResult};
+pub use result::{Causes, Configuration, SideResult, SweepResult, YcsbResult};
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -3,9 +3,9 @@
 
 use std::fmt::Write;
 
+use super::machine::machine_paragraph;
 use super::published::{self, loss_at_11};
-use super::result::{SideResult, YcsbResult};
-use crate::sweep::SweepResult;
+use super::result::{SideResult, SweepResult, YcsbResult};
 use perdura_page::{Chart, Point, Series, Style, charts, data, escape, short};
 
 const NARROW: f64 = 350.0;
@@ -37,7 +37,6 @@ impl Page<'_> {
     }
 
     fn heading(&mut self) -> Written {
-        let machine = &self.sweep.machine;
         self.out.push_str("<h1>What a smaller budget costs</h1>");
         let Some(first) = self.sweep.points.first() else {
             self.out.push_str("<p>Nothing was measured.</p>");
@@ -54,7 +53,7 @@ impl Page<'_> {
              {}, seed {}; victim policy {}; {}. Every point was measured against the full budget \
              (100 % of the data) in turn, {} pairs of slices; bars are 95 % intervals of the \
              ratio.</p>\
-             <p>{}, {} processors, {} of memory, {}, load {} at the beginning; perdura {} {}.{}</p>\
+             {}\
              <p class=\"note\"><span class=\"published\">Published</span>: figures that the text \
              of the Viyojit paper gives (ISCA 2017, section 6), for Redis on its machine with 17.5 \
              GB of data and traps; its curves were not read off. <span \
@@ -69,14 +68,7 @@ impl Page<'_> {
             escape(setup.policy.as_deref().unwrap_or("unknown")),
             escape(&first.side.target),
             setup.pairs,
-            escape(&machine.cpu),
-            machine.cpus,
-            bytes(machine.memory_bytes),
-            escape(&machine.kernel),
-            escape(machine.load_1m.as_deref().unwrap_or("unknown")),
-            escape(&machine.version),
-            escape(&machine.revision),
-            if machine.is_release { "" } else { " <b>Not a release build.</b>" },
+            machine_paragraph(&self.sweep.machine),
         )
     }
 

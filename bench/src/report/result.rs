@@ -1,10 +1,10 @@
-//! The results of a run of `bench ycsb`. The fields' names are the keys of its JSON and must stay.
+//! The results of `bench ycsb`: of a run, and of a sweep of many runs. The fields' names are the
+//! keys of its JSON and must stay.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::causes::Causes;
 use crate::machine::Machine;
 use crate::pairs::Ratio;
 use crate::tally::Summary;
@@ -55,6 +55,30 @@ impl YcsbResult {
     pub fn failures(&self) -> u64 {
         let sides = std::iter::once(&self.side).chain(&self.compare).chain(&self.without_recency);
         sides.map(|side| side.errors + side.missing).sum()
+    }
+}
+
+/// The results of a sweep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SweepResult {
+    /// Always `ycsb_sweep`.
+    pub kind: String,
+    /// The machine of the sweep.
+    pub machine: Machine,
+    /// Results of each workload at each budget, against 100 %.
+    pub points: Vec<YcsbResult>,
+    /// Results at the larger size.
+    pub larger: Vec<YcsbResult>,
+    /// Results of workload A at 11 %, with and without the upkeep of recency: first with the
+    /// sweep's settings, then for records in an array whose stores trap.
+    pub causes: Vec<YcsbResult>,
+}
+
+impl SweepResult {
+    /// Operations that failed or did not find their record.
+    pub fn failures(&self) -> u64 {
+        let all = self.points.iter().chain(&self.larger).chain(&self.causes);
+        all.map(YcsbResult::failures).sum()
     }
 }
 
@@ -181,4 +205,30 @@ pub struct SideResult {
     pub reprotections: Option<u64>,
     /// Other figures of the target, as differences or readings.
     pub figures: BTreeMap<String, u64>,
+}
+
+/// The loss of a run, split into its causes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Causes {
+    /// Time of an operation with the first side's budget less the time with the second's.
+    pub loss_ns_per_operation: f64,
+    /// The part of the loss from waiting for the SSD; none if it was not timed.
+    pub waiting_ns_per_operation: Option<f64>,
+    /// The part of the loss from traps.
+    pub traps_ns_per_operation: f64,
+    /// The rest of the loss, first of all the cleaner's share of processors and memory.
+    pub rest_ns_per_operation: f64,
+    /// Price of a trap, measured in this run; none if nothing traps.
+    pub trap_ns: Option<f64>,
+    /// Throughput without the upkeep of recency over throughput with it at the same budget; none if
+    /// it was not measured.
+    pub without_recency_ratio: Option<f64>,
+    /// The 95 % confidence interval of `without_recency_ratio`.
+    pub without_recency_ci95: Option<[f64; 2]>,
+    /// MODELLED, not measured: throughput of the first side if a memory management unit counted and
+    /// limited dirty pages itself (section 5.4), so that nothing traps: the time of all its traps
+    /// taken away. Waits for the SSD stay.
+    pub modelled_mmu_throughput_ops_per_s: Option<f64>,
+    /// MODELLED, not measured: throughput of the second side if nothing trapped.
+    pub modelled_mmu_compare_throughput_ops_per_s: Option<f64>,
 }

@@ -3,8 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-use perdura_bench::causes::Causes;
-use perdura_bench::report::{SideResult, YcsbResult};
+use perdura_bench::report::{Causes, SideResult, YcsbResult};
 use perdura_media::{Bytes, BytesPerSecond, format_duration};
 
 /// A whole result.

@@ -7,6 +7,7 @@ use crate::caches::estimate::{Estimate, WriteShare};
 use crate::caches::model::{FlushKind, Owner};
 use crate::caches::placement::{Filling, Placement};
 use crate::caches::result::{AloneResult, CachesResult, Step, StepResult};
+use perdura_bench::report::machine_paragraph;
 use perdura_page::{Chart, Point, Series, Style, data, escape, short};
 
 /// Width of a chart of which three lie beside each other, pixels.
@@ -38,7 +39,7 @@ impl<'p> Page<'p> {
     }
 
     fn heading(&mut self) -> Written {
-        let (machine, setup) = (&self.result.machine, &self.result.configuration);
+        let setup = &self.result.configuration;
         write!(
             self.out,
             "<h1>How persistent and capacity memory disturb each other in their shared cache</h1>\
@@ -52,8 +53,7 @@ impl<'p> Page<'p> {
              B, least recently used, physically indexed, fed with every load and store; a flush \
              {}. Addresses are translated by the {}. The paper's machine has 1 MB; its ways are \
              assumed. Loads of the heap's own structures in DRAM are not counted.</p>\
-             <p>{}, {} processors, {} of memory, {}, load {} at the beginning; perdura {} \
-             {}.{}</p>",
+             {}",
             bytes(setup.kept_bytes),
             bytes(setup.hot_bytes),
             setup.capacity_steps_per_operation,
@@ -66,14 +66,7 @@ impl<'p> Page<'p> {
                 FlushKind::Keeps => "leaves the line, as clwb does",
             },
             escape(self.result.frames.words()),
-            escape(&machine.cpu),
-            machine.cpus,
-            bytes(machine.memory_bytes),
-            escape(&machine.kernel),
-            escape(machine.load_1m.as_deref().unwrap_or("unknown")),
-            escape(&machine.version),
-            escape(&machine.revision),
-            if machine.is_release { "" } else { " <b>Not a release build.</b>" },
+            machine_paragraph(&self.result.machine),
         )?;
         match self.result.counters_missing.as_slice() {
             [] => Ok(()),
