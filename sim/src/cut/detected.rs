@@ -1,15 +1,17 @@
 //! Which outcomes count as damage that was detected, after a bit of the image had flipped.
 //!
-//! Each room reports damage in its own words: the image a checksum, the heap and the store a word
-//! that no program writes. An error of another kind explains a flipped bit wrongly, and counts as a
-//! failure: a mode of tracking refused, memory that cannot be had, an image of another version.
+//! Every byte that recovery and loading read from an image has a checksum, so the flipped bit must
+//! be found by one: an error of the image, whichever room passes it on. Everything else is a
+//! failure. A word that no program writes, in the image, the heap or the store, means that bytes
+//! were used although their checksum was wrong. Another error (a mode of tracking refused, memory
+//! that cannot be had, an image of another version) explains a flipped bit wrongly.
 
 use perdura_region::{ImageError, OpenError};
 use perdura_store::{HeapError, Unreadable};
 
 use super::broken::Broken;
 
-/// Accepts that nothing was wrong, and damage that a room has reported.
+/// Accepts that nothing was wrong, and damage that a checksum of the image has found.
 ///
 /// # Errors
 /// Something else was found.
@@ -24,25 +26,13 @@ fn is_detection(broken: &Broken) -> bool {
     match broken {
         Broken::Open { error, .. } => is_damage(error),
         Broken::OpenStore { error, .. } => match error {
-            perdura_store::OpenError::Heap(error) => is_damage_of_heap(error),
-            perdura_store::OpenError::Unreadable(unreadable) => is_damage(&unreadable.source),
-            perdura_store::OpenError::Corrupt(_) => true,
+            perdura_store::OpenError::Heap(HeapError::Unreadable(unreadable))
+            | perdura_store::OpenError::Unreadable(unreadable) => is_damage(&unreadable.source),
             _ => false,
         },
         Broken::Unreadable { error: Unreadable::Memory(unreadable) } => {
             is_damage(&unreadable.source)
         }
-        Broken::Unreadable { error: Unreadable::Damaged(_) } => true,
-        _ => false,
-    }
-}
-
-fn is_damage_of_heap(error: &HeapError) -> bool {
-    match error {
-        HeapError::Corrupt { .. } | HeapError::NoObject { .. } | HeapError::ReachedTwice { .. } => {
-            true
-        }
-        HeapError::Unreadable(unreadable) => is_damage(&unreadable.source),
         _ => false,
     }
 }
@@ -50,17 +40,8 @@ fn is_damage_of_heap(error: &HeapError) -> bool {
 fn is_damage(error: &OpenError) -> bool {
     use ImageError::*;
     // The superblock has two copies and each commit slot, too: one bit does not make the image
-    // foreign, new, shorter or of another version.
-    matches!(
-        error,
-        OpenError::Image(
-            Damaged { .. }
-                | DamagedPage { .. }
-                | DamagedChunk { .. }
-                | LostFrame { .. }
-                | Impossible { .. }
-        )
-    )
+    // foreign, new, shorter or of another version. A frame whose header is damaged is not there.
+    matches!(error, OpenError::Image(Damaged { .. } | DamagedPage { .. } | LostFrame { .. }))
 }
 
 #[cfg(test)]
@@ -91,19 +72,33 @@ mod tests {
     #[test]
     fn damage_counts_whichever_room_reports_it() {
         let when = "after a bit flipped";
-        let (what, offset, value) = ("span table", 8, 9);
         for broken in [
             Broken::Open { when, error: damaged_page() },
             open_store(in_image(damaged_page())),
-            open_store(HeapError::Corrupt { what, offset, value }),
             open_store(HeapError::Unreadable(in_image(damaged_page()))),
-            open_store(DAMAGED),
         ] {
             assert!(accept(Ok(Err(broken))).is_ok());
         }
         assert!(accept(Err(in_image(damaged_page()).into())).is_ok());
-        assert!(accept(Err(DAMAGED.into())).is_ok());
         assert!(accept(Ok(Ok(()))).is_ok());
+    }
+
+    #[test]
+    fn a_word_that_a_checksum_should_have_caught_is_no_detection() {
+        let when = "after a bit flipped";
+        let (what, offset, value) = ("span table", 8, 9);
+        let impossible = || ImageError::Impossible { what, value, offset_bytes: offset };
+        for broken in [
+            Broken::Open { when, error: impossible().into() },
+            open_store(in_image(impossible().into())),
+            open_store(HeapError::Corrupt { what, offset, value }),
+            open_store(HeapError::ReachedTwice { offset }),
+            open_store(DAMAGED),
+        ] {
+            let told = broken.to_string();
+            assert!(accept(Ok(Err(broken))).is_err(), "{told}");
+        }
+        assert!(accept(Err(DAMAGED.into())).is_err());
     }
 
     #[test]
