@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use perdura_media::{Bytes, Clock, RealClock, format_duration};
 use perdura_region::Region;
-use perdura_region::directory::Directory;
+use perdura_region::directory::{Claim, Directory, DirectoryError};
 use perdura_region::holder::Holders;
 use perdura_server::{Durability, Listener, ServerConfig, StopFlag};
 use perdura_slots::Heap;
@@ -43,14 +43,18 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let listener = Listener::bind(&server)?;
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let (grace, threads) = (place.warning, place.threads);
-    if let Some(line) = first_start::prepare(&mut place, args.place.log.is_some())? {
+    let announcement = first_start::prepare(&mut place, args.place.log.is_some())?;
+    let dir = place.dir.clone();
+    let name_free = |error: DirectoryError| first_start::name_free(error.into(), &dir);
+    let claim = Claim::new(place, Arc::clone(&clock)).map_err(name_free)?;
+    // Nothing is announced in a directory that another server has.
+    if let Some(line) = announcement.filter(|_| claim.makes_image()) {
         say(line);
     }
-    let dir = place.dir.clone();
     let bar = LateBar::new("proving the flush rate");
-    let directory = Directory::open(place, Arc::clone(&clock), &|done, of| bar.bytes(done, of));
+    let directory = claim.open(&|done, of| bar.bytes(done, of));
     bar.finish();
-    let directory = directory.map_err(|error| first_start::name_free(error.into(), &dir))?;
+    let directory = directory.map_err(name_free)?;
     server.terms = Some(directory.terms);
     server.has_holder = directory.supervisor.is_some();
     server.flush_threads = threads;

@@ -64,60 +64,91 @@ impl Directory {
         clock: Arc<dyn Clock>,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self, DirectoryError> {
+        Claim::new(settings, clock)?.open(progress)
+    }
+}
+
+/// A directory that no other process can open, because this one has its image or its memory, but
+/// whose region is not opened yet. Dropping the claim removes the files and folders that it made.
+pub struct Claim {
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    found: Found,
+    made: Made,
+}
+
+impl Claim {
+    /// Claims the directory. A directory without an image gets an empty file for it, and a missing
+    /// directory is made.
+    ///
+    /// # Errors
+    /// Another process has the directory, or it cannot be used. A failed call removes the files and
+    /// folders that it made.
+    pub fn new(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, DirectoryError> {
         let mut made = Made::default();
-        let opened = Self::open_noting(settings, clock, progress, &mut made);
-        if opened.is_err() {
-            made.remove();
-        }
-        opened
+        create_dir(&settings.dir, &mut made)?;
+        let found = find(&settings, &settings.dir.join(IMAGE_NAME), &*clock, &mut made)?;
+        Ok(Self { settings, clock, found, made })
     }
 
-    fn open_noting(
-        settings: Settings,
-        clock: Arc<dyn Clock>,
-        progress: &(dyn Fn(u64, u64) + Sync),
-        made: &mut Made,
-    ) -> Result<Self, DirectoryError> {
-        let dir = &settings.dir;
-        create_dir(dir, made)?;
-        let path = dir.join(IMAGE_NAME);
-        let wrong = |source: OpenError| DirectoryError::Image { path: path.clone(), source };
-        let mut config = settings.config.clone();
-        config.budget_bytes = BUDGET_MIN_BYTES;
-        let found = find(&settings, &path, &*clock, made)?;
-        let (holder, image, region) = match found {
-            Found::Held(held) => {
-                let image = FileDevice::from_fd(held.image, settings.engine)
-                    .map_err(|e| wrong(e.into()))?;
-                config.budget_bytes = held.used_bytes.max(BUDGET_MIN_BYTES);
-                let device = Arc::new(image.clone());
-                let region =
-                    Region::attach(held.memory, held.ledger, device, clock.clone(), config);
-                (Some(held.link), image, region.map_err(wrong)?)
-            }
-            Found::Image(image) => {
-                let region = Region::open(Arc::new(image.clone()), clock.clone(), config);
-                (None, image, region.map_err(wrong)?)
-            }
-        };
-        if made.image.is_some() && !dir.join(RATE_NAME).exists() {
-            made.files.push(dir.join(RATE_NAME));
-        }
-        let room = Room::of(&settings, &region, &image)?;
-        let rate = proven_rate(&settings, &region, &image, room, &*clock, progress)?;
-        let (terms, promise) = make_promise(&settings, &region, rate.rate_bytes_per_s, room)?;
-        let is_short_of_room = promise.budget_bytes == room.budget_bytes_max
-            && room.budget_bytes_max < region.len_bytes();
-        region.set_budget(promise.budget_bytes)?;
-        region.watch_rate(&terms)?;
-        let (supervisor, link) = match settings.holder.clone() {
-            Some(program) => {
-                (Some(keep(&region, &image, &settings, program, holder, &*clock)?), None)
-            }
-            None => (None, holder),
-        };
-        Ok(Self { region, promise, is_short_of_room, terms, rate, supervisor, link })
+    /// Whether the directory has no image yet, so that [`Claim::open`] makes one.
+    pub fn makes_image(&self) -> bool {
+        self.made.image.is_some()
     }
+
+    /// Opens the region, or creates it, as [`Directory::open`] does.
+    ///
+    /// # Errors
+    /// A failed call removes the files and folders that it and the claim made.
+    pub fn open(self, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Directory, DirectoryError> {
+        let Self { settings, clock, found, mut made } = self;
+        let opened = open_found(&settings, &clock, found, progress, &mut made)?;
+        made.keep();
+        Ok(opened)
+    }
+}
+
+fn open_found(
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+    found: Found,
+    progress: &(dyn Fn(u64, u64) + Sync),
+    made: &mut Made,
+) -> Result<Directory, DirectoryError> {
+    let dir = &settings.dir;
+    let path = dir.join(IMAGE_NAME);
+    let wrong = |source: OpenError| DirectoryError::Image { path: path.clone(), source };
+    let mut config = settings.config.clone();
+    config.budget_bytes = BUDGET_MIN_BYTES;
+    let (holder, image, region) = match found {
+        Found::Held(held) => {
+            let image =
+                FileDevice::from_fd(held.image, settings.engine).map_err(|e| wrong(e.into()))?;
+            config.budget_bytes = held.used_bytes.max(BUDGET_MIN_BYTES);
+            let device = Arc::new(image.clone());
+            let region = Region::attach(held.memory, held.ledger, device, clock.clone(), config);
+            (Some(held.link), image, region.map_err(wrong)?)
+        }
+        Found::Image(image) => {
+            let region = Region::open(Arc::new(image.clone()), clock.clone(), config);
+            (None, image, region.map_err(wrong)?)
+        }
+    };
+    if made.image.is_some() && !dir.join(RATE_NAME).exists() {
+        made.files.push(dir.join(RATE_NAME));
+    }
+    let room = Room::of(settings, &region, &image)?;
+    let rate = proven_rate(settings, &region, &image, room, &**clock, progress)?;
+    let (terms, promise) = make_promise(settings, &region, rate.rate_bytes_per_s, room)?;
+    let is_short_of_room =
+        promise.budget_bytes == room.budget_bytes_max && room.budget_bytes_max < region.len_bytes();
+    region.set_budget(promise.budget_bytes)?;
+    region.watch_rate(&terms)?;
+    let (supervisor, link) = match settings.holder.clone() {
+        Some(program) => (Some(keep(&region, &image, settings, program, holder, &**clock)?), None),
+        None => (None, holder),
+    };
+    Ok(Directory { region, promise, is_short_of_room, terms, rate, supervisor, link })
 }
 
 fn keep(

@@ -83,6 +83,17 @@ fn two_at_once_the_second_is_told_who_has_it() {
 }
 
 #[test]
+fn a_directory_in_use_is_found_before_an_image_is_announced() {
+    let dir = TestDir::new();
+    let server = Server::start(dir.path(), &["--memory", "32MiB"]);
+    // Without the image's name the directory looks like a new one, but its holder answers.
+    std::fs::remove_file(dir.path().join("image.perdura")).unwrap();
+    let said = serve(dir.path(), &["--memory", "32MiB"]);
+    refused(&said, &["in use", &server.child.id().to_string()]);
+    assert!(said.stdout.is_empty(), "{}", String::from_utf8_lossy(&said.stdout));
+}
+
+#[test]
 fn a_damaged_image_is_refused_with_the_place() {
     let dir = TestDir::new();
     let mut server = Server::start(dir.path(), &["--memory", "32MiB"]);

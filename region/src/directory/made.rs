@@ -8,8 +8,9 @@ use perdura_media::FileDevice;
 
 use super::error::DirectoryError;
 
-/// Files and folders that this open has made, so that a failed open leaves none behind. Nothing
-/// can have been stored in them yet.
+/// Files and folders that this open has made. Unless they are kept, dropping this removes them as
+/// far as possible, so that a failed open leaves none behind: nothing can have been stored in them
+/// yet.
 #[derive(Default)]
 pub(super) struct Made {
     /// Folders in the order in which they were made, the innermost last.
@@ -21,8 +22,16 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// Removes what can be removed. Failures are ignored: the caller returns the first error.
-    pub(super) fn remove(self) {
+    /// Leaves everything where it is.
+    pub(super) fn keep(mut self) {
+        self.dirs.clear();
+        self.files.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // Failures are ignored: the caller returns the first error.
         for file in &self.files {
             let _ = std::fs::remove_file(file);
         }

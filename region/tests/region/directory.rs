@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use perdura_media::file::{Direct, Engine, FileDevice, OpenMode};
 use perdura_media::{Clock, RealClock};
-use perdura_region::directory::{Directory, DirectoryError, IMAGE_NAME, Settings};
+use perdura_region::directory::{Claim, Directory, DirectoryError, IMAGE_NAME, Settings};
 use perdura_region::holder::SOCKET_NAME;
 use perdura_region::{BudgetWish, Config};
 use rustix::net::{
@@ -98,6 +98,24 @@ fn a_folder_that_cannot_be_written_is_named() {
     assert!(error.to_string().contains("/sys/kernel/image.perdura"), "{error}");
     let error = open(settings(&dir.join("new"))).err().unwrap();
     assert!(matches!(&error, DirectoryError::File { path, .. } if *path == dir.join("new")));
+}
+
+#[test]
+fn a_claim_keeps_others_out_and_leaves_nothing_if_it_is_not_used() {
+    let above = tempfile::tempdir().unwrap();
+    let dir = above.path().join("a/b");
+    let claim = || Claim::new(settings(&dir), Arc::new(RealClock));
+    let first = claim().unwrap();
+    assert!(first.makes_image());
+    let image = dir.join(IMAGE_NAME);
+    let other = FileDevice::open(&image, OpenMode::Existing, Engine::Auto, Direct::Auto).unwrap();
+    assert!(!other.try_lock().unwrap());
+    drop(first);
+    assert!(names(above.path()).is_empty());
+    drop(claim().unwrap().open(&|_, _| {}).unwrap());
+    assert!(image.exists());
+    assert!(!claim().unwrap().makes_image());
+    drop(open(settings(&dir)).unwrap());
 }
 
 /// A holder of an earlier run, which has the image's lock and answers like a holder that flushes.
