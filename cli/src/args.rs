@@ -37,7 +37,7 @@ pub enum Command {
     Sim(SimArgs),
     /// Check that a heap file is sound, or the image in a directory and the heap in it. Nothing is
     /// changed. Exits 0 if it is sound, 1 if it is damaged, 2 if it could not be checked (in use,
-    /// not readable, not there).
+    /// not readable, not there, not a heap).
     Check(CheckArgs),
     /// Measure throughput and latency with the workloads of YCSB.
     Bench(Box<crate::bench::BenchArgs>),

@@ -1,19 +1,20 @@
 //! `perdura check`: whether a heap is sound, and its repair.
 //!
-//! Exit codes: 0 if it is sound, 1 if it is damaged, 2 if it could not be checked. An image is only
-//! read, and so is a heap file without `--repair`.
+//! Exit codes: 0 if it is sound, 1 if it is damaged, 2 if it could not be checked, because it is
+//! not there, is in use, or is neither a heap nor an image. An image is only read, and so is a heap
+//! file without `--repair`.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use perdura_heap::check::{self, CheckReport, RepairOptions, Repaired};
 use perdura_heap::{HeapError, Memory};
 use perdura_image::inspect::{Believe, image_bytes};
 use perdura_media::FileDevice;
 use perdura_media::file::{Direct, Engine, OpenMode};
-use perdura_region::OpenError;
 use perdura_region::directory::IMAGE_NAME;
+use perdura_region::{ImageError, OpenError};
 use perdura_slots::check::{SlotsReport, is_slots_heap, region_bytes};
 use serde_json::{Value, json};
 
@@ -53,7 +54,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 
 fn heap_file(args: &CheckArgs) -> Result<Outcome> {
     if !args.repair {
-        let report = check::heap_file(&args.place)?;
+        let report = check::heap_file(&args.place).map_err(name_a_heap)?;
         return Ok(Outcome {
             is_sound: report.is_sound(),
             text: report.to_string(),
@@ -61,8 +62,19 @@ fn heap_file(args: &CheckArgs) -> Result<Outcome> {
         });
     }
     let options = RepairOptions { reclaim_leaks: args.reclaim_leaks };
-    let done = check::repair(&args.place, options)?;
+    let done = check::repair(&args.place, options).map_err(name_a_heap)?;
     Ok(repaired(&done))
+}
+
+/// Says of a file that is no heap what can be checked.
+fn name_a_heap(error: HeapError) -> anyhow::Error {
+    match error {
+        HeapError::NotAHeap { found } => anyhow!(
+            "it is not a Perdura heap: it begins with {found:#018x}, a heap with \"PERDDUAL\"; name \
+             a heap file, or the directory that holds {IMAGE_NAME}"
+        ),
+        error => error.into(),
+    }
 }
 
 fn repaired(done: &Repaired) -> Outcome {
@@ -99,6 +111,11 @@ fn directory(args: &CheckArgs) -> Result<Outcome> {
     let device = open_image(&path)?;
     let bytes = match image_bytes(&device, Believe::Committed) {
         Ok(bytes) => bytes,
+        Err(OpenError::Image(ImageError::NotAnImage { found })) => bail!(
+            "{} is not a Perdura image: it begins with {found:#018x}; name a heap file, or the \
+             directory of a server or of a heap",
+            path.display()
+        ),
         Err(error @ OpenError::Image(_)) => {
             let text = format!("damage: image: {error}\ndamaged: the image cannot be read");
             let json = json!({ "image": { "sound": false, "error": error.to_string() } });

@@ -386,7 +386,7 @@ fn superblock(memory: &Memory, config: &Config) -> Result<bool, HeapError> {
 
 /// Whether memory without a magic number, which is stored last, holds nothing but zeros and the
 /// beginning of a heap whose making was cut off.
-fn is_unused(memory: &Memory) -> bool {
+pub(crate) fn is_unused(memory: &Memory) -> bool {
     if memory.is_fresh() {
         return true;
     }

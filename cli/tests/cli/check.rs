@@ -93,25 +93,40 @@ fn what_is_not_there_or_no_heap_has_its_own_code() {
         "{said}"
     );
     assert_eq!(nothing.status.code(), Some(2));
-    for len in [0, 10_000] {
-        let path = dir.path().join("short");
-        std::fs::write(&path, vec![7; len]).unwrap();
-        let short = check(&[], &path);
-        let said = String::from_utf8_lossy(&short.stdout);
-        assert!(said.contains(&format!("a heap of {len} bytes: ")), "{said}");
-        assert_eq!(short.status.code(), Some(1));
-    }
+    let path = dir.path().join("short");
+    heap(&path).close().unwrap();
+    std::fs::write(&path, &std::fs::read(&path).unwrap()[..10_000]).unwrap();
+    let short = check(&[], &path);
+    let said = String::from_utf8_lossy(&short.stdout);
+    assert!(said.contains("a heap of 10000 bytes: "), "{said}");
+    assert_eq!(short.status.code(), Some(1));
     let bare = check(&[], dir.path());
     let said = String::from_utf8_lossy(&bare.stderr);
     assert_eq!(bare.status.code(), Some(2), "a directory without an image");
     assert!(said.contains(&format!("no image in {}", dir.path().display())), "{said}");
-    let path = dir.path().join("text");
-    std::fs::write(&path, "no heap at all\n".repeat(100_000)).unwrap();
-    let found = check(&[], &path);
-    assert_eq!(found.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&found.stdout).contains("not a heap"));
-    assert_eq!(check(&["--repair"], &path).status.code(), Some(1));
+    let path = dir.path().join("other");
+    for (other, begins) in [
+        (vec![], "0x0000000000000000"),
+        (vec![7; 10_000], "0x0707070707070707"),
+        ("no heap at all\n".repeat(100_000).into_bytes(), "0x2070616568206f6e"),
+    ] {
+        std::fs::write(&path, &other).unwrap();
+        for words in [&[][..], &["--repair"], &["--json"]] {
+            let found = check(words, &path);
+            let said = String::from_utf8_lossy(&found.stderr);
+            assert_eq!(found.status.code(), Some(2), "{said}");
+            for part in [path.to_str().unwrap(), "not a Perdura heap", begins, "name a heap file"] {
+                assert!(said.contains(part), "{part} in {said}");
+            }
+            assert!(found.stdout.is_empty(), "{found:?}");
+        }
+    }
     assert_eq!(check(&["--reclaim-leaks"], &path).status.code(), Some(2), "needs --repair");
+    std::fs::write(dir.path().join("image.perdura"), vec![7; 10_000]).unwrap();
+    let found = check(&[], dir.path());
+    let said = String::from_utf8_lossy(&found.stderr);
+    assert_eq!(found.status.code(), Some(2), "{said}");
+    assert!(said.contains("not a Perdura image") && said.contains("0x0707"), "{said}");
 }
 
 #[test]

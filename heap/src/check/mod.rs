@@ -17,9 +17,9 @@ use crate::damage::{Damage, Findings};
 use crate::engine::Kind;
 use crate::engine::classes::{CLASSES, SPAN_BYTES, class_info};
 use crate::error::HeapError;
-use crate::heap::{Heap, Opened, check_size, checksum};
+use crate::heap::{Heap, Opened, check_size, checksum, is_unused};
 use crate::layout::*;
-use crate::memory::{Durability, Memory, MemoryError};
+use crate::memory::{Durability, Memory};
 use crate::roots::{AT_OBJECT, AT_STATE, Root, decode};
 
 pub use repair::{RepairOptions, Repaired, repair};
@@ -28,16 +28,23 @@ pub use report::{CheckReport, ClassUse, LeakCount, SpanUse};
 /// Checks the heap in a file that no program has open. The file is not changed.
 ///
 /// # Errors
-/// The file cannot be read, or a program has it open.
-pub fn heap_file(path: &Path) -> Result<CheckReport, MemoryError> {
-    Ok(memory(Memory::copy_of(path)?))
+/// The file cannot be read, a program has it open, or it holds something other than a heap.
+pub fn heap_file(path: &Path) -> Result<CheckReport, HeapError> {
+    let findings = Findings::collected();
+    match open_tolerant(Memory::copy_of(path)?, None, &findings) {
+        Err(error @ HeapError::NotAHeap { .. }) => Err(error),
+        opened => Ok(report_of(opened, findings)),
+    }
 }
 
-/// Checks the heap in a copy, which the check uses up.
+/// Checks the heap in a copy, which the check uses up. Memory without a heap counts as damaged.
 pub fn memory(memory: Memory) -> CheckReport {
     let findings = Findings::collected();
-    let heap = open_tolerant(memory, None, &findings);
-    let heap = match heap {
+    report_of(open_tolerant(memory, None, &findings), findings)
+}
+
+fn report_of(opened: Result<Heap, HeapError>, findings: Findings) -> CheckReport {
+    let heap = match opened {
         Ok(heap) => heap,
         Err(error) => return CheckReport::unopened(findings, error),
     };
@@ -136,8 +143,10 @@ fn open_tolerant(
 /// Mends one damaged word of the superblock, which the other words, the length and the sum
 /// determine.
 fn mend_superblock(memory: &Memory, findings: &Findings) -> Result<(), HeapError> {
-    check_size("a heap", memory.len_bytes(), HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
-    let found = memory.load(AT_MAGIC);
+    let found = if memory.len_bytes() < 8 { 0 } else { memory.load(AT_MAGIC) };
+    if let Err(error) = check_size("a heap", memory.len_bytes(), HEAP_BYTES_MIN, HEAP_BYTES_MAX) {
+        return Err(if found == MAGIC { error } else { HeapError::NotAHeap { found } });
+    }
     let places = [AT_MAGIC, AT_VERSION, AT_SPANS, AT_FLAGS];
     let words = places.map(|at| memory.load(at));
     let sum = memory.load(AT_CHECKSUM);
@@ -166,8 +175,9 @@ fn mend_superblock(memory: &Memory, findings: &Findings) -> Result<(), HeapError
         return findings.meet(Damage::Superblock { what: "fixed part", offset, value });
     }
     match found {
-        // An empty file holds no heap, although opening it would make one.
-        0 => Err(HeapError::NotAHeap { found }),
+        // An empty file holds no heap, although opening it would make one. A file that lost only
+        // its head is a damaged heap.
+        0 if is_unused(memory) => Err(HeapError::NotAHeap { found }),
         // Opening the memory returns the error that fits.
         _ => Ok(()),
     }

@@ -341,7 +341,8 @@ fn an_open_heap_agrees_with_its_log_and_a_file_in_use_is_refused() {
                 assert_eq!(found.leaks.unwrap().objects, 1 + held.len() as u64);
             }
         }
-        assert!(matches!(check::heap_file(&path), Err(MemoryError::InUse { .. })));
+        let taken = check::heap_file(&path).unwrap_err();
+        assert!(matches!(taken, HeapError::Memory(MemoryError::InUse { .. })), "{taken}");
         assert!(heap.transaction(|_| heap.check().map(drop)).is_err());
     }
 }
@@ -349,15 +350,31 @@ fn an_open_heap_agrees_with_its_log_and_a_file_in_use_is_refused() {
 #[test]
 fn no_heap_and_a_part_of_one_are_named() {
     let place = Place::new();
-    let bytes = sample(Logging::Redo, Bookkeeping::Logged);
-    for (hurt, expected) in [
-        (vec![0; MIB * 2], "not a heap"),
-        (vec![], "bytes"),
-        (vec![1; 100], "bytes"),
-        (b"something else entirely ".repeat(100_000), "not a heap"),
-        (bytes[..MIB * 2].to_vec(), "missing"),
+    for other in [
+        vec![0; MIB * 2],
+        vec![],
+        vec![1; 7],
+        vec![1; 100],
+        b"something else entirely ".repeat(100_000),
     ] {
-        let found = report(&place.with(&hurt), expected);
+        let path = place.with(&other);
+        for refused in [
+            check::heap_file(&path).unwrap_err(),
+            check::repair(&path, RepairOptions::default()).unwrap_err(),
+        ] {
+            assert!(matches!(refused, HeapError::NotAHeap { .. }), "{}: {refused}", other.len());
+        }
+        assert!(std::fs::read(&path).unwrap() == other, "a repair changed it");
+    }
+    let bytes = sample(Logging::Redo, Bookkeeping::Logged);
+    let mut headless = bytes.clone();
+    headless[..4096].fill(0);
+    for (part, expected) in [
+        (&bytes[..MIB * 2], "missing"),
+        (&bytes[..10_000], "a heap of 10000 bytes"),
+        (&headless[..], "superblock"),
+    ] {
+        let found = report(&place.with(part), expected);
         assert!(found.to_string().contains(expected), "{expected}: {found}");
         assert!(!found.is_sound() && !found.is_repairable());
     }
