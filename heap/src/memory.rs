@@ -6,6 +6,7 @@
 //! Invariant: while a heap is open, nothing but the heap and the users of its objects changes the
 //! bytes.
 
+mod lock;
 mod pages;
 
 use std::fs::{File, OpenOptions};
@@ -16,13 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use perdura_region::Region;
 use perdura_region::paged::PagedMemory;
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, ftruncate, open};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, ftruncate, open};
 use rustix::io::Errno;
 
 use crate::sys::{
     Backed, FlushKind, LINE_BYTES, Mapping, Room, copy_in, copy_out, fence, flush_line,
     prefetch_for_write, stream,
 };
+use lock::LockedFile;
 
 /// Least bytes of a range that is stored past the caches if no thread reads it yet and stores must
 /// be flushed anyway.
@@ -153,7 +155,7 @@ enum Source {
         /// before the mapping so that it is dropped first.
         room: Option<Room>,
         mapping: Mapping,
-        file: Option<File>,
+        file: Option<LockedFile>,
     },
     Region(Arc<Region>),
     Paged(Arc<PagedMemory>),
@@ -192,17 +194,18 @@ impl Memory {
             .truncate(false)
             .open(path)
             .map_err(|source| failed("open", source))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
+        let locked = match LockedFile::lock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(locked) => locked,
             Err(Errno::WOULDBLOCK) => return Err(MemoryError::InUse { path: path.to_owned() }),
             Err(errno) => return Err(failed("lock", errno.into())),
-        }
+        };
+        let file = locked.file();
         let found = file.metadata().map_err(|source| failed("open", source))?.len();
         let len_bytes = len_bytes.max(found);
         if found < len_bytes {
             // Room is reserved, so that no store meets a full file system. A file system that
             // cannot reserve only makes the file longer.
-            match fallocate(&file, FallocateFlags::empty(), 0, len_bytes) {
+            match fallocate(file, FallocateFlags::empty(), 0, len_bytes) {
                 Ok(()) => {}
                 Err(Errno::OPNOTSUPP) => {
                     file.set_len(len_bytes).map_err(|source| failed("extend", source))?;
@@ -215,8 +218,8 @@ impl Memory {
             }
         }
         let mapping =
-            Mapping::file(&file, len_bytes).map_err(|errno| failed("map", errno.into()))?;
-        Ok(Self::of(Source::Mapped { mapping, file: Some(file), room: None }, durability))
+            Mapping::file(file, len_bytes).map_err(|errno| failed("map", errno.into()))?;
+        Ok(Self::of(Source::Mapped { mapping, file: Some(locked), room: None }, durability))
     }
 
     /// A file without a name in a directory: memory on that medium for capacity memory, gone with
@@ -256,15 +259,16 @@ impl Memory {
             source,
         };
         let file = File::open(path).map_err(|source| failed("open", 0, source))?;
-        match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => {}
+        let locked = match LockedFile::lock(file, FlockOperation::NonBlockingLockShared) {
+            Ok(locked) => locked,
             Err(Errno::WOULDBLOCK) => return Err(MemoryError::InUse { path: path.to_owned() }),
             Err(errno) => return Err(failed("lock", 0, errno.into())),
-        }
+        };
+        let file = locked.file();
         let len_bytes = file.metadata().map_err(|source| failed("open", 0, source))?.len();
-        let mapping = Mapping::copy(&file, len_bytes)
+        let mapping = Mapping::copy(file, len_bytes)
             .map_err(|errno| failed("map", len_bytes, errno.into()))?;
-        let source = Source::Mapped { mapping, file: Some(file), room: None };
+        let source = Source::Mapped { mapping, file: Some(locked), room: None };
         // The mapping of an empty file has a page, but the heap has as many bytes as the file.
         Ok(Self { len_bytes, ..Self::of(source, Durability::Flushed) })
     }

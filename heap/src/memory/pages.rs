@@ -12,6 +12,7 @@ use perdura_region::{BLOCK_BYTES, Region};
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatfs, ftruncate, open};
 use rustix::io::Errno;
 
+use super::lock::LockedFile;
 use super::{Memory, MemoryError, Source};
 use crate::engine::Kind;
 use crate::sys::{Advice, Backed, HUGE_PAGE_BYTES, Mapping, check_node};
@@ -29,7 +30,9 @@ impl Memory {
         numa_node: Option<u32>,
     ) -> Result<(), Errno> {
         let (mapping, room, file) = match &self.source {
-            Source::Mapped { mapping, room, file } => (mapping, room, file),
+            Source::Mapped { mapping, room, file } => {
+                (mapping, room, file.as_ref().map(LockedFile::file))
+            }
             Source::Region(region) => {
                 set_kind(region, kind, offset, len)?;
                 return match (kind, numa_node) {
@@ -102,7 +105,9 @@ impl Memory {
         check_node(node).map_err(refused)?;
         let obeys = match &self.source {
             Source::Paged(_) => return Err(MemoryError::NodeOfPaged { node }),
-            Source::Mapped { file: Some(file), .. } => obeys_bindings(file).map_err(refused)?,
+            Source::Mapped { file: Some(locked), .. } => {
+                obeys_bindings(locked.file()).map_err(refused)?
+            }
             Source::Mapped { room: Some(room), .. } => match room.descriptor() {
                 Some(file) => obeys_bindings(file).map_err(refused)?,
                 // The room could not be reserved, so this is unknown.
