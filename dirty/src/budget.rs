@@ -69,25 +69,30 @@ impl Budget {
                 return false;
             };
             match used.compare_exchange_weak(seen, next, SeqCst, SeqCst) {
-                Ok(_) if next > self.effective_limit(ledger) => {
-                    // The limit fell in between. Nothing was dirtied for these bytes yet.
-                    used.fetch_sub(bytes, SeqCst);
-                    self.notify();
-                    return false;
-                }
-                Ok(_) => {
-                    if next > ledger.budget_high().load(Relaxed) {
-                        ledger.budget_high().fetch_max(next, Relaxed);
-                    }
-                    if next > self.call_above.load(SeqCst) {
-                        self.call_above.store(u64::MAX, SeqCst);
-                        self.call_cleaner();
-                    }
-                    return true;
-                }
+                Ok(_) => return self.keep_taken(ledger, bytes, next),
                 Err(now) => seen = now,
             }
         }
+    }
+
+    /// Keeps `bytes` that were just added to the account, which makes `used` bytes in use. Gives
+    /// them back and returns false if the limit fell in between.
+    fn keep_taken(&self, ledger: &Ledger, bytes: u64, used: u64) -> bool {
+        if used > self.effective_limit(ledger) {
+            // Nothing was dirtied for these bytes yet. Whoever looked meanwhile saw them in use,
+            // and may have gone to sleep over them.
+            ledger.budget_used().fetch_sub(bytes, SeqCst);
+            self.notify();
+            return false;
+        }
+        if used > ledger.budget_high().load(Relaxed) {
+            ledger.budget_high().fetch_max(used, Relaxed);
+        }
+        if used > self.call_above.load(SeqCst) {
+            self.call_above.store(u64::MAX, SeqCst);
+            self.call_cleaner();
+        }
+        true
     }
 
     /// Gives `bytes` back to the budget and wakes those who wait.
@@ -302,11 +307,31 @@ mod tests {
     use super::*;
     use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP, Geometry};
 
+    fn ledger() -> Ledger {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
+        Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap()
+    }
+
+    #[test]
+    fn bytes_taken_while_the_limit_falls_are_given_back_and_who_waits_for_them_is_notified() {
+        let (ledger, budget) = (ledger(), Budget::default());
+        assert!(budget.commit_limit(&ledger, 4 * BLOCK_BYTES));
+        assert!(budget.try_take(&ledger, BLOCK_BYTES));
+        // Another thread is between its addition and its second look at the limit. Whoever shrinks
+        // the budget meanwhile sees its bytes in use, and waits.
+        let used = ledger.budget_used().fetch_add(BLOCK_BYTES, SeqCst) + BLOCK_BYTES;
+        budget.begin_shrink(BLOCK_BYTES);
+        let seen = budget.version();
+        assert!(!budget.commit_limit(&ledger, BLOCK_BYTES));
+        assert!(!budget.keep_taken(&ledger, BLOCK_BYTES, used));
+        assert_ne!(budget.version(), seen, "whoever waits was not notified");
+        assert!(budget.commit_limit(&ledger, BLOCK_BYTES));
+        assert_eq!(ledger.budget_high().load(SeqCst), BLOCK_BYTES);
+    }
+
     #[test]
     fn bytes_that_are_given_back_and_limits_that_rise_notify() {
-        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
-        let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
-        let budget = Budget::default();
+        let (ledger, budget) = (ledger(), Budget::default());
         let notifies = |act: &dyn Fn()| {
             let seen = budget.version();
             act();
