@@ -1,5 +1,6 @@
 //! A futex that counts events. Blocked faults wait on one for a cut to end, a page to be unlocked,
-//! or old bytes to be captured. Async-signal-safe.
+//! or old bytes to be captured; a checkpoint waits on one for prepared writes to end.
+//! Async-signal-safe.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use rustix::thread::futex;
 /// a lost wake-up could cost.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A word that changes whenever something has happened that a fault may wait for.
+/// A word that changes whenever something has happened that a thread may wait for.
 #[derive(Debug, Default)]
 pub struct EventCount {
     version: AtomicU32,

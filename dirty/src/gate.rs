@@ -6,13 +6,16 @@ use std::time::Duration;
 use perdura_media::Clock;
 use rustix::thread::futex;
 
-use crate::event_count::LOOK_AGAIN;
+use crate::event_count::{EventCount, LOOK_AGAIN};
 
 /// A gate that any number of threads may be inside of, and that a cut shuts for everybody.
 #[derive(Debug, Default)]
 pub struct Gate {
     inside: AtomicU32,
     shut: AtomicBool,
+    /// Counts the events for which a thread looks again that has shut the gate and works for others
+    /// while it waits: everybody has left, or there is work.
+    pub news: EventCount,
 }
 
 impl Gate {
@@ -34,13 +37,18 @@ impl Gate {
         self.shut.store(true, SeqCst);
     }
 
+    /// Whether everybody has left the gate.
+    pub fn is_empty(&self) -> bool {
+        self.inside.load(SeqCst) == 0
+    }
+
     /// Whether everybody has left the gate, which is shut. Waits once, at most `longest`.
     pub fn is_empty_within(&self, clock: &dyn Clock, longest: Duration) -> bool {
         let inside = self.inside.load(SeqCst);
         if inside > 0 {
             clock.wait_change(&self.inside, inside, longest);
         }
-        self.inside.load(SeqCst) == 0
+        self.is_empty()
     }
 
     /// Opens the gate again.
@@ -59,6 +67,7 @@ impl Drop for Inside<'_> {
         if self.gate.inside.fetch_sub(1, SeqCst) == 1 && self.gate.shut.load(SeqCst) {
             // A wake can only fail for a bad address, which a field of the gate is not.
             let _ = futex::wake(&self.gate.inside, futex::Flags::PRIVATE, 1);
+            self.gate.news.notify();
         }
     }
 }

@@ -3,15 +3,11 @@
 //! prepared writes.
 
 use std::sync::atomic::Ordering::*;
-use std::time::Duration;
 
 use crate::clean::Cleaner;
 use perdura_dirty::geometry::WORD_GRAINS;
 use perdura_dirty::{Counters, PageTracker, RegionError};
 use perdura_image::{Backed, Pump, Refusal};
-
-/// Time between two looks at waiting faults while a cut waits for prepared writes.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Cleaner {
     /// Frees budget if faults wait for it, in the middle of a checkpoint or a compaction: without
@@ -54,14 +50,18 @@ impl Cleaner {
     pub(crate) fn shut_prepared(&mut self, backed: &Backed) -> Result<(), RegionError> {
         let Some(tracker) = backed.tracked.pages() else { return Ok(()) };
         tracker.prepared.begin_shut();
-        while !tracker.prepared.is_empty_within(&*backed.memory.clock, LOOK_AGAIN) {
+        loop {
+            let seen = tracker.prepared.news.version();
+            if tracker.prepared.is_empty() {
+                return Ok(());
+            }
             if let Err(error) = self.serve_faults_in_place(backed) {
                 tracker.prepared.reopen();
                 tracker.unblocked.notify();
                 return Err(error);
             }
+            tracker.prepared.news.wait(&*backed.memory.clock, seen);
         }
-        Ok(())
     }
 }
 

@@ -89,7 +89,8 @@ impl PageTracker {
         }
     }
 
-    /// Tells the cleaner's thread what is missing.
+    /// Tells the cleaner's thread what is missing, or the thread that has the cleaner and waits for
+    /// prepared writes.
     pub fn ask(&self, page: u64, blocked: Blocked) {
         match blocked {
             Blocked::Owed => self.urgent.ask(page),
@@ -98,6 +99,7 @@ impl PageTracker {
             Blocked::Cut | Blocked::Locked | Blocked::Broken => return,
         }
         self.memory.budget.call_cleaner();
+        self.prepared.news.notify();
     }
 
     /// Enters a page in the ledger and opens it, if that is possible at once.

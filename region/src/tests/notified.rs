@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use perdura_dirty::Blocked;
 use perdura_dirty::extent::Extent;
 use perdura_image::Pump;
 use perdura_media::{DeviceError, RealClock, SimDevice};
@@ -68,6 +69,26 @@ fn the_end_of_a_prepared_write_notifies() {
     let region = open(TRAP);
     let prepared = region.trapped().unwrap().prepare_write(0..4096).unwrap();
     assert!(notifies(&region, || drop(prepared)));
+}
+
+#[test]
+fn a_checkpoint_that_waits_for_prepared_writes_hears_of_their_end_and_of_faults_that_wait() {
+    let region = open(TRAP);
+    let tracker = region.running().backed.tracked.pages().unwrap();
+    let is_heard = |act: &mut dyn FnMut()| {
+        let seen = tracker.prepared.news.version();
+        act();
+        tracker.prepared.news.version() != seen
+    };
+    for blocked in [Blocked::Room, Blocked::Crowded] {
+        assert!(is_heard(&mut || tracker.ask(0, blocked)), "{blocked:?}");
+    }
+    let mut prepared = region.trapped().unwrap().prepare_write(0..4096).ok();
+    tracker.prepared.begin_shut();
+    assert!(!tracker.prepared.is_empty());
+    assert!(is_heard(&mut || drop(prepared.take())));
+    assert!(tracker.prepared.is_empty());
+    tracker.prepared.reopen();
 }
 
 #[test]
