@@ -15,7 +15,12 @@ impl Region {
     /// that sees a warning can call this while another thread, which will close the region, still
     /// writes.
     pub fn refuse_writers(&self) {
-        self.running().backed.memory.budget.close();
+        let backed = &self.running().backed;
+        backed.memory.budget.close();
+        if let Some(tracker) = backed.tracked.pages() {
+            // A checkpoint that waits for prepared writes gives up.
+            tracker.prepared.news.notify();
+        }
     }
 
     /// Refuses writers for good, flushes everything, and commits that as final.
@@ -26,7 +31,7 @@ impl Region {
     /// until the process ends or the region is dropped.
     pub fn close(&self, threads: usize) -> Result<FlushReport, RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
-        backed.memory.budget.close();
+        self.refuse_writers();
         let mut cleaner = running.any_cleaner();
         let mut lanes = Vec::new();
         match backed.tracked.pages() {

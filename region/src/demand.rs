@@ -46,7 +46,8 @@ impl Cleaner {
     }
 
     /// Lets no prepared write begin, and waits for those under way. Faults are served meanwhile,
-    /// because a prepared write may wait for a thread that faults.
+    /// because a prepared write may wait for a thread that faults. Ends with an error if the region
+    /// is closed: the final flush needs the cleaner, and waits for no peer's bytes.
     pub(crate) fn shut_prepared(&mut self, backed: &Backed) -> Result<(), RegionError> {
         let Some(tracker) = backed.tracked.pages() else { return Ok(()) };
         tracker.prepared.begin_shut();
@@ -55,7 +56,8 @@ impl Cleaner {
             if tracker.prepared.is_empty() {
                 return Ok(());
             }
-            if let Err(error) = self.serve_faults_in_place(backed) {
+            let is_open = backed.memory.check_open();
+            if let Err(error) = is_open.and_then(|()| self.serve_faults_in_place(backed)) {
                 tracker.prepared.reopen();
                 tracker.unblocked.notify();
                 return Err(error);

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use perdura_dirty::Blocked;
 use perdura_dirty::extent::Extent;
+use perdura_dirty::{Blocked, RegionError};
 use perdura_image::Pump;
 use perdura_media::{DeviceError, RealClock, SimDevice};
 
@@ -89,6 +89,28 @@ fn a_checkpoint_that_waits_for_prepared_writes_hears_of_their_end_and_of_faults_
     assert!(is_heard(&mut || drop(prepared.take())));
     assert!(tracker.prepared.is_empty());
     tracker.prepared.reopen();
+    assert!(is_heard(&mut || region.refuse_writers()));
+}
+
+#[test]
+fn a_close_does_not_wait_for_a_prepared_write_that_a_checkpoint_waits_for() {
+    let region = open(TRAP);
+    let tracker = region.running().backed.tracked.pages().unwrap();
+    let prepared = region.trapped().unwrap().prepare_write(0..4096).unwrap();
+    let (closing, closed) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| region.checkpoint());
+        // Once the gate is shut, the checkpoint has the cleaner and waits.
+        while tracker.prepared.enter().is_some() {
+            std::thread::yield_now();
+        }
+        scope.spawn(|| closing.send(region.close(1)));
+        let in_time = closed.recv_timeout(std::time::Duration::from_secs(10));
+        drop(prepared);
+        in_time.expect("the final flush waits for a peer").unwrap();
+        let refused = checkpoint.join().unwrap();
+        assert!(matches!(refused, Err(RegionError::Closed)), "{refused:?}");
+    });
 }
 
 #[test]
