@@ -46,9 +46,9 @@ pub struct YcsbSettings {
     pub load: bool,
     /// The target.
     pub place: Place,
-    /// The first side.
+    /// The settings of the first side, or of the only one.
     pub side: SideSettings,
-    /// The second side.
+    /// The settings of the side that is measured in turn with the first; `None` for one side.
     pub compare: Option<SideSettings>,
     /// Whether to measure the first side also without the upkeep of recency.
     pub ablate_recency: bool,
@@ -86,11 +86,11 @@ pub struct Setup {
     pub dir: PathBuf,
     /// Memory of each side; `None` for the memory that the records need.
     pub memory_bytes: Option<u64>,
-    /// The way to notice writes.
+    /// How the region notices writes.
     pub tracking: TrackingKind,
     /// Victim policy.
     pub policy: PolicyKind,
-    /// The way to write the image.
+    /// How the image is written.
     pub engine: Engine,
     /// Whether to bypass the page cache.
     pub direct: Direct,
@@ -111,7 +111,7 @@ pub struct SideSettings {
     pub checkpoint_every: Option<Duration>,
 }
 
-/// A budget.
+/// The budget of a side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BudgetShare {
     /// A share of the data's bytes, percent.
@@ -249,7 +249,7 @@ impl YcsbSettings {
 }
 
 impl Place {
-    /// The setup of its stores; `None` if they run already.
+    /// The setup of the stores under test; `None` for a server that runs already.
     pub fn setup(&self) -> Option<&Setup> {
         match self {
             Self::Embedded(setup) | Self::Array(setup) | Self::Spawned { setup, .. } => Some(setup),

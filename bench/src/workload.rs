@@ -56,7 +56,7 @@ pub struct Workload {
     pub name: char,
     /// The workload's description in the paper and in YCSB.
     pub about: &'static str,
-    /// The first kind and its share; the second kind has the rest.
+    /// The first kind of operation and its share; all other operations are of the second kind.
     first: (OpKind, f64),
     second: OpKind,
     /// The distribution of accesses over the records.
@@ -93,7 +93,7 @@ impl Workload {
         ]
     };
 
-    /// The workload of that letter.
+    /// Returns the workload whose letter is `name`, large or small.
     pub fn parse(name: &str) -> Option<Self> {
         let wanted = name.to_ascii_lowercase();
         Self::ALL.into_iter().find(|workload| wanted == workload.name.to_string())
@@ -223,7 +223,7 @@ pub fn write_key(number: u64, out: &mut Vec<u8>) {
     let _ = write!(out, "user{}", fnv64(number));
 }
 
-/// The letters that values are pieces of: random letters, and phrases that repeat.
+/// Random letters, and phrases that repeat, from which the values of records are cut.
 #[derive(Debug)]
 pub struct Pool(Vec<u8>);
 
@@ -271,7 +271,7 @@ pub struct KeySpace {
 }
 
 impl KeySpace {
-    /// The records below `loaded` exist.
+    /// Makes a key space in which the records below `loaded` exist.
     pub fn new(loaded: u64) -> Self {
         Self {
             loaded,

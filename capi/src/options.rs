@@ -26,7 +26,7 @@ pub struct perdura_options {
     /// for the fields here. A later library takes fields that the program does not know for zero;
     /// an earlier library refuses fields that it does not know, unless they are zero.
     pub size_bytes: u32,
-    /// One of perdura_durability, for a heap in a file.
+    /// How stores to a heap in a file become durable: a value of perdura_durability.
     pub durability: u32,
     /// Bytes of the heap, at least 1 MiB. An existing heap is never made smaller. 0 stands for the
     /// present size, and for 1 GiB if the heap is new.

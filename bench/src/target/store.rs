@@ -1,11 +1,12 @@
-//! The embedded store, on a device of its own, on the caller's threads.
+//! The embedded store as a target: it runs on the load generator's threads, and has an image of its
+//! own.
 //!
-//! This target opens the engine itself and not by the library `perdura`.
-//! `perdura::Store::open_with` has no setting for the way to the device (`io_uring` or `pwrite`,
-//! page cache), for the seed, or for the upkeep of recency, which runs vary; and it measures the
-//! flush rate of each new image, which a run does not need. The library's own calls would also be
-//! in the measured path: each change counts in an atomic word that all threads share, and one in
-//! sixteen looks for expired keys.
+//! This target opens the store's engine, and not a store of the library `perdura`, for three
+//! reasons. Runs vary how the image is written (`io_uring` or `pwrite`, with or without the page
+//! cache), the seed, and the upkeep of recency, for which the library has no settings. The library
+//! measures the flush rate of each new image, which a run does not need. And the library's own work
+//! would be measured with the engine's: each write adds to an atomic word that all threads share,
+//! and one write in sixteen looks for expired keys.
 
 use std::hint::black_box;
 use std::path::PathBuf;

@@ -1,9 +1,10 @@
-//! A redis.conf as input: its directives become options of `serve`, or are refused.
+//! Reading a redis.conf, whose directives become options of `serve` or are refused.
 //!
-//! One table has every directive of Redis 7.0. A directive stands for an option; or it changes
-//! nothing here; or it may have only the values with which this server does what Redis would do.
-//! Every other directive is refused, in one message that names each line, because a setting that
-//! somebody relies on must not be dropped in silence.
+//! One table names every directive of Redis 7.0 and gives it one of three meanings: it stands for
+//! an option of `serve`; it changes nothing here; or only those of its values are accepted with
+//! which this server does what Redis would do. All lines with another directive or value are
+//! refused in one message, because a setting that somebody relies on must not be dropped in
+//! silence.
 
 mod lines;
 mod table;
