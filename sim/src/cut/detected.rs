@@ -23,14 +23,12 @@ pub(crate) fn accept(outcome: Result<Result<(), Broken>, Unreadable>) -> Result<
 }
 
 fn is_detection(broken: &Broken) -> bool {
+    use perdura_store::OpenError::{Heap, Unreadable as NotLoaded};
     match broken {
         Broken::Open { error, .. } => is_damage(error),
-        Broken::OpenStore { error, .. } => match error {
-            perdura_store::OpenError::Heap(HeapError::Unreadable(unreadable))
-            | perdura_store::OpenError::Unreadable(unreadable) => is_damage(&unreadable.source),
-            _ => false,
-        },
-        Broken::Unreadable { error: Unreadable::Memory(unreadable) } => {
+        Broken::OpenStore { error: Heap(HeapError::Unreadable(unreadable)), .. }
+        | Broken::OpenStore { error: NotLoaded(unreadable), .. }
+        | Broken::Unreadable { error: Unreadable::Memory(unreadable) } => {
             is_damage(&unreadable.source)
         }
         _ => false,
