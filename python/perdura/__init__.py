@@ -1,6 +1,6 @@
 """Perdura: durable memory for ordinary servers.
 
-Here: planning it, from write traces to a battery.
+The package ``perdura.plan`` says how much battery a server needs, from traces of its writes.
 """
 
 from perdura._native import __version__

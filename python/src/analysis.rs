@@ -1,4 +1,4 @@
-//! A trace in one process: records in, in the order of time.
+//! The analysis of a trace in one process, from records in the order of time.
 
 use perdura_plan::skew::{Analyzer, Options};
 use perdura_plan::trace::{Op, Record};
@@ -14,9 +14,13 @@ use crate::words::options;
 #[pyclass(unsendable)]
 pub struct Analysis {
     options: Options,
+    /// `None` before the first record, whose time the analyzer needs, and after `finish`.
     analyzer: Option<Analyzer>,
+    /// The records of the current batch, kept to reuse its memory.
     batch: Vec<Record>,
+    /// The rows of all batches so far.
     rows: u64,
+    /// The times of the first and the last record so far, nanoseconds.
     span_ns: Option<(u64, u64)>,
 }
 
@@ -61,14 +65,15 @@ impl Analysis {
             (none, Some((first_ns, _))) => {
                 none.insert(Analyzer::new(&self.options, first_ns).map_err(value_error)?)
             }
-            // No row yet.
+            // There was no record yet.
             (None, None) => return Ok(()),
         };
         analyzer.add(&self.batch).map_err(value_error)
     }
 
-    /// The parts of the volumes by number, and the part of all; `None` without records.
-    #[allow(clippy::type_complexity)] // a tuple for Python
+    /// The parts of the volumes by number, and the part of all volumes; `None` if there was no
+    /// record.
+    #[allow(clippy::type_complexity)] // Python takes a tuple, which has no name.
     fn finish<'py>(
         &mut self,
         py: Python<'py>,

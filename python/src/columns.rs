@@ -1,4 +1,4 @@
-//! Columns by type, one value a row.
+//! The columns of a batch by type, with one value for each row.
 
 use crate::sys::{ArrowError, Batch, Column};
 
@@ -42,9 +42,10 @@ impl<'b> Ints<'b> {
     }
 }
 
-/// A column of yes or no.
+/// A column of booleans.
 pub struct Flags<'b> {
     bits: &'b [u8],
+    /// The number of the bit that belongs to row 0.
     from: usize,
 }
 
@@ -87,7 +88,7 @@ impl<'b> Texts<'b> {
     }
 }
 
-/// A value that its column cannot have.
+/// A number below 0 in a column of sizes, times or numbers.
 #[derive(Debug, thiserror::Error)]
 #[error("column {column}: {value} is below 0")]
 pub struct RowError {

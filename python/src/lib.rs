@@ -1,7 +1,8 @@
-//! `perdura._native`: the analysis of traces for Python. The Python code (`perdura/plan`) decides
-//! the settings, the order and the machines; the counting is that of `perdura plan trace`.
+//! The Python module `perdura._native`: the analysis of `perdura plan trace` for the Python package
+//! `perdura.plan`, which chooses settings, sorts records and distributes the work.
 //!
-//! Data come in as Arrow batches, borrowed and not copied; parts go out and come back as bytes.
+//! Records come in as Arrow batches, which are borrowed and not copied. Parts of results pass
+//! between processes as bytes.
 
 mod analysis;
 mod columns;
@@ -32,7 +33,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// A `ValueError` with the text of an error, because every error here is one of the arguments.
+/// A `ValueError` with the text of `error`: every error of this module is caused by an argument.
 fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

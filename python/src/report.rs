@@ -1,4 +1,4 @@
-//! The report of counted parts: the JSON of `perdura plan trace`.
+//! The report of a trace whose parts were counted, as the JSON of `perdura plan trace`.
 
 use perdura_plan::report::{FileReport, TraceReport};
 use perdura_plan::skew::{Part, SkewError};
@@ -9,8 +9,9 @@ use pyo3::types::PyBytes;
 use crate::value_error;
 use crate::words::options;
 
-/// The report of a trace as JSON. Files come with the number of their bad records and the error of
-/// the first; parts come by the volume's name.
+/// The report of a trace as JSON. `files` are path, number of bad records, and descriptions of the
+/// first of them; `volumes` are name and part; `all` is the part of all volumes; `shares` are in
+/// percent.
 #[pyfunction]
 #[pyo3(signature = (name, files, volumes, all, windows_ns, shares, volume_bytes))]
 pub fn report(

@@ -1,4 +1,4 @@
-//! A trace in shards, as Spark's workers count and merge them.
+//! Counting and merging the shards of a trace, as Spark's workers do.
 
 use perdura_plan::shards::{Shard, ShardPiece, Shards as Counter};
 use perdura_plan::skew::{Join, Part};
@@ -11,8 +11,8 @@ use crate::sys::Batch;
 use crate::value_error;
 use crate::words::options;
 
-/// A shard for Python: volume, range, slice and bytes. The slice is [`REST`] for the part that was
-/// cut, and a number for its slices.
+/// A shard for Python: volume, range, slice and the part's bytes. The slice is [`REST`] for the
+/// part without its slices, and the slice's number otherwise.
 type Done<'py> = (String, u64, i64, Bound<'py, PyBytes>);
 
 /// Stands in the place of a slice's number for the part without its slices.
@@ -27,8 +27,8 @@ pub struct Shards {
 
 #[pymethods]
 impl Shards {
-    /// Windows in nanoseconds, the time of the trace's first record, and the times since then at
-    /// which parts are cut, which rise.
+    /// Begins to count with windows in nanoseconds. `start_ns` is the time of the trace's first
+    /// record; `bounds_ns` are the times since then at which parts are cut, in rising order.
     #[new]
     fn new(windows_ns: Vec<u64>, start_ns: u64, bounds_ns: Vec<u64>) -> PyResult<Self> {
         if !bounds_ns.is_sorted() {
@@ -92,7 +92,7 @@ fn bytes_of<'py>(py: Python<'py>, part: &Part) -> PyResult<Bound<'py, PyBytes>> 
     Ok(PyBytes::new(py, &part.to_bytes().map_err(value_error)?))
 }
 
-/// Merges parts of disjoint sets of pages.
+/// Merges the parts of disjoint sets of pages to one part.
 #[pyfunction]
 pub fn merge<'py>(
     py: Python<'py>,
@@ -111,7 +111,7 @@ pub struct Joined {
 
 #[pymethods]
 impl Joined {
-    /// Begins with a part without its slices.
+    /// Begins with the part without its slices.
     #[new]
     fn new(rest: &Bound<'_, PyBytes>) -> PyResult<Self> {
         let rest = Part::from_bytes(rest.as_bytes()).map_err(value_error)?;
@@ -125,7 +125,7 @@ impl Joined {
         join.push(slice).map_err(value_error)
     }
 
-    /// Ends the joining and gives the part with its figures, without sums by instant.
+    /// Ends the joining and returns the part with its figures and without sums by instant.
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let join = self.join.take().ok_or_else(|| value_error("joined already"))?;
         bytes_of(py, &join.finish().map_err(value_error)?)

@@ -1,4 +1,4 @@
-//! Options as people write them, with the meaning that the command line gives them.
+//! Options as text, parsed as the command line parses them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 
 use crate::value_error;
 
-/// The options of an analysis with these windows and shares.
+/// The options of an analysis with these windows, and these shares in percent.
 pub fn options(windows_ns: Vec<u64>, shares: Vec<f64>) -> PyResult<Options> {
     let shares = shares.into_iter().map(Share::percent).collect::<Result<_, _>>();
     Options::new(windows_ns, shares.map_err(value_error)?).map_err(value_error)
@@ -29,8 +29,8 @@ pub fn parse_size(text: &str) -> PyResult<u64> {
     text.parse().map(|Bytes(bytes)| bytes).map_err(value_error)
 }
 
-/// Which columns are what, by words as of `--columns`, or this project's own. A column is a name,
-/// or a number from 1.
+/// The columns that `words` choose, in the syntax of `--columns`; `None` takes those that Perdura
+/// writes. A column is a name, or a number from 1.
 #[pyfunction]
 #[pyo3(signature = (words=None))]
 pub fn columns<'py>(py: Python<'py>, words: Option<&str>) -> PyResult<Bound<'py, PyDict>> {

@@ -1,4 +1,4 @@
-"""``perdura.plan.analyze`` in one process."""
+"""Tests of ``perdura.plan.analyze``, which counts in one process."""
 
 import unittest
 
@@ -31,8 +31,8 @@ class LocalAnalysis(unittest.TestCase):
             for volume in found["volumes"]:
                 own = [record for record in records if record[1] == volume["volume"]]
                 expected = naive(own, (1, 7), (90, 95, 99))
-                # Windows of a volume begin with the trace, so only what does not depend on that is
-                # compared here.
+                # The windows of a volume begin with the trace, and here with the volume's first
+                # record, so worst windows may differ.
                 expected.pop("worst")
                 self.assertEqual({key: volume[key] for key in expected}, expected, f"seed {seed}")
 
@@ -61,8 +61,8 @@ class LocalAnalysis(unittest.TestCase):
 
     def test_types_that_mean_the_same_are_counted_alike(self):
         expected = analyze(table([(1500, "a", True, 0, 1), (2500, "a", False, 4096, 1)]))
-        # A category that no row has is no mistake; nor are bytes that are words, times as text, or
-        # no volume.
+        # These are all accepted: a category that no row has, words as bytes, times as text, and a
+        # table without volumes.
         ops = pa.DictionaryArray.from_arrays(pa.array([0, 1]), ["write", "Read", "flush"])
         for change in [
             {"op": ops},
@@ -82,11 +82,11 @@ class LocalAnalysis(unittest.TestCase):
                 self.assertEqual(analyze({**columns, **change}, columns=words), expected)
         with self.assertRaisesRegex(ValueError, "1.5 has a part of a nanosecond"):
             analyze(columns, columns=words.replace(":us", ":ns"))
-        # A timestamp's unit is its own.
+        # A timestamp has its own unit, whatever unit is given.
         stamped = {**columns, "t": pa.array([1500, 2500], pa.timestamp("ns"))}
         for unit in ("", ":s"):
             self.assertEqual(analyze(stamped, columns=words.replace(":us", unit)), expected)
-        # Whichever shares are asked for: by that of 99 % skew is judged.
+        # The share of 99 % is always added, because skew is judged by it.
         self.assertEqual(
             list(analyze(stamped, columns=words, shares=(50,))["skew_pages"]), ["50", "99"]
         )

@@ -1,4 +1,4 @@
-"""The analysis on Spark, on two executors of one core each, against one process."""
+"""Tests of the analysis on Spark, with two executors of one core each, against one process."""
 
 import contextlib
 import io
@@ -26,7 +26,10 @@ WINDOWS = ("1s", "1m")
 
 
 def by_volume(report):
-    """Volumes come in the order of the trace on one machine, and in that of names on many."""
+    """A report without names, its volumes sorted by name.
+
+    One process reports volumes in the order of the trace, Spark in the order of their names.
+    """
     report["volumes"].sort(key=lambda volume: volume["volume"])
     return {key: value for key, value in report.items() if key not in ("trace", "files")}
 
@@ -49,7 +52,7 @@ class SparkAnalysis(unittest.TestCase):
         cls.place.cleanup()
 
     def files(self, name, records, seed, count=3):
-        """Some files of one trace, in no order."""
+        """A directory with ``count`` files of one trace, whose records are in random order."""
         shuffled = list(records)
         random.Random(seed).shuffle(shuffled)
         (self.dir / name).mkdir()
@@ -69,8 +72,8 @@ class SparkAnalysis(unittest.TestCase):
         for name, records in traces.items():
             with self.subTest(name):
                 path = self.files(name, records, 3)
-                # Cut by time as well, as of thousands of millions of records: windows reach over
-                # several slices.
+                # Small slices, so that the trace is cut by time as a trace of thousands of millions
+                # of records would be: windows reach over several slices.
                 sliced = mock.patch.object(jobs, "SLICE_RECORDS", 200)
                 with sliced, mock.patch.object(jobs, "_count", wraps=jobs._count) as count:
                     found = analyze(self.spark, [path], windows=WINDOWS, shares=(50, 90, 99.9))
@@ -111,8 +114,7 @@ class SparkAnalysis(unittest.TestCase):
     def test_numbers_that_spark_would_bend_are_bad_records(self):
         good = generate(8, 40, [("a", 1 << 30)], 30_000_000)
         rows = [(float(r[0]), str(r[3]), r[4], r[2]) for r in good]
-        # As numbers of Spark's: 0, the largest, the largest, one less, and the two nearest whole
-        # ones.
+        # Spark's casts would make whole numbers of these values, or of most of them.
         bad = [(time, "0", 1, True) for time in (float("nan"), float("inf"), 1e30, -0.5)]
         bad += [
             (5.5, "0", 1, True),
@@ -223,7 +225,7 @@ class SparkAnalysis(unittest.TestCase):
         words = ["--windows", "1s,1m", "--json"]
         spark, one = self.dir / "spark.json", self.dir / "one.json"
         with contextlib.redirect_stdout(io.StringIO()) as told:
-            # In the session that is there: starting another takes as long as all else here.
+            # The command takes the session that is there, because starting one is slow.
             self.assertEqual(main([str(path), *words, str(spark)]), 0)
         self.assertIn("1000 records", told.getvalue())
         binary = [

@@ -1,4 +1,4 @@
-"""Generated traces, and a naive count of them."""
+"""Generated traces, and a naive count of their records as the tests' oracle."""
 
 import random
 from collections import Counter
@@ -6,8 +6,9 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import pyarrow as pa
 
+#: The bytes of a page.
 PAGE = 4096
-#: Nanoseconds, volume, whether it writes, offset, size.
+#: An access: time in nanoseconds, volume, whether it writes, offset in bytes, size in bytes.
 Record = Tuple[int, str, bool, int, int]
 
 SCHEMA = pa.schema(
@@ -24,9 +25,10 @@ SCHEMA = pa.schema(
 def generate(
     seed: int, records: int, volumes: Sequence[Tuple[str, int]], gap_ns: int
 ) -> List[Record]:
-    """Volumes by name and size in bytes.
+    """Random accesses to ``volumes``, which are (name, size in bytes), in the order of time.
 
-    Some requests are large, some come at the same time, some pages are hot.
+    ``gap_ns`` bounds the time between two accesses. Some accesses are large, some come at the same
+    time, and some pages are hot.
     """
     rng = random.Random(seed)
     time_ns, out = 10**9 + seed, []
@@ -48,7 +50,7 @@ def table(records: List[Record]) -> pa.Table:
 
 
 def naive(records: List[Record], windows_s: Sequence[int], shares: Sequence[int]) -> Dict[str, Any]:
-    """Counted straight from the definitions, in squares of the time it should take."""
+    """The figures of a trace, counted straight from the definitions, in quadratic time."""
     start = records[0][0]
     touched, writes, events = set(), Counter(), []
     for time_ns, volume, is_write, offset, length in records:
@@ -100,7 +102,7 @@ def naive(records: List[Record], windows_s: Sequence[int], shares: Sequence[int]
     }
 
 
-#: Times as text, with the unit, and their nanoseconds; ``None``: refused.
+#: Times as text, their unit, and the nanoseconds that are expected; ``None`` expects a refusal.
 TIMES = [
     ("1.9999999999", "s", 1_999_999_999),
     ("1.", "s", 1_000_000_000),

@@ -1,9 +1,9 @@
-"""From write traces to the size of a battery: the analysis of ``perdura plan trace``, for Python.
+"""The analysis of ``perdura plan trace`` for Python: how much is written in the worst interval.
 
 ``analyze`` counts a trace that fits one process: a pyarrow Table, a dict of arrays (numpy, pyarrow,
-lists), or anything that pyarrow makes a table of. ``python -m perdura.plan`` and
-``perdura.plan.spark.analyze`` count Parquet of any size on Apache Spark. All give the same figures,
-to the last digit.
+lists), or an object that pyarrow can make a table of. ``python -m perdura.plan`` and
+``perdura.plan.spark.analyze`` count Parquet files of any size on Apache Spark. All of them give the
+same figures, to the last digit.
 """
 
 from perdura.plan.columns import Columns

@@ -14,11 +14,12 @@ from perdura.plan.settings import SHARES, WINDOWS
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m perdura.plan",
-        description="How much is written in the worst interval, and how skewed writes are: the "
-        "figures of `perdura plan trace`, to the last digit, for Parquet of any size, on Apache "
-        "Spark. All paths are one trace; its records need no order.",
-        epilog="Spark runs as its own settings have it: start this by spark-submit, or set "
-        "--master. Workers need this package too.",
+        description="Count how much is written in the worst interval, and how skewed the writes "
+        "are. Runs on Apache Spark over Parquet files of any size, and gives the figures of "
+        "`perdura plan trace` to the last digit. All paths are one trace; its records need no "
+        "order.",
+        epilog="Spark takes its own settings: start this command with spark-submit, or give "
+        "--master. The workers need this package too.",
     )
     parser.add_argument(
         "paths",
@@ -29,46 +30,53 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--columns",
         metavar="WORDS",
-        help="which column is what, as in time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk "
+        help="the columns of the table and their units, as in "
+        "time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk "
         "[default: time_ns, volume, op, offset_bytes, len_bytes]",
     )
     parser.add_argument(
         "--windows",
         metavar="TIMES",
         default=",".join(WINDOWS),
-        help="intervals whose worst is looked for [default: %(default)s]",
+        help="lengths of the intervals; the worst interval of each length is found "
+        "[default: %(default)s]",
     )
     parser.add_argument(
         "--shares",
         metavar="PERCENTS",
         default=",".join(f"{share:g}" for share in SHARES),
-        help="shares of all page writes, in percent; 99 is always among them, for skew is judged "
-        "by it [default: %(default)s]",
+        help="shares of all page writes, in percent; 99 is always added, because the verdict on "
+        "skew needs it [default: %(default)s]",
     )
     parser.add_argument(
         "--volume-size",
         metavar="SIZE",
-        help="size of each volume [default: what the trace touches of it]",
+        help="size of each volume, as in 1TB [default: the pages of it that the trace touches]",
     )
     parser.add_argument(
         "--skip-bad",
         metavar="N",
         type=int,
         default=0,
-        help="pass over this many records that cannot be counted [default: %(default)s]",
+        help="skip up to this many records that cannot be counted [default: %(default)s]",
     )
     parser.add_argument(
-        "--json", metavar="FILE", help="write all figures as JSON, to standard output with -"
+        "--json", metavar="FILE", help="write all figures as JSON; - writes to standard output"
     )
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="Spark's master, such as local[4] [default: as Spark is set]",
+        help="Spark's master, such as local[4] [default: Spark's own setting]",
     )
     return parser
 
 
 def main(words: Optional[List[str]] = None) -> int:
+    """Runs the command and returns its exit code.
+
+    ``words`` are the arguments; ``None`` takes those of the process. The code is 0 on success, 1
+    where the trace or an option is wrong, and 2 where Spark is not installed.
+    """
     args = parser().parse_args(words)
     try:
         from py4j.protocol import Py4JError
@@ -95,8 +103,8 @@ def main(words: Optional[List[str]] = None) -> int:
         if args.master:
             builder = builder.master(args.master)
             if args.master.startswith("local"):
-                # Workers on this machine run this interpreter, because `python3` may be another
-                # one, without this package.
+                # Workers on this machine run this interpreter: Spark's default, `python3`, may be
+                # another one that lacks this package.
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         was_there = SparkSession.getActiveSession() is not None
         spark = builder.getOrCreate()
@@ -114,7 +122,7 @@ def main(words: Optional[List[str]] = None) -> int:
             # A session that the caller has made stays open.
             if not was_there:
                 spark.stop()
-        # The figures are complete even if they cannot be stored.
+        # The figures are shown first, so that they are not lost if the file cannot be written.
         if args.json != "-":
             _show(report)
         if args.json == "-":
@@ -132,14 +140,15 @@ def main(words: Optional[List[str]] = None) -> int:
 
 
 def _cause(error: Exception) -> str:
-    """The cause of Spark's failure, without the stacks of two languages, which are in the log."""
+    """The cause of Spark's failure in one line; Spark's log has the stacks of both languages."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     said = []
     while java is not None:
         said.append((java.getMessage() or java.toString()).split("\n", 1)[0])
         java = java.getCause()
     if said:
-        # Spark's own errors begin so and name the file; the last cause says what is wrong with it.
+        # Spark's own errors begin with a bracket and name the file. The last cause says what is
+        # wrong with the file.
         own = [text for text in said if text.startswith("[")]
         return ": ".join(dict.fromkeys(own[-1:] + said[-1:]))
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

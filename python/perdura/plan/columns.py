@@ -1,6 +1,6 @@
 """The meaning of a table's columns, and a table's records in one form.
 
-Words are those of ``perdura plan trace --columns``:
+The syntax is that of ``perdura plan trace --columns``, as in
 ``time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk``.
 """
 
@@ -9,19 +9,21 @@ from typing import Any, List, Optional, Tuple, Union
 
 from perdura import _native
 
-#: The last byte that a request may have.
+#: The highest offset, in bytes, that a request may reach in its volume.
 END_MAX = 2**63 - 1
 
-#: Words for reads and writes, in lower case.
+#: The words that mean a write, in lower case.
 WRITES = ("w", "write")
+#: The words that mean a read, in lower case.
 READS = ("r", "read")
 
 
 def text_of_time(unit: int) -> Tuple[str, int]:
-    """The pattern of a time as text, and how many of its decimals are nanoseconds.
+    """The pattern of a time as text, and how many of its decimals are read.
 
-    It is the pattern that ``perdura plan trace`` takes. The decimals behind those are cut; of whole
-    nanoseconds there are none but zeros. Units are powers of ten.
+    ``unit`` is the unit of the times in nanoseconds, a power of ten. ``perdura plan trace`` takes
+    the same pattern. Decimals below a nanosecond are cut off; where the unit is the nanosecond, all
+    decimals must be zeros.
     """
     digits = len(str(unit)) - 1
     decimal = "[0-9]" if digits > 0 else "0"
@@ -30,41 +32,49 @@ def text_of_time(unit: int) -> Tuple[str, int]:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that hold the parts of a record.
+    """The columns of a table that hold time, offset, size, operation and volume of its records.
 
-    A column is given by its name, or by its number from 1. Where it is ``None`` the constant beside
-    it holds for all records.
+    A column is given by its name, or by its number from 1.
     """
 
+    #: The column of times.
     time: Union[str, int]
-    #: ``None`` takes the unit of the column's type.
+    #: The unit of times in nanoseconds; ``None`` takes the unit of the column's type.
     time_unit_ns: Optional[int]
+    #: The column of offsets in the volume.
     offset: Union[str, int]
+    #: The unit of offsets in bytes.
     offset_unit_bytes: int
+    #: The column of sizes; ``None`` takes ``size_bytes`` for all records.
     size: Union[str, int, None] = None
+    #: The unit of sizes in bytes.
     size_unit_bytes: int = 1
+    #: The size of each record in bytes, where there is no column of sizes.
     size_bytes: Optional[int] = None
+    #: The column of operations; ``None`` takes ``all_write`` for all records.
     op: Union[str, int, None] = None
-    #: The value that means a write; ``None`` takes words.
+    #: The value that means a write; ``None`` takes the words ``WRITES`` and ``READS``.
     write_value: Optional[str] = None
+    #: Whether all records write, where there is no column of operations.
     all_write: Optional[bool] = None
-    #: ``None`` makes each file one volume.
+    #: The column of volumes; ``None`` makes each file one volume.
     volume: Union[str, int, None] = None
-    #: Whether numbers have Perdura's meaning: 0 is a read, 1 is a write.
+    #: Whether an operation may be a number as Perdura writes it: 0 for a read, 1 for a write.
     has_own_ops: bool = False
 
     @classmethod
     def of(cls, words: Optional[str] = None) -> "Columns":
-        """The columns that words choose, or those that Perdura writes.
+        """The columns that ``words`` choose, in the syntax of ``--columns``.
 
-        These are time_ns, volume, op, offset_bytes and len_bytes.
+        ``None`` takes the columns that Perdura writes: time_ns, volume, op, offset_bytes and
+        len_bytes. A ``ValueError`` names the word that is wrong.
         """
         return cls(**_native.columns(words), has_own_ops=words is None)
 
     def is_write(self, value: Any) -> Optional[bool]:
-        """Whether a value of the op column means a write; ``None`` where it means nothing.
+        """Whether a value of the op column is a write; ``None`` for a value without a meaning.
 
-        Only words and whole numbers mean something.
+        Only words, whole numbers and booleans can have a meaning.
         """
         if not isinstance(value, (bool, int, str)):
             return None
@@ -77,7 +87,10 @@ class Columns:
         return False if value.lower() in READS or self.write_value is not None else None
 
     def unit_of_time(self) -> int:
-        """The unit of times in nanoseconds, where the type of the column does not say it."""
+        """The unit of times in nanoseconds, for a column whose type has no unit.
+
+        A ``ValueError`` says that no unit was given.
+        """
         if self.time_unit_ns is None:
             raise ValueError(
                 f"column {self.time} does not say what unit its times are in: give it, as in "
@@ -86,18 +99,19 @@ class Columns:
         return self.time_unit_ns
 
     def has_volume(self, names: List[str]) -> bool:
-        """Whether there is a column of volumes.
+        """Whether a table with columns of these names has a column of volumes.
 
-        Of the columns that Perdura writes it may be missing; a file is one volume then.
+        Perdura's own tables may lack one; each file is one volume then.
         """
         if self.volume is None:
             return False
         return not self.has_own_ops or any(name.lower() == self.volume for name in names)
 
     def place(self, column: Union[str, int], names: List[str]) -> int:
-        """The place of a chosen column among those that a table has.
+        """The index, from 0, of a chosen column among the ``names`` of a table's columns.
 
-        It is found by its name, in any case of letters if none has exactly that name.
+        A name is compared with upper and lower case first, and without if no column has exactly
+        that name. A ``ValueError`` says that there is no such column, or more than one.
         """
         if isinstance(column, int):
             found = [column - 1] if 1 <= column <= len(names) else []

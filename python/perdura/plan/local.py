@@ -1,4 +1,4 @@
-"""A trace in one process."""
+"""The analysis of a trace in one process."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from perdura import _native
 from perdura.plan.columns import Columns, text_of_time
 from perdura.plan.settings import SHARES, WINDOWS, Settings
 
-#: Rows that are converted at once.
+#: How many rows are converted at once.
 BATCH_ROWS = 1 << 16
 
 
@@ -24,11 +24,20 @@ def analyze(
     volume_size: Union[str, int, None] = None,
     name: str = "trace",
 ) -> Dict[str, Any]:
-    """The figures of ``perdura plan trace --json`` for a trace in the order of time.
+    """The figures of a trace, as the dict that ``perdura plan trace --json`` writes for one trace.
 
-    ``data`` is a ``pyarrow.Table``, a dict of arrays by column name, or an object that pyarrow
-    makes a table of (a pandas or polars frame). A ``ValueError`` names the row, the column and the
-    value that is wrong.
+    ``data`` has one row for each access, in the order of time: a ``pyarrow.Table``, a dict of
+    arrays of equal length by column name, or an object that pyarrow can make a table of (a pandas
+    or polars frame). ``columns`` says which columns hold time, offset, size, operation and volume,
+    and their units (see ``Columns.of``). ``windows`` are lengths of time such as ``10m``,
+    ``shares`` are percentages of all page writes, and ``volume_size`` is the size of each volume,
+    in bytes or as text such as ``1TB``; ``None`` takes the pages that the trace touches. ``name``
+    is the name of the trace, and of its volume where there is no column of volumes.
+
+    Keys of the result end with their unit; pages have 4096 bytes, times are nanoseconds.
+
+    A ``ValueError`` names the setting, or the row (from 0), the column and the value that is wrong.
+    A ``TypeError`` says that ``data`` is not a table.
     """
     settings = Settings.of(windows, shares, volume_size)
     chosen = columns if isinstance(columns, Columns) else Columns.of(columns)
@@ -108,7 +117,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _text(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
-    """The text of bytes; values of other types are returned as they are."""
+    """Bytes as text; values of other types are returned unchanged."""
     kind = values.type
     if pa.types.is_dictionary(kind) and pa.types.is_binary(kind.value_type):
         values = values.dictionary_decode()
@@ -125,7 +134,7 @@ def _text(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
 
 def _present(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
     if pa.types.is_dictionary(values.type) and values.dictionary.null_count:
-        # Rows without a value do not count.
+        # The dictionary may have a null that no row uses, so the rows are looked at.
         values = values.dictionary_decode()
     if values.null_count:
         missing = pc.index(pc.is_null(values), True).as_py()
@@ -134,7 +143,7 @@ def _present(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
 
 
 def _times(values: pa.Array, columns: Columns, row: int) -> pa.Array:
-    """The nanoseconds of times. A timestamp has its own unit."""
+    """The times in nanoseconds. A timestamp has a unit of its own, which is taken."""
     values = _text(_present(values, columns.time, row), columns.time, row)
     kind = values.type
     if pa.types.is_timestamp(kind):
@@ -164,9 +173,10 @@ def _times(values: pa.Array, columns: Columns, row: int) -> pa.Array:
 
 
 def _read_times(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa.Array:
-    """Nanoseconds of times as text, digit by digit: floating-point numbers would not be exact.
+    """The nanoseconds of times that are text; ``unit`` is their unit in nanoseconds.
 
-    What is below them is cut.
+    Digits are read one by one, because floating-point numbers would not be exact. Decimals below a
+    nanosecond are cut off.
     """
     pattern, digits = text_of_time(unit)
     found = pc.match_substring_regex(values, f"^{pattern}$")
@@ -196,7 +206,10 @@ def _longs(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa
 
 @contextlib.contextmanager
 def _refusing(column: Union[str, int], row: int) -> Iterator[None]:
-    """Arrow refuses a value that is no whole number, no text, or does not fit, and names it."""
+    """Turns Arrow's refusal of a value into a ``ValueError`` with the column and the first row.
+
+    Arrow refuses values that are not whole numbers, are not text, or do not fit, and names them.
+    """
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -232,8 +245,9 @@ def _no_negative(values: pa.Array, column: Union[str, int, None], row: int) -> N
 def _numbered(
     values: pa.Array, numbers: Dict[str, int], column: Union[str, int, None], row: int
 ) -> pa.Array:
-    """The numbers of volumes, given in the order in which the names come. Names are text or whole
-    numbers, because values of other types can be written in more than one way.
+    """The numbers of volumes, from 0 in the order in which their names appear.
+
+    Names are text or whole numbers, because values of other types can be written in several ways.
     """
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     if not (_is_text(kind) or pa.types.is_integer(kind)):

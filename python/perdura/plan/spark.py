@@ -1,12 +1,13 @@
 """The analysis on Apache Spark, over Parquet of any size.
 
-Requests are cut where ranges of pages end (1 GiB), so that one huge volume splits too. A range's
-pieces come together on one worker, in the order of time, and are counted there by the native
-library. What comes out is a part: counts that carry sums by instant, and so merge exactly; they are
-merged a few at a time, ranges to volumes and volumes to all. These sums are cut into slices of
-time, which merge each by itself and are joined one after another, so that nothing that is passed on
-grows with the trace. No stage needs all records in one place, nor their order in the files: Spark
-sorts.
+Requests are cut where ranges of pages end (1 GiB), so that one huge volume is split too. The pieces
+of a range come to one worker, in the order of time, and the native library counts them there. The
+result is a *part*: counts, with a sum for each instant, so that parts merge exactly. Parts of
+ranges are merged to parts of volumes, a few at a time, and parts of volumes to the part of all.
+
+The sums by instant are cut into slices of time. Slices of the same time are merged, and then joined
+one after another, so that no message between workers grows with the trace. No stage needs all
+records in one place, and files need no order: Spark sorts the records.
 """
 
 import itertools
@@ -26,13 +27,15 @@ from perdura.plan.settings import SHARES, WINDOWS, Settings
 
 #: How many parts are merged at once.
 MERGE = 16
-#: About how many records a slice of time has: some 11 bytes each, if all times differ.
+#: About how many records a slice of time has. A record takes about 11 bytes if all times differ.
 SLICE_RECORDS = 1_000_000
-#: The most slices, for Spark's quantiles are no finer.
+#: The largest number of slices: Spark's quantiles are not finer.
 SLICES_MAX = 10_000
-#: About how many records a task counts; starting one costs some tenths of a second.
+#: About how many records a task counts. Starting a task costs some tenths of a second.
 TASK_RECORDS = 4_000_000
 
+#: The columns of a table of parts: the volume's name, the range's number, the slice's number
+#: (``_native.REST`` for a part without its slices), and the part's bytes.
 PARTS = T.StructType(
     [
         T.StructField("volume", T.StringType()),
@@ -57,11 +60,15 @@ def analyze(
     skip_bad: int = 0,
     name: Optional[str] = None,
 ) -> Dict[str, Any]:
-    """The figures of ``perdura plan trace --json`` for Parquet files, or directories of them, as
-    one trace.
+    """The figures of a trace, as the dict that ``perdura plan trace --json`` writes for one trace.
 
-    A ``ValueError`` names a record that is wrong, with its file; ``skip_bad`` of them are passed
-    over and counted.
+    ``paths`` are Parquet files, or directories of them; together they are one trace, in any order.
+    ``columns``, ``windows``, ``shares`` and ``volume_size`` are those of ``perdura.plan.analyze``.
+    Up to ``skip_bad`` records that cannot be counted are skipped, and their number is reported.
+    ``name`` is the name of the trace; ``None`` takes the paths.
+
+    A ``ValueError`` names a wrong setting, or a bad record with its file. Spark's own errors pass
+    through.
     """
     settings = Settings.of(windows, shares, volume_size)
     chosen = columns if isinstance(columns, Columns) else Columns.of(columns)
@@ -95,15 +102,15 @@ def _read(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         raise
 
 
-#: The types of whole numbers. A number with decimals is a bad record, and is not rounded.
+#: The types of whole numbers. A number with decimals is never rounded: its record is bad.
 WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.BooleanType)
 FLOATS = (T.FloatType, T.DoubleType)
 
 
 def _whole(value: Column, of: T.DataType, unit: int, name: str) -> Column:
-    """Bytes of a column in units of so many.
+    """The values of a column, each multiplied by ``unit``.
 
-    What is no whole number, or does not fit, is null: a bad record.
+    A value that is not a whole number, or does not fit, becomes null, and its record is bad.
     """
     if isinstance(of, T.StringType):
         value = F.when(value.rlike(r"^-?[0-9]+\z"), value)
@@ -116,7 +123,7 @@ def _whole(value: Column, of: T.DataType, unit: int, name: str) -> Column:
 
 
 def _time(value: Column, of: T.DataType, columns: Columns, name: str) -> Column:
-    """The nanoseconds of a time; null where they do not fit. A timestamp has its own unit."""
+    """A time in nanoseconds; null where it does not fit. A timestamp's own unit is taken."""
     if isinstance(of, T.TimestampType):
         return F.try_multiply(F.unix_micros(value), F.lit(1000))
     if isinstance(of, (T.TimestampNTZType, T.DateType)):
@@ -127,8 +134,8 @@ def _time(value: Column, of: T.DataType, columns: Columns, name: str) -> Column:
     unit = columns.unit_of_time()
     if isinstance(of, FLOATS):
         scaled = value.cast("double") * F.lit(float(unit))
-        # Spark makes 0 of what is no number, and the largest integer of what is larger. No number
-        # is below none.
+        # Spark casts NaN to 0, and a number that is too large to the largest integer; both are
+        # refused here. Spark orders NaN above all numbers.
         fits = (scaled >= F.lit(0.0)) & (scaled < F.lit(2.0**63))
         if unit == 1:
             # A part of a nanosecond is nearly always another unit.
@@ -145,21 +152,27 @@ def _time(value: Column, of: T.DataType, columns: Columns, name: str) -> Column:
 
 
 def _read_time(value: Column, unit: int) -> Column:
-    """Nanoseconds of a time as text, digit by digit: casts round. What is below them is cut."""
+    """The nanoseconds of a time that is text, read digit by digit, because a cast would round.
+
+    Decimals below a nanosecond are cut off.
+    """
     pattern, digits = text_of_time(unit)
-    # Java's $ passes over a line's end.
+    # Java's $ also matches before a line's end; \z does not.
     pattern = rf"^{pattern}\z"
-    # Before the point there may be nothing.
+    # The digits before the point may be missing.
     whole = F.concat(F.lit("0"), F.regexp_extract(value, r"^[0-9]+", 0))
     decimals = F.rpad(F.regexp_extract(value, r"\.([0-9]*)", 1), digits, "0")
     return F.when(value.rlike(pattern), F.concat(whole, decimals).try_cast("bigint"))
 
 
 def _volume(value: Column, of: T.DataType, name: str) -> Column:
-    """Its name: text, or a whole number from 0 on. What else has, has more than one name."""
+    """The name of a volume: text, or a whole number from 0.
+
+    Values of other types are refused, because they can be written in several ways.
+    """
     if isinstance(of, (T.StringType, T.BinaryType)):
         return _text(value, of)
-    # Spark has no integers of 64 bits without a sign: it reads such a column as this.
+    # Spark has no unsigned integers of 64 bits: it reads a column of them as decimal(20, 0).
     is_unsigned = isinstance(of, T.DecimalType) and (of.precision, of.scale) == (20, 0)
     if not is_unsigned and not isinstance(of, (T.ByteType, T.ShortType, T.IntegerType, T.LongType)):
         raise ValueError(
@@ -178,8 +191,10 @@ def _text(value: Column, of: T.DataType) -> Column:
 
 
 def _rows(table: DataFrame, columns: Columns) -> DataFrame:
-    """Records in one form, each with the file it is from, what stood there, and whether it is one
-    that cannot be counted.
+    """The records in one form.
+
+    Each has its file (``file``), its values as text (``stood``), and whether it cannot be counted
+    (``is_bad``).
     """
     names = table.columns
 
@@ -205,7 +220,7 @@ def _rows(table: DataFrame, columns: Columns) -> DataFrame:
         stood["volume"] = at(columns.volume)
         volume = _volume(*stood["volume"])
     else:
-        # Named like the file, without what stands behind the last dot.
+        # The volume has the file's name without its extension.
         volume = F.regexp_replace(F.col("_metadata.file_name"), r"(?<=.)\.[^.]*$", "")
     said = [
         F.concat(F.lit(name + " "), F.coalesce(value.cast("string"), F.lit("without a value")))
@@ -259,11 +274,12 @@ def _is_bad() -> Column:
     return F.coalesce(bad | is_long, F.lit(True))
 
 
-# Spark refuses sums that do not fit, of records that are bad as well: so these fit for any.
+# Spark fails where a sum overflows, even in a record that is bad and not counted. So the sums below
+# fit for every record.
 
 
 def _room() -> Column:
-    """How many bytes may lie behind the first byte of an access."""
+    """How many bytes may follow the first byte of an access."""
     return F.lit(END_MAX) - F.greatest(F.col("offset_bytes"), F.lit(0))
 
 
@@ -278,11 +294,15 @@ def _last_page() -> Column:
 
 @dataclass(frozen=True)
 class Survey:
-    """What one pass over all records found."""
+    """The result of one pass over all records."""
 
+    #: How many records can be counted.
     records: int
+    #: The time of the first of them in nanoseconds.
     first_ns: int
+    #: How many records cannot be counted.
     bad: int
+    #: A description of one bad record, if there is one.
     first_bad: List[str]
 
 
@@ -318,7 +338,10 @@ def _said(example: Any) -> str:
 
 
 def _bounds_ns(rows: DataFrame, trace: Survey) -> List[int]:
-    """Times since the first record that cut the trace into slices of about as many records."""
+    """The times, in nanoseconds since the first record, at which the trace is cut into slices.
+
+    The slices have about ``SLICE_RECORDS`` records each.
+    """
     slices = min(-(-trace.records // SLICE_RECORDS), SLICES_MAX)
     if slices < 2:
         return []
@@ -332,7 +355,10 @@ def _bounds_ns(rows: DataFrame, trace: Survey) -> List[int]:
 def _count(
     rows: DataFrame, settings: Settings, first_ns: int, bounds_ns: List[int], tasks: int
 ) -> DataFrame:
-    """A part for each range of pages of each volume, and its slices."""
+    """Counts each range of pages of each volume: its part and the part's slices.
+
+    ``first_ns`` is the time of the first record; ``bounds_ns`` are times since then.
+    """
     last_of_range = F.shiftleft(F.col("range") + F.lit(1), RANGE_BITS) - F.lit(1)
     first_of_range = F.shiftleft(F.col("range"), RANGE_BITS)
     requests = rows.select(
@@ -374,14 +400,14 @@ RANGE_BITS = _native.RANGE_PAGES.bit_length() - 1
 
 def _parts(done: List[Tuple[str, int, int, bytes]]) -> Iterator[pa.RecordBatch]:
     for row in done:
-        # One a batch: Arrow's limit is for all parts of one.
+        # Each batch has one part, because Arrow limits the bytes of a batch.
         yield pa.RecordBatch.from_pydict(
             {name: [value] for name, value in zip(PARTS_ARROW.names, row)}, PARTS_ARROW
         )
 
 
 def _merge(parts: DataFrame, tasks: int) -> Tuple[List[Tuple[str, bytes]], bytes]:
-    """Parts of the volumes, by name, and that of all."""
+    """The parts of the volumes, by name, and the part of all volumes."""
     most = parts.agg(F.max("range")).first()[0]
     volumes = _merge_groups(parts, most, tasks).persist()
     try:
@@ -409,7 +435,7 @@ def _merge_groups(parts: DataFrame, most: int, tasks: int) -> DataFrame:
 
 
 def _joined(parts: DataFrame, tasks: int) -> List[Tuple[str, bytes]]:
-    """Volumes, by name, each joined of its slices in the order of time."""
+    """The volumes' parts, by name, each joined from its slices in the order of time."""
     in_order = parts.repartition(tasks, "volume").sortWithinPartitions("volume", "slice")
     joined = in_order.mapInArrow(_join_runs, "volume string, part binary")
     return sorted((row["volume"], bytes(row["part"])) for row in joined.collect())
@@ -421,15 +447,16 @@ def _rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Tuple[str, int, int,
 
 
 def _merge_runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Merges parts of the same volume, range and slice, which come one after another."""
+    """Merges the parts of the same volume, range and slice; the rows come sorted by these."""
     for key, run in itertools.groupby(_rows_of(batches), lambda row: row[:3]):
         parts = [part for *_, part in run]
         yield from _parts([(*key, _native.merge(parts) if len(parts) > 1 else parts[0])])
 
 
 def _join_runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Joins the slices of volumes, which come in the order of time behind the part that they are
-    of.
+    """Joins each volume's part with its slices.
+
+    The rows of a volume are its part without slices, and then its slices in the order of time.
     """
     for volume, run in itertools.groupby(_rows_of(batches), lambda row: row[0]):
         _, _, number, rest = next(run)
@@ -442,7 +469,7 @@ def _join_runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _numbered(numbers: Dict[str, int]):
-    """Volumes as ranges of one."""
+    """A step that makes each volume a range of one unnamed volume, so that they merge."""
 
     def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

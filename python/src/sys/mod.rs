@@ -1,9 +1,8 @@
-//! Arrow's C data interface, the few parts that are needed: a batch of columns without nulls,
-//! borrowed while it is counted.
+//! A batch of columns without nulls, borrowed through Arrow's C data interface while it is counted.
 //!
-//! The structures are those of <https://arrow.apache.org/docs/format/CDataInterface.html>. Who made
-//! them promises that they are well-formed; what we rely on beyond the layout (formats, counts of
-//! buffers and children) is checked.
+//! The structures are those of <https://arrow.apache.org/docs/format/CDataInterface.html>. Their
+//! producer promises that they are well-formed. Formats and the counts of buffers and children are
+//! checked here.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
@@ -108,7 +107,7 @@ pub enum Column<'b> {
 }
 
 impl<'py> Batch<'py> {
-    /// Takes what an object lends: a `pyarrow.RecordBatch`, or anything with `__arrow_c_array__`.
+    /// Borrows the batch of a `pyarrow.RecordBatch`, or of any object with `__arrow_c_array__`.
     pub fn of(object: &Bound<'py, PyAny>) -> Result<Self, ArrowError> {
         let python = |error: PyErr| ArrowError::Python(error.to_string());
         let lent = object.call_method0("__arrow_c_array__").map_err(python)?;
@@ -153,20 +152,21 @@ impl<'py> Batch<'py> {
     fn schema(&self) -> Result<&ArrowSchema, ArrowError> {
         let at = self.schema.pointer_checked(Some(c"arrow_schema"));
         let at = at.map_err(|error| ArrowError::Python(error.to_string()))?;
-        // SAFETY: a capsule of this name holds one, which nobody moves out of it while we have the
-        // capsule.
+        // SAFETY: a capsule of this name holds an `ArrowSchema`, which nobody moves out while we
+        // hold the capsule.
         Ok(unsafe { at.cast::<ArrowSchema>().as_ref() })
     }
 
     fn array(&self) -> Result<&ArrowArray, ArrowError> {
         let at = self.array.pointer_checked(Some(c"arrow_array"));
         let at = at.map_err(|error| ArrowError::Python(error.to_string()))?;
-        // SAFETY: as in `schema`.
+        // SAFETY: a capsule of this name holds an `ArrowArray`, which nobody moves out while we
+        // hold the capsule.
         Ok(unsafe { at.cast::<ArrowArray>().as_ref() })
     }
 }
 
-/// The values of a child, `rows` of them from `from` on.
+/// The values of rows `from` to `from + rows` of the child `array`.
 fn values<'b>(
     column: &'static str,
     schema: &ArrowSchema,
@@ -181,8 +181,8 @@ fn values<'b>(
     if array.n_buffers != buffers || number(array.length)? < rows {
         return Err(malformed());
     }
-    // SAFETY: the interface promises `n_buffers` pointers; the first is of the bits of values that
-    // are there, or null.
+    // SAFETY: the interface promises `n_buffers` pointers. The first is null, or points to the bits
+    // that say which values are present.
     let (present, data) = unsafe { (*array.buffers, *array.buffers.add(1)) };
     if array.null_count != 0 && !present.is_null() {
         // SAFETY: the bitmap has a bit for each row of the child, of which `end` is not more.
@@ -206,8 +206,8 @@ fn values<'b>(
         return Err(malformed());
     }
     Ok(match format.as_str() {
-        // SAFETY: the interface promises that a buffer has, aligned, what format, offset and length
-        // say; that is so for all below. Nobody writes to it while it is lent.
+        // SAFETY: the interface promises that a buffer is aligned and as long as format, offset and
+        // length say, for this and the formats below. Nobody writes to it while it is lent.
         "l" => Column::Long(unsafe { slice::from_raw_parts(data.cast::<i64>().add(from), rows) }),
         // SAFETY: as above.
         "i" => Column::Int(unsafe { slice::from_raw_parts(data.cast::<i32>().add(from), rows) }),
@@ -230,7 +230,7 @@ fn values<'b>(
     })
 }
 
-/// The bytes of texts, up to the end of the last.
+/// The bytes of all texts of a column; `end` is where the last text ends.
 fn bytes<'b>(
     column: &'static str,
     array: &'b ArrowArray,
