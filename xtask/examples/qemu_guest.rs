@@ -1,24 +1,25 @@
-//! The client inside the guest of `cargo xtask test-qemu`: checks what an earlier boot left, then
-//! writes until it is cut. Its console lines are all that the host learns: `guest: found N`,
-//! `guest: acked N`, or `guest: FAILED why`. Standard library only: it runs without any system
-//! around it.
+//! The client inside the guest of `cargo xtask test-qemu`: checks the store that an earlier boot
+//! left, then writes until the machine is cut.
 //!
-//! Write number n sets key n % KEYS to a value that names n and the boot that wrote it. So the
-//! state after exactly n writes is known in full; an old value beside a new one, and a write that
-//! an earlier cut had undone and that came back, are both seen.
+//! The host learns the result from lines on the console: `guest: found N`, `guest: acked N`, or
+//! `guest: FAILED why`. Write number n sets key n % KEYS to a value that names n and the boot that
+//! wrote it. So the whole state after n writes is known. An old value beside a new one is found,
+//! and so is a write that an earlier cut had undone and that came back. Only the standard library
+//! is used, because the guest has no other.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Overwritten many times, so that the log is compacted while it is cut.
+/// How many keys there are: few, so that each is overwritten often and the log is compacted.
 const KEYS: u64 = 1_000;
 const PIPELINE: u64 = 16;
-/// A line to the emulated serial port costs about as much as a write.
+/// How many writes pass between two lines to the console, because a line to the emulated serial
+/// port costs about as much as a write.
 const WRITES_PER_LINE: u64 = 4 * PIPELINE;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Words: the address, then the first write of each earlier boot, separated by commas.
+/// Takes two arguments: the address, and the first write of each earlier boot, separated by commas.
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let address = words.first().map_or("127.0.0.1:6379", String::as_str);
@@ -43,7 +44,7 @@ fn run(address: &str, starts: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The server may still be proving its flush rate.
+/// Connects to the server, and tries again while the server is starting.
 fn connect(address: &str) -> io::Result<BufReader<TcpStream>> {
     let began = Instant::now();
     loop {
@@ -58,8 +59,7 @@ fn connect(address: &str) -> io::Result<BufReader<TcpStream>> {
     }
 }
 
-/// The number of writes whose outcome the store is; an error if it is the outcome of no such
-/// number.
+/// The number of writes after which the store has this state; an error if there is no such number.
 fn verify(connection: &mut BufReader<TcpStream>, starts: &[u64]) -> io::Result<u64> {
     let mut values = Vec::new();
     for key in 0..KEYS {
@@ -84,8 +84,8 @@ fn verify(connection: &mut BufReader<TcpStream>, starts: &[u64]) -> io::Result<u
     Ok(count)
 }
 
-/// Writes from number `from` on until the connection ends; how many writes, from 0, were
-/// acknowledged.
+/// Writes from number `from` on until the connection ends, and returns how many writes were
+/// acknowledged, counted from 0.
 fn write(connection: &mut BufReader<TcpStream>, from: u64, boot: usize) -> io::Result<u64> {
     let mut acked = from;
     let mut line = String::new();
@@ -112,7 +112,7 @@ fn write(connection: &mut BufReader<TcpStream>, from: u64, boot: usize) -> io::R
     }
 }
 
-/// Long enough to span grains, of changing length.
+/// The value of write `n`. Its length varies, and it spans several grains.
 fn value(n: u64, boot: usize) -> String {
     format!("{n:08}/{boot}.").repeat(30 + (n % 70) as usize)
 }

@@ -1,25 +1,28 @@
-//! Inside the guest of `cargo xtask test-qemu`: a program that knows nothing of capacity memory
-//! runs with its heap on a NUMA node, and without. By its own `/proc/self/numa_maps`, every page of
-//! what is bound must be on the node, and none of anything else; so too of a file's, of a forked
-//! child's, and of a program's that wants more than the node has, which gets the rest elsewhere.
-//! Its console lines are all that the host learns: of each program `guest: bound_kib N` and `guest:
-//! unbound_kib N`, all but the first with a name before it, then `guest: run_status 0`; or `guest:
-//! FAILED why`. Standard library only.
+//! Runs inside the guest of `cargo xtask test-qemu`: starts an unmodified program with its heap on
+//! a NUMA node, and without.
+//!
+//! The program prints its `/proc/self/numa_maps`. Every page of a bound mapping must be on the
+//! node, and no page of another mapping. The same is checked for a heap in a file, for a forked
+//! child, and for a program that needs more memory than the node has and gets the rest elsewhere.
+//!
+//! The host learns the result from lines on the console: for each program `guest: bound_kib N` and
+//! `guest: unbound_kib N`, with a prefix for all but the first program, then `guest: run_status 0`;
+//! or `guest: FAILED why`. Only the standard library is used.
 
 use std::io;
 use std::process::Command;
 
-/// Some 30 MB of small objects, alive while the program shows where its memory is.
+/// A Perl program that holds about 30 MB of small objects while it prints where its memory is.
 const PROGRAM: &str = r#"
     my %kept; $kept{$_} = $_ x 20 for 1 .. 100_000;
     open my $maps, "<", "/proc/self/numa_maps" or die "numa_maps: $!";
     print while <$maps>;
 "#;
 const LEAST_KIB: u64 = 16 << 10;
-/// Perl itself, libraries, and the heap's tables.
+/// The most memory that is not bound: Perl itself, libraries, and the heap's tables.
 const UNBOUND_KIB_MOST: u64 = 8 << 10;
-/// The same, and a child shows where its memory is, once it has looked at it: it may have a file of
-/// its own.
+/// The same program, whose forked child reads the objects and prints where its own memory is,
+/// because a child may have a file of its own.
 const FORKED: &str = r#"
     my %kept; $kept{$_} = $_ x 20 for 1 .. 100_000;
     my $child = fork // die "fork: $!";
@@ -28,7 +31,8 @@ const FORKED: &str = r#"
     open my $maps, "<", "/proc/self/numa_maps" or die "numa_maps: $!";
     print while <$maps>;
 "#;
-/// More than the node has, in pieces that come from elsewhere once it is full.
+/// A Perl program that holds more than the node has, in pieces of 1 MB. Pieces come from elsewhere
+/// once the node is full.
 const LARGE: &str = r#"
     my @kept; push @kept, "x" x 1_000_000 for 1 .. 450;
     open my $maps, "<", "/proc/self/numa_maps" or die "numa_maps: $!";
@@ -36,21 +40,22 @@ const LARGE: &str = r#"
 "#;
 const LARGE_KIB: u64 = 450 * 1_000_000 / 1024;
 
-/// What a process has, KiB.
+/// The memory of a process in KiB, by mapping and place.
 #[derive(Default)]
 struct Kib {
-    /// In mappings bound to the node; and of a heap's file what is on it: one piece of tables and
-    /// heap in a child, for which the kernel names the policy of the first page.
+    /// The memory in mappings that are bound to the node, and the memory of a heap's file that is
+    /// on the node. In a child, tables and heap are one mapping of the file, for which the kernel
+    /// names the policy of the first page only.
     bound: u64,
-    /// Of these, elsewhere.
+    /// The part of `bound` that is not on the node.
     strayed: u64,
-    /// In all other mappings.
+    /// The memory in all other mappings.
     unbound: u64,
-    /// Of these, on the node.
+    /// The part of `unbound` that is on the node.
     intruding: u64,
 }
 
-/// Word: the node.
+/// Takes one argument: the number of the node.
 fn main() {
     let node = std::env::args().nth(1).and_then(|word| word.parse().ok()).unwrap_or(1);
     match run(node) {
@@ -95,8 +100,8 @@ fn wrong(what: &str, maps: &str) -> io::Error {
     io::Error::other(format!("{what}\n{maps}"))
 }
 
-/// What a program has, and says of it, with these options of `perdura run`. Bound or not decides
-/// where pages are.
+/// Runs a program with these options of `perdura run`, and returns its memory and the maps that it
+/// printed. It is an error if a bound page is not on the node, or another page is.
 fn kib_of(program: &str, options: &[&str], node: u64) -> io::Result<(Kib, String)> {
     let mut command = Command::new("perdura");
     command.args(["run", "--report"]).args(options);
@@ -137,7 +142,7 @@ fn count(maps: &str, node: u64) -> io::Result<Kib> {
     Ok(kib)
 }
 
-/// The words `PREFIXrest=number` of a line: rest and number.
+/// The rest and the number of each word `PREFIXrest=number` of a line.
 fn numbers<'l>(line: &'l str, prefix: &'l str) -> impl Iterator<Item = (&'l str, u64)> {
     let rests = line.split(' ').filter_map(move |word| word.strip_prefix(prefix));
     rests.filter_map(|rest| {

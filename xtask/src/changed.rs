@@ -1,4 +1,4 @@
-//! The packages that a change is in, for tests while it is made.
+//! Finds the packages that differ from `main`, so that their tests can be run alone.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Names of the packages with files that differ from the last commit, or from `main`.
+/// The names of the packages with files that differ from `main`, or from the last commit if there
+/// is no `main`.
 pub fn packages() -> Result<Vec<String>> {
     let base = git(&["merge-base", "HEAD", "main"]).unwrap_or_else(|_| "HEAD".to_owned());
     let mut files = git(&["diff", "--name-only", base.trim()])?;
@@ -24,7 +25,7 @@ pub fn packages() -> Result<Vec<String>> {
     Ok(owners(files.lines(), &folders.collect::<Vec<_>>()))
 }
 
-/// The package of each file: the one with the longest folder around it.
+/// The packages that own the files. A file belongs to the package whose folder is the innermost.
 fn owners<'f>(files: impl Iterator<Item = &'f str>, folders: &[(String, String)]) -> Vec<String> {
     let owner = |file: &str| {
         let around = folders.iter().filter(|(folder, _)| Path::new(file).starts_with(folder));

@@ -1,22 +1,22 @@
-//! Debian packages that some tests use as clients, as oracles and as machines.
+//! Installs the Debian packages that some tests use as clients, as oracles and as machines.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, bail};
 
-/// Package, and a file that shows it is there.
+/// The packages for `cargo xtask test`, each with a path that exists once it is installed.
 const PACKAGES: [(&str, &str); 16] = [
     ("redis-server", "/usr/bin/redis-server"),
     ("redis-tools", "/usr/bin/redis-benchmark"),
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
-    // The heap's C interface, and programs to preload the library into.
+    // Compiles tests of the heap's C interface, and programs to preload the library into.
     ("g++", "/usr/bin/g++"),
-    // What `perdura-lab heap` measures beside the heap: small libraries, loaded at run time.
+    // Allocators that `perdura-lab heap` measures beside the heap; loaded at run time.
     ("libjemalloc2", "/usr/share/doc/libjemalloc2"),
     ("libmimalloc2.0", "/usr/share/doc/libmimalloc2.0"),
     ("libpmemobj1", "/usr/share/doc/libpmemobj1"),
-    // Programs with their files on a modelled medium, and who counts their system calls.
+    // Programs whose files lie on a modelled medium, and a program that counts their system calls.
     ("python3-bsddb3", "/usr/share/doc/python3-bsddb3"),
     ("fio", "/usr/bin/fio"),
     ("strace", "/usr/bin/strace"),
@@ -25,12 +25,12 @@ const PACKAGES: [(&str, &str); 16] = [
     ("libnbd-bin", "/usr/bin/nbdcopy"),
     ("fuse3", "/usr/bin/fusermount3"),
     ("xfsprogs", "/usr/sbin/mkfs.xfs"),
-    // The Python package's tests: an environment, and what Spark runs on.
+    // The Python package's tests need a virtual environment, and Java for Spark.
     ("python3-venv", "/usr/share/doc/python3-venv"),
     ("openjdk-17-jre-headless", "/usr/bin/java"),
 ];
 
-/// The same for `test-qemu`.
+/// The packages for `test-qemu`.
 const QEMU_PACKAGES: [(&str, &str); 7] = [
     ("qemu-system-x86", "/usr/bin/qemu-system-x86_64"),
     ("qemu-utils", "/usr/bin/qemu-img"),
@@ -38,11 +38,11 @@ const QEMU_PACKAGES: [(&str, &str); 7] = [
     ("cpio", "/usr/bin/cpio"),
     ("kmod", "/sbin/depmod"),
     ("e2fsprogs", "/sbin/mkfs.ext4"),
-    // For what is C in a static program: zstd.
+    // Compiles the C code of zstd for static programs.
     ("musl-tools", "/usr/bin/x86_64-linux-musl-gcc"),
 ];
 
-/// The same for `rivals`: RocksDB's binding is made from its headers.
+/// The packages for `rivals`, which generates the binding of RocksDB from C headers.
 const RIVALS_PACKAGES: [(&str, &str); 2] =
     [("libclang-dev", "/usr/share/doc/libclang-dev"), ("g++", "/usr/bin/g++")];
 
@@ -51,8 +51,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     PACKAGES.iter().map(|(name, _)| *name)
 }
 
-/// Installs what is missing, if it may, and returns what is missing still. Tests that lack a client
-/// or an oracle say that they were skipped.
+/// Installs the packages for `cargo xtask test` if it may, and returns those that are still
+/// missing. Tests that lack a package say that they were skipped.
 pub fn install() -> Result<Vec<&'static str>> {
     let missing = install_missing(&PACKAGES)?;
     if !missing.is_empty() {
@@ -61,7 +61,7 @@ pub fn install() -> Result<Vec<&'static str>> {
     Ok(missing)
 }
 
-/// Installs what `test-qemu` needs, or names it in an error.
+/// Installs the packages for `test-qemu`, or names the missing ones in an error.
 pub fn install_qemu() -> Result<()> {
     let missing = install_missing(&QEMU_PACKAGES)?;
     if !missing.is_empty() {
@@ -70,7 +70,8 @@ pub fn install_qemu() -> Result<()> {
     Ok(())
 }
 
-/// Installs what `rivals` needs, or names it: a compiler and a libclang from elsewhere do as well.
+/// Installs the packages for `rivals`, or prints the missing ones. It is no error if some are
+/// missing, because a compiler and a libclang may come from elsewhere.
 pub fn install_rivals() -> Result<()> {
     let missing = install_missing(&RIVALS_PACKAGES)?;
     if !missing.is_empty() {
@@ -79,7 +80,7 @@ pub fn install_rivals() -> Result<()> {
     Ok(())
 }
 
-/// What is missing still.
+/// Installs the missing packages, as root, and returns those that are still missing.
 fn install_missing(packages: &[(&'static str, &str)]) -> Result<Vec<&'static str>> {
     let missing: Vec<&str> = packages
         .iter()

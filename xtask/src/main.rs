@@ -1,4 +1,4 @@
-//! The one place for developer commands: `cargo xtask help` lists them.
+//! The commands for developers of this repository; `cargo xtask help` lists them.
 
 mod changed;
 mod deps;
@@ -19,24 +19,39 @@ use anyhow::{Result, bail};
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test          everything CI runs: format, lints, tests, doc tests, a short simulation, whole-process tests,
-                and the Python package's, with Spark (`python` runs these alone)
-  test --quick  lints and tests of the packages that differ from main
-  release       the program as it is released, with all formats of traces
-  lint          format, lints, and the pages: links, lengths of lines, paths, rooms, locks, packages;
-                and that each file of code is compiled
-  deps          install the Debian packages that the whole-process tests compare with (as root), or name them
-  test-qemu [PART]  cut a virtual machine that runs `perdura serve`, boot it again, compare; and bind capacity memory to
-                an NVDIMM that is a NUMA node. Some two minutes after the build, or the cases with PART in their names;
-                x86-64 Debian; needs QEMU and a kernel package, which it installs or fetches as root, or names
-  test-dax      of these, the one in which an NVDIMM becomes a DAX file system that a workload of `perdura-lab access run` measures
-  rivals        build the engines that `perdura-lab rivals` measures beside the store (minutes: RocksDB), test them,
-                and run each once, small
-  plan-rivals [RECORDS]  the analysis of traces beside pandas and polars on the same records (default 5000000)
-  time-to-safe [DIR]  the README's figure: Perdura's flush of a full budget beside Redis' SAVE, at growing sizes of
-                data in DIR (default target/time-to-safe); needs redis-server, 8 GiB of memory and 20 GB of disk
-  apps          build the small applications of `lab/apps/` and run each by all its ways, small; with their tests
-  fuzz [SECONDS]  run each fuzz target (default 600 s each; needs nightly and cargo-fuzz)
+Check a change:
+  lint           Check format and lints, the pages (links, lengths of lines, paths, rooms, locks,
+                 packages), and that each file of code is compiled.
+  test --quick   Run the lints and tests of the packages that differ from main.
+  test           Run everything that CI runs: format, lints, tests, doc tests, a short simulation,
+                 whole-process tests, and the tests of the Python package with Spark.
+  python         Run the tests of the Python package alone.
+  deps           Install the Debian packages that the tests use as clients and oracles. Without
+                 root, print their names.
+
+Test more:
+  test-qemu [PART]
+                 Cut a virtual machine that runs `perdura serve`, boot it again, and compare. Then
+                 bind capacity memory to an NVDIMM that is a NUMA node. PART chooses the cases
+                 whose names contain it. Takes about two minutes after the build. Needs x86-64
+                 Debian, QEMU and a kernel package: as root they are installed, otherwise named.
+  test-dax       Run the one case of test-qemu in which an NVDIMM becomes a DAX file system and
+                 `perdura-lab access run` measures it.
+  fuzz [SECONDS] Run each fuzz target for so long [default: 600]. Needs a nightly toolchain and
+                 cargo-fuzz.
+  apps           Test the small applications in lab/apps, and run each once with little work.
+  rivals         Build and test `perdura-rivals`, the engines beside the store, and run each once
+                 with little work. The first build takes minutes, because it compiles RocksDB.
+
+Measure and release:
+  time-to-safe [DIR]
+                 Measure the README's figure: Perdura's flush of a full budget beside Redis' SAVE,
+                 at growing sizes of data, in DIR [default: target/time-to-safe]. Needs
+                 redis-server, 8 GiB of memory and 20 GB of disk.
+  plan-rivals [RECORDS]
+                 Measure the analysis of traces beside pandas and polars on the same records
+                 [default: 5000000].
+  release        Build the program as it is released, with all formats of traces.
 ";
 
 fn main() -> ExitCode {

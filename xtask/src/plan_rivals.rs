@@ -1,4 +1,5 @@
-//! The analysis of traces beside pandas and polars: the same records, the same figures, in one run.
+//! Measures the analysis of traces beside pandas and polars, on the same records in one run, and
+//! compares the figures.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +10,10 @@ use anyhow::{Context, Result, bail};
 
 const REQUIREMENTS: &str = "plan/compare/requirements.txt";
 const ROUNDS: &str = "5";
-/// A second, ten, a minute: windows that suit records 10 us apart.
+/// Windows of 1 s, 10 s and 1 min, which suit records that are 10 us apart.
 const WINDOWS_NS: [&str; 3] = ["1000000000", "10000000000", "60000000000"];
 
-/// Prints seconds of each way and fails where figures differ.
+/// Prints the seconds that each program takes, and fails if figures differ.
 pub fn compare(records: &str) -> Result<()> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
@@ -29,7 +30,7 @@ pub fn compare(records: &str) -> Result<()> {
         let mut ways = BTreeMap::new();
         let ours = ["1", "uniform", "1", "--rounds", ROUNDS, "--load"];
         ways.insert("perdura, one thread", output(Command::new(&speed).args(ours).arg(&dump))?);
-        // As `perdura plan trace` does it.
+        // `perdura plan trace` counts windows on a thread of their own as well.
         let two = output(Command::new(&speed).args(ours).arg(&dump).arg("--apart"))?;
         ways.insert("perdura, two threads", two);
         let rival = |name: &str, threads: Option<&str>| {
@@ -48,7 +49,7 @@ pub fn compare(records: &str) -> Result<()> {
     Ok(fs::remove_file(dump)?)
 }
 
-/// The median of each, beside ours; all figures must be the same.
+/// Prints the median of each program and its ratio to ours. Fails if figures differ.
 fn show(distribution: &str, ways: &BTreeMap<&str, String>) -> Result<()> {
     let mut medians = BTreeMap::new();
     let mut figures = None;
@@ -73,7 +74,7 @@ fn show(distribution: &str, ways: &BTreeMap<&str, String>) -> Result<()> {
     Ok(())
 }
 
-/// An interpreter that has what is required; the network is needed once.
+/// The interpreter of a virtual environment with pandas and polars. Making it needs the network.
 fn environment(place: &Path) -> Result<PathBuf> {
     let (python, done) = (place.join("bin/python"), place.join("requirements.txt"));
     let required = fs::read_to_string(REQUIREMENTS).context(REQUIREMENTS)?;

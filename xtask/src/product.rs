@@ -1,10 +1,10 @@
-//! What the product's default build may not compile.
+//! Keeps packages of the laboratory out of the product's default build.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Packages that only the laboratory, or traces of other formats than text, have a use for.
+/// Packages that only the laboratory, or formats of traces other than text, need.
 const NOT_IN_THE_PRODUCT: [&str; 13] = [
     "bzip2",
     "flate2",
@@ -21,7 +21,7 @@ const NOT_IN_THE_PRODUCT: [&str; 13] = [
     "zstd-sys",
 ];
 
-/// Refuses a package in the default build of `perdura` that it is to do without.
+/// Fails if the default build of `perdura` compiles one of these packages.
 pub fn check() -> Result<()> {
     let words = ["tree", "-p", "perdura-cli", "-e", "normal,build", "--prefix", "none"];
     eprintln!("+ cargo {}", words.join(" "));
@@ -31,8 +31,9 @@ pub fn check() -> Result<()> {
     match unwanted(&tree).as_slice() {
         [] => Ok(()),
         found => bail!(
-            "the default build of perdura compiles {}: make them a feature (plan has `formats`), or \
-             move what needs them to lab/; `cargo tree -p perdura-cli -i NAME` says who asks",
+            "the default build of perdura compiles {}: make them a feature (plan has `formats`), \
+             or move the code that needs them to lab/; `cargo tree -p perdura-cli -i NAME` shows \
+             which package needs NAME",
             found.join(", ")
         ),
     }

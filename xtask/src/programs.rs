@@ -1,8 +1,8 @@
-//! The workspace's test programs: built once, run one after the other, and what they skipped.
+//! Builds the workspace's test programs once, runs them one after another, and lists skipped tests.
 //!
-//! Many tests time what the machine does, so nothing runs beside them. What a program prints is
-//! kept until its end: the output of one that fails is printed whole, and of the others only what
-//! they skipped and why.
+//! Many tests measure time, so no two test programs run at once. A program's output is kept until
+//! it ends: a failed program's output is printed whole, and of others only the tests that they
+//! skipped, with the reason.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Test programs at work at the same time.
+/// How many test programs run at the same time.
 const AT_ONCE: usize = 1;
 
-/// Programs whose time is shown at the end.
+/// How many of the slowest programs are shown at the end, with their times.
 const SLOWEST: usize = 12;
 
-/// A program full of tests.
+/// A test program that cargo has built.
 pub struct Program {
     path: PathBuf,
-    /// The folder of its package, which tests run in.
+    /// The folder of the program's package, in which its tests run.
     folder: PathBuf,
 }
 
@@ -49,7 +49,7 @@ pub fn build(words: &[&str]) -> Result<Vec<Program>> {
     messages.lines().filter_map(|line| program(line).transpose()).collect()
 }
 
-/// Runs the programs and says which were slow, what they skipped, and what failed.
+/// Runs the programs, and prints the slowest, the skipped tests and the failures.
 pub fn run(programs: Vec<Program>) -> Result<()> {
     eprintln!("+ {} test programs, {AT_ONCE} at a time", programs.len());
     let began = Instant::now();
@@ -71,7 +71,7 @@ pub fn run(programs: Vec<Program>) -> Result<()> {
     Ok(())
 }
 
-/// The program that a message of cargo is about, if it is about one.
+/// The test program that cargo's message names, if it names one.
 fn program(line: &str) -> Result<Option<Program>> {
     let message: Value = serde_json::from_str(line).context("a message of cargo")?;
     let Some(path) = message["executable"].as_str() else { return Ok(None) };
@@ -107,7 +107,7 @@ impl Program {
     fn run(&self) -> Result<Done> {
         let began = Instant::now();
         let mut command = Command::new(&self.path);
-        // What tests print is shown by them only where it is asked for, skipped ones included.
+        // Without this option, the reasons why tests were skipped would not be printed.
         command.arg("--show-output").current_dir(&self.folder).stdin(Stdio::null());
         let output = command.output().with_context(|| self.path.display().to_string())?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -121,7 +121,7 @@ impl Program {
         Ok(done)
     }
 
-    /// The program without cargo's number, after its package's folder.
+    /// The package's folder and the program's name without the hash that cargo appends.
     fn name(&self) -> String {
         let file = self.path.file_name().unwrap_or_default().to_string_lossy();
         let name = file.rsplit_once('-').map_or(&*file, |(name, _)| name);
@@ -130,7 +130,7 @@ impl Program {
     }
 }
 
-/// Lists what tests skipped, each reason once.
+/// Prints the skipped tests of each program, each reason once.
 fn show_skipped(all: &[Done]) {
     let mut reasons: Vec<String> = all
         .iter()

@@ -1,5 +1,5 @@
-//! The Python package's tests: a virtual environment, the wheel built and installed in it, and
-//! Spark on this machine.
+//! Runs the tests of the Python package: makes a virtual environment, builds the wheel, installs it
+//! there, and starts Spark on this machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use crate::run::{run, target};
 
 const REQUIREMENTS: &str = "python/requirements.txt";
 
-/// Runs them in an environment. Without one they are skipped, and the reason is returned; where
-/// `CI` is set that is an error.
+/// Runs the tests in an environment. If the environment could not be made, the tests are skipped
+/// and the reason is returned; where `CI` is set, that is an error.
 pub fn test(environment: Result<PathBuf>) -> Result<Option<String>> {
     let python = match environment {
         Ok(python) => python,
@@ -37,7 +37,7 @@ pub fn test(environment: Result<PathBuf>) -> Result<Option<String>> {
     run(Command::new(beside("pip")).args(install).arg(wheel))?;
     let tests = ["-m", "unittest", "discover", "-s", "python/tests"];
     let perdura = target.join("debug/perdura");
-    // Short runs of Spark are mostly its own compiling: once, not twice.
+    // Short runs of Spark are mostly just-in-time compilation, so only the first tier is used.
     let java = ("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1");
     let mut command = Command::new(python);
     command.args(tests).env("PERDURA", perdura).env(java.0, java.1);
@@ -45,11 +45,11 @@ pub fn test(environment: Result<PathBuf>) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// The interpreter of an environment that has what is required; made anew where the requirements
-/// have changed.
+/// The interpreter of a virtual environment that has the required packages. The environment is made
+/// anew when the requirements have changed.
 ///
 /// # Errors
-/// Java or Python's `venv` is missing, or the network, which a first installation needs.
+/// Java, Python's `venv` or the network, which the first installation needs, is missing.
 pub fn environment() -> Result<PathBuf> {
     let java = Command::new("java").arg("-version").output();
     if !java.is_ok_and(|java| java.status.success()) {
@@ -64,12 +64,12 @@ pub fn environment() -> Result<PathBuf> {
     }
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))
         .context("a virtual environment (Debian: python3-venv)")?;
-    // Most of their modules are never loaded; those that are, Python compiles then.
+    // Most modules are never loaded, and Python compiles the others when it loads them.
     let install =
         ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"];
     run(Command::new(&python).args(install).args(["-r", REQUIREMENTS]))
         .context("packages from PyPI; the network is needed once")?;
-    // Last: an environment that was not finished is begun again.
+    // This file is written last, so that an unfinished environment is made again.
     fs::write(done, required)?;
     Ok(python)
 }

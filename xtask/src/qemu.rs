@@ -1,18 +1,17 @@
-//! `cargo xtask test-qemu`: a whole machine is lost, kernel and page cache with it, and boots
-//! again.
+//! `cargo xtask test-qemu`: loses a whole virtual machine, with its kernel and page cache, and
+//! boots it again.
 //!
 //! Each case serves from one disk through several cuts: boot, verify, write, SIGKILL to QEMU. The
-//! guest's client (`xtask/examples/qemu_guest.rs`) knows every state that the store may be in and
-//! says over the serial console how many writes were acknowledged. A cut comes at a number of
-//! acknowledged writes, and a few milliseconds on.
+//! guest's client (`xtask/examples/qemu_guest.rs`) knows every state that the store may be in, and
+//! prints on the serial console how many writes were acknowledged. The machine is cut some
+//! milliseconds after a chosen number of acknowledged writes.
 //!
-//! The disk behaves like one with a volatile write cache: what the guest has not flushed is, in
-//! part, lost (see `machine::Machine::new_disk`). The host itself goes on running: this is the loss
-//! of a guest.
+//! The disk behaves as if it had a volatile write cache: a part of the data that the guest has not
+//! flushed is lost (see `machine::Machine::new_disk`). The host goes on running.
 //!
-//! Beside the cuts, an NVDIMM becomes system RAM, and capacity memory is bound to it (`numa.rs`);
-//! and another one becomes a DAX file system, which a workload measures (`dax.rs`, `cargo xtask
-//! test-dax`).
+//! Two more cases use an NVDIMM. In one it becomes system RAM, and capacity memory is bound to it
+//! (`numa.rs`). In the other it becomes a DAX file system, which a workload measures (`dax.rs`,
+//! `cargo xtask test-dax`).
 
 mod dax;
 mod machine;
@@ -27,23 +26,24 @@ use machine::{Guest, Machine, SERVE};
 
 const SIZES: &str = "--memory 64MiB --budget 4MiB --grace 10s --flush-threads 1";
 const NUMA_NAME: &str = "an NVDIMM as NUMA node: capacity memory on it, nothing else";
-/// `cargo xtask test-dax` runs this one alone.
+/// The name of the case that `cargo xtask test-dax` runs alone.
 pub const DAX_NAME: &str = "an NVDIMM as DAX file system: a workload with MAP_SYNC";
 
 struct Case {
     name: &'static str,
-    /// Options of `perdura serve`, beside the sizes.
+    /// The options of `perdura serve`, in addition to [`SIZES`].
     options: &'static str,
     is_warned: bool,
-    /// Whether everything acknowledged must be there, or only a prefix.
+    /// Whether all acknowledged writes must be found after a cut, or only a prefix of them.
     keeps_all: bool,
-    /// What the banner must say after a cut.
+    /// The words that the banner must have after a cut.
     origin: &'static str,
-    /// Writes acknowledged in each boot before it is cut.
+    /// How many writes are acknowledged in each boot before the machine is cut.
     writes: [u64; 3],
 }
 
-/// From the console line to the cut, so that cuts fall in different steps of a commit.
+/// The time from the console's line to the cut; it varies, so that cuts hit different steps of a
+/// commit.
 const PAUSES_MS: [u64; 3] = [0, 3, 11];
 
 const CASES: [Case; 3] = [
@@ -73,7 +73,7 @@ const CASES: [Case; 3] = [
     },
 ];
 
-/// All cases whose names contain `part`.
+/// Runs all cases whose names contain `part`.
 pub fn test(part: &str) -> Result<()> {
     let mut names = CASES.iter().map(|case| case.name).chain([NUMA_NAME, DAX_NAME]);
     ensure!(names.any(|name| name.contains(part)), "no case of test-qemu is called {part:?}");
@@ -107,11 +107,11 @@ pub fn test(part: &str) -> Result<()> {
 }
 
 impl Case {
-    /// The counts of each cut.
+    /// Runs the case and returns the number of writes of each cut, as text.
     fn run(&self, machine: &Machine, index: usize) -> Result<String> {
         let disk = machine.new_disk(&format!("disk{index}"))?;
         let mut guest = self.boot(machine, &disk, &[])?;
-        // The first write of each boot: the guest tells by it which boot a value must be from.
+        // The first write of each boot, from which the guest knows the boot of each value.
         let mut starts = vec![guest.wait_for("found")?];
         let mut counts = format!("[{}]", guest.device());
         for (writes, pause_ms) in self.writes.into_iter().zip(PAUSES_MS) {
@@ -130,7 +130,7 @@ impl Case {
         Ok(counts.trim_end_matches(';').to_owned())
     }
 
-    /// `starts`: the first write of each earlier boot.
+    /// Boots the guest. `starts` are the first writes of the earlier boots.
     fn boot(&self, machine: &Machine, disk: &Path, starts: &[u64]) -> Result<Guest> {
         let starts: Vec<String> = starts.iter().map(u64::to_string).collect();
         let words = format!("STARTS={} OPTIONS=\"{SIZES} {}\"", starts.join(","), self.options);
@@ -140,7 +140,8 @@ impl Case {
         machine.boot(&SERVE, &words, &hardware)
     }
 
-    /// How many writes were acknowledged, as far as the console showed before the cut.
+    /// Cuts the machine after `until` writes and returns the number of acknowledged writes that the
+    /// console showed before the cut.
     fn write_and_cut(&self, mut guest: Guest, until: u64, pause_ms: u64) -> Result<u64> {
         while guest.wait_for("acked")? < until {}
         std::thread::sleep(Duration::from_millis(pause_ms));

@@ -1,4 +1,4 @@
-//! Programs run to their end, cargo first of all.
+//! Runs cargo and other programs to their end.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-/// Where cargo leaves what it builds.
+/// The folder of cargo's build outputs.
 pub fn target() -> Result<PathBuf> {
     let place = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     std::fs::create_dir_all(&place)?;
     Ok(place.canonicalize()?)
 }
 
-/// Runs a program to its end, shown with the time it took.
+/// Runs a program to its end; prints its command line and the time that it took.
 pub fn run(command: &mut Command) -> Result<()> {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
@@ -27,7 +27,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs cargo with these words.
+/// Runs cargo with these arguments.
 pub fn cargo(words: &[&str]) -> Result<()> {
     run(Command::new("cargo").args(words))
 }

@@ -1,4 +1,4 @@
-//! The steps of the commands, each a program run to its end.
+//! The steps of the commands, each of which runs programs to their end.
 
 use std::process::Command;
 use std::thread::ScopedJoinHandle;
@@ -8,25 +8,25 @@ use anyhow::{Context, Result, bail};
 use crate::run::{cargo, run, target};
 use crate::{changed, deps, pages, product, programs, python};
 
-/// What the code looks like, and what the product is made of: seconds.
+/// Checks the format of the code, the packages of the product, and the pages, in some seconds.
 pub fn format() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
     product::check()?;
     pages::check()
 }
 
-/// Clippy on the packages that `words` choose.
+/// Runs clippy on the packages that `words` choose.
 pub fn clippy(words: &[&str]) -> Result<()> {
     let after = ["--all-targets", "--quiet", "--", "-D", "warnings"];
     cargo(&[&["clippy"], words, &after].concat())
 }
 
-/// Everything CI runs.
+/// Runs everything that CI runs.
 ///
-/// What is compiled is compiled once, in the profile of development, and the programs that tests
-/// run whole are among it. The Python environment is fetched while the tests are compiled. Clippy
-/// and the Python package run beside the test programs at the lowest priority, so that they take
-/// the processor time that tests leave and do not disturb tests that time the machine.
+/// All code is compiled once, in the development profile, with the programs that tests start. The
+/// Python environment is fetched while the tests are compiled. Clippy and the Python package's
+/// tests run beside the test programs at the lowest priority, so that they do not disturb tests
+/// that measure time.
 pub fn test() -> Result<()> {
     let missing = deps::install()?;
     format()?;
@@ -43,9 +43,10 @@ pub fn test() -> Result<()> {
         programs::run(programs)?;
         joined(beside)
     })?;
-    // The C library has the Rust library's name, which rustdoc cannot tell apart, and no doc tests.
+    // The C library has no doc tests, and rustdoc would confuse it with the Rust library, which has
+    // the same name.
     cargo(&["test", "--workspace", "--exclude", "perdura-capi", "--doc", "--quiet"])?;
-    // Seeds that no test has.
+    // The tests use other seeds.
     sim(&["cut", "--seed", "2", "--cuts", "300"])?;
     sim(&["order", "--seed", "2", "--states-max", "8"])?;
     if !missing.is_empty() {
@@ -61,7 +62,8 @@ fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The lints and tests of the packages that differ from `main`, and of nothing that uses them.
+/// Runs the lints and tests of the packages that differ from `main`, without those of packages that
+/// depend on them.
 pub fn test_changed() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
     let packages = changed::packages()?;
@@ -74,7 +76,8 @@ pub fn test_changed() -> Result<()> {
     programs::run(programs::build(&words)?)
 }
 
-/// `perdura` as it is released: with all formats of traces, and the library that it loads.
+/// Builds `perdura` as it is released, with all formats of traces, and the library that
+/// `perdura run` preloads.
 pub fn release() -> Result<()> {
     cargo(&[
         "build",
@@ -88,28 +91,28 @@ pub fn release() -> Result<()> {
     ])
 }
 
-/// The features of a release, which the default build leaves out.
+/// The features of a release that the default build leaves out.
 const RELEASE: &str = "perdura-cli/release";
 
-/// The simulation, by the program that the tests were built with.
+/// Runs `perdura sim` with the program that was built for the tests.
 fn sim(words: &[&str]) -> Result<()> {
     run(Command::new(target()?.join("debug/perdura")).arg("sim").args(words))
 }
 
-/// The engines beside the store.
+/// Tests the engines that are measured beside the store, and runs them with little work.
 pub fn rivals() -> Result<()> {
     let small = ["--records", "2000", "--workload", "a,c", "--dir", "target/rivals-run"];
     apart("lab/rivals/Cargo.toml", &small)
 }
 
-/// The small applications.
+/// Tests the small applications, and runs them with little work.
 pub fn apps() -> Result<()> {
     let small = ["--size", "small", "--rounds", "3", "--disk-dir", "target/apps-run"];
     apart("lab/apps/Cargo.toml", &small)
 }
 
-/// A workspace of its own, none of which is in the other steps: all of them, and its program with
-/// some words.
+/// Checks and tests a package that is no member of the workspace, and runs its program with
+/// `words`.
 fn apart(manifest: &str, words: &[&str]) -> Result<()> {
     let of = ["--manifest-path", manifest];
     let step = |before: &[&str], after: &[&str]| cargo(&[before, &of[..], after].concat());
@@ -119,7 +122,7 @@ fn apart(manifest: &str, words: &[&str]) -> Result<()> {
     step(&["run", "--release", "--quiet"], &[&["--"], words].concat())
 }
 
-/// Each fuzz target in turn, on the nightly toolchain.
+/// Runs each fuzz target in turn, with the nightly toolchain.
 pub fn fuzz(seconds: u64) -> Result<()> {
     let listed = Command::new("cargo")
         .args(["+nightly", "fuzz", "list"])

@@ -1,8 +1,8 @@
-//! The recipes in CONTRIBUTING.md do what they say: all are followed to the letter, on one copy of
-//! the sources, and each runs what it says.
+//! Follows the recipes of CONTRIBUTING.md to the letter on one copy of the sources, and runs the
+//! commands that each recipe names.
 //!
-//! The copy lies in the target directory and stays there, so that a second run compiles only what a
-//! recipe touches.
+//! The copy stays in the target directory, so that a second run compiles only the crates that the
+//! recipes change.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -20,7 +20,7 @@ const PROFILE: &str = "Add a media profile";
 const WARNING: &str = "Add a source of warnings";
 const RECIPES: [&str; 4] = [COMMAND, POLICY, PROFILE, WARNING];
 
-/// What a recipe tells its reader to do.
+/// A step that a recipe asks of its reader.
 #[derive(Debug)]
 enum Step {
     Create { path: String, text: String },
@@ -52,7 +52,7 @@ fn steps(heading: &str) -> Vec<Step> {
     steps
 }
 
-/// A block and the sentence before it.
+/// The step that a block and the sentence before it describe.
 fn step(sentence: &str, text: String) -> Step {
     let quoted: Vec<&str> = sentence.split('`').skip(1).step_by(2).collect();
     match (sentence.split(' ').next(), &quoted[..]) {
@@ -65,7 +65,7 @@ fn step(sentence: &str, text: String) -> Step {
     }
 }
 
-/// All sources, as they lie in the working tree: by name, what is in them.
+/// All files of the working tree by their paths, with their contents.
 fn sources() -> BTreeMap<PathBuf, Vec<u8>> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let listed = Command::new("git")
@@ -76,11 +76,11 @@ fn sources() -> BTreeMap<PathBuf, Vec<u8>> {
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
     let names = String::from_utf8(listed.stdout).unwrap();
     let names = names.split_terminator('\0').map(PathBuf::from);
-    // What cannot be read was deleted, and that is not committed yet.
+    // A file that cannot be read was deleted, and the deletion is not committed yet.
     names.filter_map(|name| fs::read(workspace.join(&name)).ok().map(|text| (name, text))).collect()
 }
 
-/// Follows one step in the sources.
+/// Applies one step to the sources.
 fn change(sources: &mut BTreeMap<PathBuf, Vec<u8>>, step: &Step) {
     match step {
         Step::Run { .. } => {}
@@ -101,7 +101,7 @@ fn change(sources: &mut BTreeMap<PathBuf, Vec<u8>>, step: &Step) {
     }
 }
 
-/// The copy, in which all recipes were followed.
+/// The folder of the copy, to which all recipes were applied.
 fn copy() -> &'static Path {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
@@ -113,7 +113,7 @@ fn copy() -> &'static Path {
         remove_others(&copy, Path::new(""), &wanted);
         for (name, text) in wanted {
             let to = copy.join(name);
-            // A file that is written again would be compiled again.
+            // Only changed files are written, because cargo compiles what was written.
             if fs::read(&to).ok().as_ref() != Some(&text) {
                 fs::create_dir_all(to.parent().unwrap()).unwrap();
                 fs::write(&to, text).unwrap();
@@ -123,7 +123,7 @@ fn copy() -> &'static Path {
     })
 }
 
-/// Removes what an earlier copy had and this one has not.
+/// Removes the files of an earlier copy that are not wanted any more.
 fn remove_others(copy: &Path, folder: &Path, wanted: &BTreeMap<PathBuf, Vec<u8>>) {
     let Ok(entries) = fs::read_dir(copy.join(folder)) else { return };
     for entry in entries.map(Result::unwrap) {

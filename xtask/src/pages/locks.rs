@@ -1,9 +1,8 @@
-//! docs/concurrency.md names every struct and static of the product that holds a lock or a
-//! lock-free word, and each test that it names exists.
+//! Checks that docs/concurrency.md names every struct and static of the product that holds a lock
+//! or a lock-free word, and that each test which the page names exists.
 //!
-//! A struct counts if the text of its fields has the name of a lock's or an atomic's type, and is
-//! not a borrowed one. That is as much as can be known without a compiler, and errs on the side of
-//! asking for a row.
+//! A struct counts if the text of its fields has the name of a lock or an atomic that is not
+//! borrowed. The check reads text and knows no types, so it may ask for a row that is not needed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +12,7 @@ use anyhow::Result;
 use super::markdown::Page;
 use super::{Tree, Wrong};
 
-/// Rooms whose locks the page lists.
+/// The rooms whose locks the page lists.
 const ROOMS: [&str; 17] = [
     "media", "dirty", "image", "region", "heap", "slots", "store", "server", "plan", "sim",
     "perdura", "capi", "preload", "cli", "python", "warning", "terminal",
@@ -44,14 +43,14 @@ pub fn check(page: &Page, tree: &Tree, wrong: &mut Wrong) -> Result<()> {
     Ok(())
 }
 
-/// Whether the file is of a listed room, and not of its tests.
+/// Whether the file is code of a listed room, and not of its tests.
 fn is_listed(path: &Path) -> bool {
     let text = path.to_string_lossy();
     let is_test = text.ends_with("tests.rs") || text.contains("/tests/");
     !is_test && ROOMS.iter().any(|room| text.starts_with(&format!("{room}/src/")))
 }
 
-/// The structs and statics that hold a lock or an atomic, without the file's tests.
+/// The structs and statics of a file that hold a lock or an atomic, without those of its tests.
 fn holders(text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let code: Vec<&str> =
@@ -61,7 +60,7 @@ fn holders(text: &str) -> Vec<String> {
     for (keyword, end) in [("struct ", ['}', ';']), ("static ", ['=', ';'])] {
         for (at, _) in code.match_indices(keyword) {
             let is_word = !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-            // A lifetime is no static.
+            // `'static` is a lifetime and no item.
             if !is_word || code[..at].ends_with('\'') {
                 continue;
             }
@@ -75,7 +74,7 @@ fn holders(text: &str) -> Vec<String> {
     holders
 }
 
-/// Whether a part of a type is an owned lock or atomic.
+/// Whether a part of a type names a lock or an atomic that is owned.
 fn holds(part: &str) -> bool {
     let part = part.trim();
     !part.starts_with(['&', '*'])
@@ -96,8 +95,8 @@ mod tests {
 
     #[test]
     fn structs_and_statics_with_locks_are_found_and_borrowed_ones_are_not() {
-        let text = "pub struct A<T> { // Mutex\n    a: CachePadded<AtomicU64>,\n}\nstruct B(Mutex<u8>);\n\
-                    struct C<'a> { b: &'a AtomicU8 }\nstatic D: OnceLock<u8> = OnceLock::new();\n\
+        let text = "pub struct A<T> { // Mutex\n    a: CachePadded<AtomicU64>,\n}\n\
+                    struct B(Mutex<u8>);\nstruct C<'a> { b: &'a AtomicU8 }\nstatic D: OnceLock<u8> = OnceLock::new();\n\
                     struct E { e: &'static str }\n#[cfg(test)]\nmod tests { struct F(Mutex<()>); }";
         assert_eq!(holders(text), ["A", "B", "D"]);
     }

@@ -1,9 +1,9 @@
-//! A Markdown page as far as the lint reads it: headings, links, prose, code.
+//! Parses the parts of a Markdown page that the lint reads: headings, links, prose and code.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What a line belongs to.
+/// The part of a page to which a line belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Prose,
@@ -12,7 +12,7 @@ enum Kind {
     Code,
 }
 
-/// A page, line by line.
+/// A Markdown page, line by line.
 pub struct Page {
     pub path: PathBuf,
     /// The anchors of the headings, as GitHub makes them.
@@ -53,26 +53,26 @@ impl Page {
         Self { path: path.to_owned(), anchors, lines }
     }
 
-    /// Lines that are neither in a table nor in a block of code, with their numbers.
+    /// The lines that are neither in a table nor in a block of code, with their numbers from 1.
     pub fn prose(&self) -> impl Iterator<Item = (usize, &str)> {
         self.numbered(|kind| matches!(kind, Kind::Prose | Kind::Heading))
     }
 
-    /// The targets of links, with the numbers of their lines.
+    /// The targets of links, with their lines' numbers.
     pub fn links(&self) -> impl Iterator<Item = (usize, &str)> {
         self.numbered(|kind| kind != Kind::Code).flat_map(|(number, line)| {
             link_targets(line).into_iter().map(move |target| (number, target))
         })
     }
 
-    /// Words in backticks outside of blocks of code, with the numbers of their lines.
+    /// The words in backticks outside blocks of code, with their lines' numbers.
     pub fn quoted(&self) -> impl Iterator<Item = (usize, &str)> {
         self.numbered(|kind| kind != Kind::Code).flat_map(|(number, line)| {
             line.split('`').skip(1).step_by(2).map(move |quoted| (number, quoted))
         })
     }
 
-    /// Rows of tables: the cells, trimmed.
+    /// The rows of tables as trimmed cells, with their lines' numbers.
     pub fn rows(&self) -> impl Iterator<Item = (usize, Vec<&str>)> {
         self.numbered(|kind| kind == Kind::Table).map(|(number, line)| {
             let inner = line.trim().trim_start_matches('|').trim_end_matches('|');
@@ -80,7 +80,7 @@ impl Page {
         })
     }
 
-    /// The lines below a heading, up to the next one.
+    /// The lines below the heading `title`, up to the next heading.
     pub fn section(&self, title: &str) -> Vec<&str> {
         let is_it =
             |(kind, line): &&(Kind, String)| *kind == Kind::Heading && heading(line) == Some(title);
@@ -98,7 +98,7 @@ impl Page {
     }
 }
 
-/// The text of a heading.
+/// The text of a heading; `None` if the line is no heading.
 fn heading(line: &str) -> Option<&str> {
     let text = line.trim_start_matches('#');
     (text.len() < line.len()).then_some(text)?.strip_prefix(' ').map(str::trim)
@@ -110,7 +110,7 @@ fn anchor(title: &str) -> String {
     kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// The targets of the links in a line: what stands in `](...)`, outside of backticks.
+/// The targets of the links in a line: the text in `](...)`, outside backticks.
 fn link_targets(line: &str) -> Vec<&str> {
     let mut targets = Vec::new();
     let outside = |at: usize| line[..at].matches('`').count().is_multiple_of(2);

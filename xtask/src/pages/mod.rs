@@ -1,10 +1,9 @@
-//! The lint of pages: what the Markdown files and the comments of the code say about each other is
-//! so.
+//! The lint of pages: checks that the Markdown files agree with the code.
 //!
-//! Checked are: links and anchors, lengths of lines, paths that pages and comments name, the table
-//! of rooms beside the manifests, the page of locks beside the code, and the README's program and
-//! list of packages; and that each file of code is compiled. All that is wrong is told at once, each
-//! with its file and line.
+//! It checks links and anchors, the lengths of lines, paths that pages and comments name, the table
+//! of rooms against the manifests, the page of locks against the code, the README's program and its
+//! list of packages, and that each file of code is compiled. All mistakes are reported at once,
+//! each with its file and line.
 
 mod locks;
 mod markdown;
@@ -21,10 +20,10 @@ use anyhow::{Context, Result, bail};
 use crate::deps;
 use markdown::Page;
 
-/// Columns of a line of prose.
+/// The largest number of columns in a line of prose.
 const COLUMNS_MAX: usize = 100;
 
-/// What is wrong, as lines to be printed.
+/// The mistakes that were found, as lines to be printed.
 type Wrong = Vec<String>;
 
 /// Checks all pages of the repository.
@@ -35,7 +34,7 @@ pub fn check() -> Result<()> {
     for page in &pages {
         lengths(page, &mut wrong);
         links(page, &pages, &tree, &mut wrong);
-        // Its recipes name files that are yet to be made.
+        // The recipes of that page name files that their reader is to create.
         if page.path != Path::new("CONTRIBUTING.md") {
             paths::in_page(page, &tree, &mut wrong);
         }
@@ -56,12 +55,12 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// The repository: the folder above this crate's.
+/// The root folder of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// The files of the repository that git knows or would take up.
+/// The files of the repository that git tracks, or would track because no rule ignores them.
 pub struct Tree {
     root: PathBuf,
     files: BTreeSet<PathBuf>,
@@ -89,7 +88,7 @@ impl Tree {
         self.files.contains(path) || self.files.iter().any(|file| file.starts_with(path))
     }
 
-    /// The files whose names end in this way.
+    /// The files whose paths end with `end`.
     fn ending<'t>(&'t self, end: &'t str) -> impl Iterator<Item = &'t Path> {
         let files = self.files.iter().map(PathBuf::as_path);
         files.filter(move |file| file.to_string_lossy().ends_with(end))
@@ -140,7 +139,8 @@ fn links(page: &Page, pages: &[Page], tree: &Tree, wrong: &mut Wrong) {
     }
 }
 
-/// The file a link means, from the repository's root on; a link without a file means its own page.
+/// The file that a link leads to, as a path from the repository's root. A link without a file leads
+/// to its own page.
 fn resolve(folder: &Path, file: &str, page: &Path) -> Option<PathBuf> {
     if file.is_empty() {
         return Some(page.to_owned());
@@ -157,7 +157,7 @@ fn resolve(folder: &Path, file: &str, page: &Path) -> Option<PathBuf> {
     Some(at)
 }
 
-/// The README's program is one of those that the library's page has, whose tests run it.
+/// Checks that the README's program is in the library's documentation, whose tests run it.
 fn examples(readme: &Page, tree: &Tree, wrong: &mut Wrong) -> Result<()> {
     let library = tree.text(Path::new("perdura/src/lib.rs"))?;
     let shown = readme.section("Inside your program");
@@ -172,7 +172,7 @@ fn examples(readme: &Page, tree: &Tree, wrong: &mut Wrong) -> Result<()> {
     Ok(())
 }
 
-/// The README names each package that `cargo xtask deps` installs, and no other.
+/// Checks that the README names each package that `cargo xtask deps` installs, and no other.
 fn packages(readme: &Page, wrong: &mut Wrong) {
     let section = readme.section("What the tests need");
     let named: BTreeSet<&str> = section

@@ -1,4 +1,4 @@
-//! Each file of a package's code is compiled: a target begins with it, or other code names it.
+//! Checks that each file of code is compiled: it is the root of a target, or other code names it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::{Tree, Wrong, resolve};
 
-/// Folders in which each file, and each folder's `main.rs`, is a program of its own.
+/// The folders in which each file, and each folder's `main.rs`, is the root of a program.
 const PROGRAMS: [&str; 4] = ["tests", "examples", "benches", "src/bin"];
 
 pub fn check(tree: &Tree, wrong: &mut Wrong) -> Result<()> {
@@ -22,7 +22,7 @@ pub fn check(tree: &Tree, wrong: &mut Wrong) -> Result<()> {
     Ok(())
 }
 
-/// Code that is the beginning of no target and is named by no other code.
+/// The files that are the root of no target and that no other code names.
 fn orphans<'p>(manifests: &[(&Path, String)], code: &[(&'p Path, String)]) -> Vec<&'p Path> {
     let packages: BTreeSet<&Path> =
         manifests.iter().filter_map(|(path, _)| path.parent()).collect();
@@ -36,7 +36,8 @@ fn orphans<'p>(manifests: &[(&Path, String)], code: &[(&'p Path, String)]) -> Ve
     }
     let mut modules = BTreeSet::new();
     for (path, text) in code {
-        // The modules of a mod.rs, and of a file that is no module by its place, lie beside it.
+        // The modules of a mod.rs, and of a file that a target or a path names, lie beside the
+        // file.
         let is_beside = named.contains(*path) || path.ends_with("mod.rs");
         let folder = if is_beside { path.parent().map(Path::to_owned) } else { None };
         let folder = folder.unwrap_or_else(|| path.with_extension(""));
@@ -53,7 +54,7 @@ fn orphans<'p>(manifests: &[(&Path, String)], code: &[(&'p Path, String)]) -> Ve
     code.iter().map(|(path, _)| *path).filter(|path| !is_reached(path)).collect()
 }
 
-/// Whether cargo builds a library or a program from this file without being told to.
+/// Whether the file is the root of a library or program that cargo finds by its place.
 fn begins_target(path: &Path, packages: &BTreeSet<&Path>) -> bool {
     let Some(package) = path.ancestors().skip(1).find(|folder| packages.contains(folder)) else {
         return false;
@@ -68,7 +69,7 @@ fn begins_target(path: &Path, packages: &BTreeSet<&Path>) -> bool {
     })
 }
 
-/// The files that a file names in quotation marks after one of `openings`.
+/// The files of code that `text` names in quotation marks after one of `openings`.
 fn quoted(path: &Path, text: &str, openings: &[&str]) -> Vec<PathBuf> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let found = openings.iter().flat_map(|opening| text.split(opening).skip(1));
@@ -77,7 +78,7 @@ fn quoted(path: &Path, text: &str, openings: &[&str]) -> Vec<PathBuf> {
     names.filter_map(|name| resolve(folder, name, path)).collect()
 }
 
-/// The modules that a file declares and does not contain.
+/// The modules that a file declares and whose code is in other files.
 fn declared(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let mut words = line.trim().strip_suffix(';')?.split(' ').rev();

@@ -1,4 +1,4 @@
-//! Paths that pages and comments name are paths of this repository.
+//! Checks that the paths which pages and comments name exist in this repository.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::markdown::Page;
 use super::{Tree, Wrong};
 
-/// Words in backticks that begin with a folder of the repository, such as `heap/tests`.
+/// Checks the words in backticks that begin with a folder of the repository, such as `heap/tests`.
 pub fn in_page(page: &Page, tree: &Tree, wrong: &mut Wrong) {
     for (number, quoted) in page.quoted() {
         for path in expanded(quoted) {
@@ -19,7 +19,7 @@ pub fn in_page(page: &Page, tree: &Tree, wrong: &mut Wrong) {
     }
 }
 
-/// Pages that comments and messages of the code name, such as docs/format.md.
+/// Checks the pages that comments and messages of the code name, such as docs/format.md.
 pub fn in_code(tree: &Tree, wrong: &mut Wrong) -> Result<()> {
     for file in tree.ending(".rs") {
         let text = tree.text(file)?;
@@ -50,7 +50,7 @@ fn begins_in(tree: &Tree, text: &str) -> bool {
     }
 }
 
-/// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`.
+/// Expands braces: `a/{b,c}.rs` becomes `a/b.rs` and `a/c.rs`.
 fn expanded(text: &str) -> Vec<String> {
     match text.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
         Some((before, (names, after))) => {

@@ -1,4 +1,5 @@
-//! The table of rooms in docs/architecture.md has each crate, and the crates it depends on.
+//! Checks that the table of rooms in docs/architecture.md has each crate with the crates on which
+//! it depends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,6 +11,7 @@ use serde_json::Value;
 use super::markdown::Page;
 use super::{Tree, Wrong};
 
+/// The rooms by their folders, each with the folders of the rooms on which it depends.
 type Rooms = BTreeMap<String, BTreeSet<String>>;
 
 pub fn check(page: &Page, tree: &Tree, wrong: &mut Wrong) -> Result<()> {
@@ -30,7 +32,7 @@ pub fn check(page: &Page, tree: &Tree, wrong: &mut Wrong) -> Result<()> {
     Ok(())
 }
 
-/// The table whose head is "room, owns, depends on".
+/// The rooms as the page's table has them, whose head is "room, owns, depends on".
 fn drawn(page: &Page) -> Rooms {
     let rows = page.rows().skip_while(|(_, cells)| cells[0] != "room" || cells.len() != 3).skip(2);
     let rows = rows.scan(None, |before: &mut Option<usize>, (number, cells)| {
@@ -44,7 +46,7 @@ fn drawn(page: &Page) -> Rooms {
     rows.filter(|cells| cells.len() == 3).map(|cells| (cells[0].into(), names(cells[2]))).collect()
 }
 
-/// The crates of the workspace by their folders, with those that each needs to be built.
+/// The rooms as the manifests of the workspace have them.
 fn built(root: &Path) -> Result<Rooms> {
     let metadata = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])

@@ -1,19 +1,19 @@
-//! An NVDIMM with a DAX file system: a workload of `perdura-lab access run` measures it,
-//! mapped with MAP_SYNC.
+//! The case in which `perdura-lab access run` measures an NVDIMM with a DAX file system, mapped
+//! with MAP_SYNC.
 //!
 //! The guest (`guest/dax.sh`) puts the namespace into fsdax mode and mounts ext4 with `-o dax`.
-//! With `--dax` the program refuses a file that is not mapped so; the guest tries that, too, on
-//! tmpfs.
+//! With `--dax` the program refuses a file that cannot be mapped with MAP_SYNC; the guest tries
+//! this on tmpfs.
 
 use anyhow::{Context, Result, ensure};
 
 use super::machine::{DAX, Machine};
 
 const NVDIMM_BYTES: u64 = 128 << 20;
-/// Cells of the workload; each prints its bandwidth, and so does its thread.
+/// The bandwidths in the results: two for each of the six cells, one of them the thread's.
 const FIGURES: u64 = 2 * 6;
 
-/// What was measured.
+/// Runs the case and returns the number of measured cells and their place, as text.
 pub fn run(machine: &Machine) -> Result<String> {
     let nvdimm = machine.new_nvdimm("nvdimm-dax", NVDIMM_BYTES)?;
     let hardware = [
@@ -24,7 +24,7 @@ pub fn run(machine: &Machine) -> Result<String> {
     ];
     let mut hardware: Vec<String> =
         hardware.iter().flat_map(|words| words.split(' ')).map(str::to_owned).collect();
-    // Last, for its path may have spaces.
+    // This word is not split, because its path may have spaces.
     hardware.push(format!(
         "memory-backend-file,id=medium,share=on,size={NVDIMM_BYTES},align=2M,mem-path={}",
         nvdimm.display()

@@ -1,8 +1,8 @@
-//! A virtual machine made of Debian's kernel, busybox, and this workspace's binaries.
+//! A virtual machine made of Debian's kernel, busybox, and this workspace's programs.
 //!
-//! The guest's root is an initramfs; its one disk holds nothing but the store. Everything made lies
-//! under `target/qemu` and is made again by each run, except the kernel. Emulated (TCG), so that it
-//! needs no KVM.
+//! The guest's root is an initramfs; its one disk holds only the store. All files lie under
+//! `target/qemu`, and each run makes them again, except the kernel. The processor is emulated
+//! (TCG), so that no KVM is needed.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -17,14 +17,14 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{deps, run};
 
 const MUSL: &str = "x86_64-unknown-linux-musl";
-/// What pulls in Debian's newest kernel for virtual machines (the smallest).
+/// The package that depends on Debian's newest kernel for virtual machines, the smallest kernel.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 const INIT: &str = include_str!("guest/init.sh");
 
-/// What a guest is booted for.
+/// The work of a guest, with the kernel modules that it needs.
 pub struct Task {
     pub name: &'static str,
-    /// Run by process 1.
+    /// The shell script that process 1 runs.
     script: &'static str,
     modules: &'static [&'static str],
 }
@@ -47,7 +47,7 @@ pub const DAX: Task = Task {
     modules: &["nfit", "nd_pmem", "ext4"],
 };
 
-/// For one line from the guest; a boot takes about 10 s.
+/// The longest wait for one line from the guest; a boot takes about 10 s.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 pub struct Machine {
@@ -83,17 +83,18 @@ impl Machine {
             .stdin(Stdio::piped())
             .stdout(File::create(&initramfs)?)
             .spawn()?;
-        // Dropped after the write, so that cpio sees the end.
+        // The pipe is closed after the write, so that cpio sees the end of its input.
         cpio.stdin.take().context("cpio's input")?.write_all(names.as_bytes())?;
         ensure!(cpio.wait()?.success(), "cpio failed");
         Ok(Self { dir, kernel, initramfs })
     }
 
-    /// An empty ext4 in a qcow2 image, chosen for what it loses: QEMU keeps the table entries of
-    /// clusters written for the first time in its own memory until the guest flushes. Killed, it
-    /// forgets such writes, and keeps later ones to clusters already in the table: some of the
-    /// unflushed is lost, some not, as with a volatile write cache. A raw image would keep every
-    /// completed write, flushed or not.
+    /// An empty ext4 file system in a qcow2 image.
+    ///
+    /// The image loses writes as a volatile write cache does. QEMU keeps the table entries of
+    /// clusters that are written for the first time in its own memory until the guest flushes. When
+    /// QEMU is killed, these writes are lost, but writes to clusters in the table are kept. A raw
+    /// image would keep every completed write.
     pub fn new_disk(&self, name: &str) -> Result<PathBuf> {
         let raw = self.dir.join(format!("{name}.raw"));
         let disk = self.dir.join(format!("{name}.qcow2"));
@@ -104,15 +105,15 @@ impl Machine {
         Ok(disk)
     }
 
-    /// Persistent memory that was never written to: a sparse file.
+    /// A sparse file as persistent memory that was never written.
     pub fn new_nvdimm(&self, name: &str, len_bytes: u64) -> Result<PathBuf> {
         let file = self.dir.join(name);
         File::create(&file)?.set_len(len_bytes)?;
         Ok(file)
     }
 
-    /// A booting guest with this hardware. `words`: NAME=value, which the kernel hands to process 1
-    /// as environment.
+    /// Starts a guest with this hardware. `words` are `NAME=value` settings, which the kernel gives
+    /// to process 1 as environment.
     pub fn boot(&self, task: &Task, words: &str, hardware: &[String]) -> Result<Guest> {
         let mut child = Command::new("qemu-system-x86_64")
             .args(["-cpu", "max", "-smp", "1"])
@@ -134,7 +135,7 @@ impl Machine {
     }
 }
 
-/// A running guest; killed when dropped.
+/// A running guest, which is killed when dropped.
 pub struct Guest {
     child: Child,
     input: ChildStdin,
@@ -178,18 +179,18 @@ impl Guest {
         Ok(said.context("nothing was acknowledged")?.parse()?)
     }
 
-    /// What the banner says of the device.
+    /// The words of the server's banner about the device.
     pub fn device(&self) -> &str {
         let image = self.transcript.iter().find_map(|line| line.strip_prefix("image  "));
         image.and_then(|line| line.split_once("; ")).map_or("device unknown", |(_, device)| device)
     }
 
-    /// All of the console that was heard.
+    /// All lines of the console so far.
     pub fn heard_lines(&self) -> impl Iterator<Item = &str> {
         self.transcript.iter().map(String::as_str)
     }
 
-    /// The last lines of the console.
+    /// The last 40 lines of the console.
     pub fn transcript(&self) -> String {
         let from = self.transcript.len().saturating_sub(40);
         self.transcript[from..].join("\n")
@@ -201,7 +202,7 @@ impl Guest {
         self.transcript.push(line);
         match said {
             Some((verb, _)) if verb == "FAILED" => {
-                // The server's last words, if it has any, come after its client's.
+                // The server may print its own reason after its client has failed.
                 while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(1)) {
                     self.transcript.push(line);
                 }
@@ -220,7 +221,8 @@ impl Drop for Guest {
     }
 }
 
-/// Whole lines only: a number that the cut shortened would be a smaller number.
+/// The whole lines of the console. A line that the cut has shortened is dropped, because its number
+/// would be too small.
 fn lines_of(mut console: impl BufRead + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = sync_channel(1_024);
     std::thread::spawn(move || {
@@ -236,7 +238,7 @@ fn lines_of(mut console: impl BufRead + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// The kernel's release and image; fetched once.
+/// The kernel's release and image. The package is downloaded by the first run only.
 fn unpack_kernel(dir: &Path) -> Result<(String, PathBuf)> {
     let kernel = dir.join("kernel");
     if !kernel.exists() {
@@ -244,7 +246,7 @@ fn unpack_kernel(dir: &Path) -> Result<(String, PathBuf)> {
             .context("apt knows no kernel package; run apt-get update as root")?;
         let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
         let package = package.with_context(|| format!("{KERNEL_PACKAGE} names no kernel"))?;
-        // Named only when complete.
+        // The folder gets its name when it is complete.
         let (fetched, unpacked) = (dir.join("package"), dir.join("kernel.new"));
         let _ = fs::remove_dir_all(&fetched);
         let _ = fs::remove_dir_all(&unpacked);
@@ -262,11 +264,12 @@ fn unpack_kernel(dir: &Path) -> Result<(String, PathBuf)> {
     Ok((release, image))
 }
 
-/// A task's script and modules, with the modules' names in the order of their loading.
+/// Copies a task's script and kernel modules, and writes the modules' names in the order in which
+/// they must be loaded.
 fn copy_task(task: &Task, dir: &Path, release: &str, root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("modules"))?;
     fs::create_dir_all(root.join("tasks"))?;
-    // The host's modprobe rules are not for the guest.
+    // The host's rules for modprobe do not hold in the guest.
     let no_rules = dir.join("no-rules");
     fs::create_dir_all(&no_rules)?;
     let listed = output(
@@ -293,8 +296,10 @@ fn copy_task(task: &Task, dir: &Path, release: &str, root: &Path) -> Result<()> 
     Ok(fs::write(file("sh"), task.script)?)
 }
 
-/// Programs and what they are called in the guest. Static where the musl target can be had, and as
-/// for this machine otherwise; but for a program that is not ours, and what is preloaded into it.
+/// Builds the guest's programs and returns them with their names in the guest.
+///
+/// They are static if the musl target can be installed. Debian's programs, and the library that is
+/// preloaded into one of them, are those of this machine.
 fn build_programs() -> Result<Vec<(PathBuf, String)>> {
     let added = Command::new("rustup").args(["target", "add", MUSL]).output();
     let is_static = added.is_ok_and(|added| added.status.success());
@@ -321,7 +326,7 @@ fn build_programs() -> Result<Vec<(PathBuf, String)>> {
     ])
 }
 
-/// The binary of a package's test, whose name cargo makes up.
+/// The path of a package's test program, which cargo chooses.
 fn build_test(package: &str, test: &str, target: &[&str]) -> Result<PathBuf> {
     let words = ["test", "--release", "--no-run", "--package", package, "--test", test];
     let mut cargo = Command::new("cargo");
@@ -337,11 +342,12 @@ fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
 }
 
-/// A program, and the loader and libraries it names, at the paths where it looks for them.
+/// Copies a program, and the loader and libraries that it names to the paths where it looks for
+/// them.
 fn copy_program(program: &Path, name: &str, root: &Path) -> Result<()> {
     fs::copy(program, root.join("bin").join(name))
         .with_context(|| program.display().to_string())?;
-    // Fails for a static program, and then names nothing.
+    // ldd fails for a static program and names no libraries.
     let listed = Command::new("ldd").arg(program).output().context("ldd")?;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     for library in listed.split_whitespace().filter(|word| word.starts_with('/')) {

@@ -1,21 +1,22 @@
-//! An NVDIMM as system RAM: a NUMA node of its own, with no processors, as CXL memory has.
+//! The case in which an NVDIMM is system RAM: a NUMA node without processors, as CXL memory has.
 //!
 //! The guest (`guest/numa.sh`) puts the NVDIMM's namespace into devdax mode and gives it to the
-//! kernel as movable memory. Then it runs the heap's own test of binding (`heap/tests/numa.rs`:
-//! private memory, regions) and a program that knows nothing of it (`xtask/examples/qemu_numa.rs`).
-//! Both ask the kernel where pages are.
+//! kernel as movable memory. Then it runs the heap's test of binding (`heap/tests/numa.rs`: private
+//! memory, regions), and an unmodified program under `perdura run`
+//! (`xtask/examples/qemu_numa.rs`). Both ask the kernel where their pages are.
 
 use anyhow::{Context, Result, ensure};
 
 use super::machine::{Guest, Machine, NUMA};
 
-/// A node's memory comes in blocks of 128 MiB; the namespace's own tables cost the first.
+/// The NVDIMM's size. The node's memory comes in blocks of 128 MiB, and the namespace's tables take
+/// the first block.
 const NVDIMM_BYTES: u64 = 512 << 20;
 const NODE_KIB_LEAST: u64 = 256 << 10;
-/// Its proximity domain, which has nothing else.
+/// The node of the NVDIMM, which has no other memory.
 const NODE: u64 = 1;
 
-/// What was found.
+/// Runs the case and returns the sizes that were found, as text.
 pub fn run(machine: &Machine) -> Result<String> {
     let nvdimm = machine.new_nvdimm("nvdimm", NVDIMM_BYTES)?;
     let hardware = [
@@ -29,7 +30,7 @@ pub fn run(machine: &Machine) -> Result<String> {
     ];
     let mut hardware: Vec<String> =
         hardware.iter().flat_map(|words| words.split(' ')).map(str::to_owned).collect();
-    // Last, for its path may have spaces.
+    // This word is not split, because its path may have spaces.
     hardware.push(format!(
         "memory-backend-file,id=medium,share=on,size={NVDIMM_BYTES},align=2M,mem-path={}",
         nvdimm.display()
@@ -50,13 +51,14 @@ pub fn run(machine: &Machine) -> Result<String> {
     drop(guest);
     std::fs::remove_file(nvdimm)?;
     Ok(format!(
-        "node {node} of {node_kib} KiB from an NVDIMM; heap: {tests} tests; `perdura run --numa-node {node}`: \
-         {bound} KiB of heap on it, {unbound} KiB of the program beside its heap not; a forked child's file: {forked} KiB; a program larger than the node: \
-         {large_bound} KiB on it, {large_unbound} KiB not"
+        "node {node} of {node_kib} KiB from an NVDIMM; heap: {tests} tests; \
+         `perdura run --numa-node {node}`: {bound} KiB of heap on the node, {unbound} KiB of the \
+         program beside its heap elsewhere; a forked child's file: {forked} KiB on the node; a \
+         program larger than the node: {large_bound} KiB on the node, {large_unbound} KiB elsewhere"
     ))
 }
 
-/// How many tests there were: none may have been skipped, or left out.
+/// The number of tests that passed. It is an error if a test was skipped or left out.
 fn passed(guest: &Guest) -> Result<u64> {
     let skipped = guest.heard_lines().find(|line| line.contains("skipped"));
     ensure!(skipped.is_none(), "{}\n{}", skipped.unwrap_or_default(), guest.transcript());

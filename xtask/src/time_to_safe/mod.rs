@@ -1,9 +1,9 @@
-//! The README's figure: how long it takes until all data are on the SSD, against their size.
+//! Measures the README's figure: the time until all data are on the SSD, against their size.
 //!
 //! Perdura flushes a full budget ([`BUDGET`], the same at every size) with `PERDURA DRILL`, which
-//! dirties what is missing first and times the flush alone; Redis saves with `SAVE`. Both hold the
-//! same keys with values that no compression shrinks. One server runs at a time; the rounds go
-//! through the sizes again and again, so that a slow minute of the machine meets both.
+//! first dirties memory until the budget is full, and times only the flush. Redis saves with
+//! `SAVE`. Both hold the same keys with values that cannot be compressed. One server runs at a
+//! time, and each round goes through all sizes, so that a slow minute of the machine affects both.
 //!
 //! The result is docs/measuring/time-to-safe.md, an SVG and a JSON beside it.
 
@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::run;
 use servers::Server;
 
-/// Mebibytes of values.
+/// The sizes of all values together, in MiB.
 const SIZES_MIB: [u64; 5] = [256, 512, 1024, 2048, 4096];
 const ROUNDS: usize = 3;
 const VALUE_BYTES: usize = 1000;
@@ -27,7 +27,7 @@ const BUDGET: &str = "256MiB";
 const SEED: u64 = 1;
 const FOLDER: &str = "docs/measuring";
 
-/// The seconds of all rounds at one size, ascending.
+/// The seconds of all rounds at one size, in ascending order once all rounds are done.
 struct Row {
     size_mib: u64,
     perdura: Vec<f64>,
@@ -68,7 +68,8 @@ pub fn measure(dir: &str) -> Result<()> {
     write("time-to-safe.md", page(&rows, &machine))
 }
 
-/// Fills the server, times the step that makes its data safe, and ends the server.
+/// Fills the server, runs the step that makes its data safe, ends the server, and returns the
+/// step's seconds.
 fn timed(
     mut server: Server,
     size_mib: u64,
@@ -87,7 +88,7 @@ fn median(ascending: &[f64]) -> f64 {
     ascending.get(ascending.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The median with the least and the most.
+/// The median with the smallest and the largest value, as text.
 fn spread(ascending: &[f64]) -> String {
     let (Some(least), Some(most)) = (ascending.first(), ascending.last()) else {
         return String::new();
@@ -131,7 +132,7 @@ fn chart(rows: &[Row]) -> Chart {
     }
 }
 
-/// What was measured on, as facts.
+/// The machine and programs of a measurement, as names and values.
 struct Machine {
     facts: Vec<(&'static str, String)>,
 }

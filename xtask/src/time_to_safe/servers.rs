@@ -1,4 +1,4 @@
-//! The two servers, as processes that speak the Redis protocol.
+//! The two servers of the measurement, as processes that speak the Redis protocol.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Commands on their way at once while a server is filled.
+/// How many commands are under way at once while a server is filled.
 const PIPELINE: u64 = 256;
-/// A server that has not answered by then does not start.
+/// The longest wait for a server's first answer.
 const START_MAX: Duration = Duration::from_secs(120);
 
-/// A running server with an empty folder; killed when dropped.
+/// A running server, which begins with an empty folder and is killed when dropped.
 pub struct Server {
     name: &'static str,
     child: Child,
@@ -24,12 +24,12 @@ impl Server {
     pub fn redis(dir: &Path) -> Result<Self> {
         let mut program = Command::new("redis-server");
         program.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]);
-        // The values are random bytes: looking for something to compress would only slow it down.
+        // The values are random bytes, which compression would only slow down.
         program.args(["--rdbcompression", "no"]);
         Self::start("redis-server", &mut program, dir, "--port", |port| port.to_string())
     }
 
-    /// A server with room for so many mebibytes of values.
+    /// Starts a server with room for `size_mib` MiB of values.
     pub fn perdura(dir: &Path, size_mib: u64, budget: &str) -> Result<Self> {
         let mut program = Command::new("target/release/perdura");
         let memory = format!("{}MiB", size_mib * 7 / 5 + 256);
@@ -68,7 +68,7 @@ impl Server {
         self.name
     }
 
-    /// Sets so many keys, each to random bytes that follow from the seed.
+    /// Sets `keys` keys, each to random bytes that follow from the seed.
     pub fn fill(&mut self, keys: u64, value_bytes: usize, seed: u64) -> Result<()> {
         let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut batch = Vec::new();
@@ -101,7 +101,7 @@ impl Server {
         self.ask(&["DBSIZE"])?.parse().context("DBSIZE")
     }
 
-    /// Saves, and says how many seconds that took.
+    /// Saves, and returns the seconds that the client waited.
     pub fn save(&mut self) -> Result<f64> {
         let began = Instant::now();
         let reply = self.ask(&["SAVE"])?;
@@ -109,7 +109,7 @@ impl Server {
         Ok(began.elapsed().as_secs_f64())
     }
 
-    /// Flushes a full budget, and says how many seconds the flush took.
+    /// Flushes a full budget, and returns the seconds of the flush as the server timed it.
     pub fn drill(&mut self) -> Result<f64> {
         let text = self.ask(&["PERDURA", "DRILL"])?;
         let field = |name: &str| -> Result<u64> {
@@ -143,7 +143,7 @@ impl Server {
         self.reply()
     }
 
-    /// A simple string, a number or a bulk string.
+    /// Reads a reply that is a simple string, a number or a bulk string.
     fn reply(&mut self) -> Result<String> {
         let mut head = String::new();
         self.client.read_line(&mut head)?;
@@ -163,13 +163,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // Both fail if the server has ended, which does no harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A connection to a server that is starting.
+/// Connects to a server that is starting, and tries again until [`START_MAX`] has passed.
 fn connect(port: u16) -> Result<TcpStream> {
     let began = Instant::now();
     loop {

@@ -20,7 +20,7 @@ dax:
     access_size: 4096
     min_io_chunk_size: 1M
 END
-# The same where there is no DAX is refused.
+# On tmpfs, which has no DAX, the same workload must be refused.
 if perdura-lab access run /tmp/dax.yaml --path /tmp --dax --results /tmp/refused 2>/tmp/why; then
 	echo 'guest: FAILED tmpfs was taken for DAX'
 fi

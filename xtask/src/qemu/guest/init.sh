@@ -1,6 +1,7 @@
 #!/bin/busybox sh
-# Process 1 of the guest: what every task needs, then the task that the kernel's command line names in TASK.
-# The host stops the machine, or it stops itself after ten minutes, should the host be gone.
+# Process 1 of the guest: prepares file systems and modules, then runs the task that the kernel's
+# command line names in TASK. The host stops the machine. If the host is gone, the machine stops
+# after ten minutes.
 /bin/busybox mkdir -p /proc /sys /dev /data /tmp
 export PATH=/bin
 /bin/busybox --install -s /bin

@@ -4,7 +4,8 @@ node=$(cat $region/target_node)
 if perdura run --numa-node $node -- perl -e 1 2>/dev/null; then
 	echo "guest: FAILED node $node could be bound to before it had memory"
 fi
-# As `ndctl create-namespace -f -e namespace0.0 -m devdax` does, with the kernel's own tables in plain memory.
+# As `ndctl create-namespace -f -e namespace0.0 -m devdax` does, with the kernel's own tables in
+# plain memory.
 seed=$(cat $region/dax_seed)
 cat /proc/sys/kernel/random/uuid >$region/$seed/uuid
 echo ram >$region/$seed/mode
@@ -17,7 +18,7 @@ echo dax0.0 >/sys/bus/dax/drivers/device_dax/unbind
 echo dax0.0 >/sys/bus/dax/drivers/kmem/new_id
 echo "guest: node $node"
 echo "guest: node_kib $(awk '/MemTotal/ { print $4 }' /sys/devices/system/node/node$node/meminfo)"
-# Where the test is started there is a file system that heeds no binding.
+# The test starts in a ramfs, a file system that ignores memory policies.
 mount -t ramfs none /data
 cd /data
 PERDURA_TEST_NUMA_NODE=$node heap_numa --test-threads 1 --nocapture 2>&1

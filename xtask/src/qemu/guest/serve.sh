@@ -1,7 +1,7 @@
-# A server on the disk, with a client that checks and writes; stopped by a line on the console.
+# Runs a server on the disk and a client that checks and writes. A line on the console stops them.
 ip link set lo up
 mount -t ext4 /dev/vda /data || echo 'guest: FAILED mount'
-# Not a terminal, or the server would draw progress bars.
+# The output is a pipe, because the server would draw progress bars on a terminal.
 mkfifo /tmp/said
 cat /tmp/said &
 perdura serve --dir /data/store $OPTIONS >/tmp/said 2>&1 &
