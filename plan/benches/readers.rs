@@ -1,9 +1,8 @@
-//! Records a second of each reader, on one core: `cargo bench -p perdura-plan --bench readers
-//! [FORMAT]...`.
+//! Measures the records that each reader reads in a second, on one core: `cargo bench -p
+//! perdura-plan --bench readers [FORMAT]...`.
 //!
-//! Traces are made up and lie in memory; each is read over and over for half a second, and the best
-//! of five such times is shown: on a machine that others use, what is slower than the best is the
-//! others.
+//! Traces are generated in memory. Each is read again and again for half a second, and the best of
+//! five such times is shown, because other work on the machine only makes a time worse.
 
 #![allow(clippy::expect_used)]
 

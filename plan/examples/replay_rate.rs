@@ -1,5 +1,5 @@
-//! How many page writes a second one core replays: generated traces, each policy, with and without
-//! checkpoints.
+//! Measures how many page writes one core replays in a second: generated traces, each policy, with
+//! and without checkpoints.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 use std::time::{Duration, Instant};

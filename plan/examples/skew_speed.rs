@@ -1,9 +1,11 @@
-//! How fast the analysis counts records that lie in memory, and in how much of it; or these records
-//! in a file, for others.
+//! Measures how fast the analysis counts records in memory, and the memory that the analysis takes.
+//! It can also write the records to a file, for other programs.
 //!
 //! `skew_speed PAGES zipf|uniform RECORDS [VOLUMES] [--mergeable] [--apart] [--sample] [--windows
-//! 1,10,60] [--step-ns 10000] [--rounds 3] [--dump FILE | --load FILE]` A dump is little-endian
-//! words of 8 bytes: time, page, volume and writes? a record; all requests are one page.
+//! 1,10,60] [--step-ns 10000] [--rounds 3] [--dump FILE | --load FILE]`
+//!
+//! A dump has four little-endian words of 8 bytes for each record: time, page, volume, and whether
+//! it writes. Every request is one page.
 
 use std::io::{Read, Write};
 use std::time::Instant;

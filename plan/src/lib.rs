@@ -1,5 +1,5 @@
-//! Plans: what to buy and how to set it, from numbers and from traces. What is modelled is called
-//! modelled.
+//! Plans: how much battery or which memory to buy, and how to set it, from numbers and from traces.
+//! Figures that follow from a model are labelled as modelled.
 
 pub mod media;
 pub mod page;

@@ -1,10 +1,10 @@
-//! A trace in shards, for many machines: a shard is a range of pages of a volume, so that one huge
-//! volume splits too.
+//! A trace in shards, for many machines. A shard is a range of pages of a volume, so that one huge
+//! volume is split too.
 //!
-//! Requests are cut where ranges end; the pieces of a shard come together, in the order of time,
+//! Requests are cut where ranges end. The pieces of a shard come together, in the order of time,
 //! one shard after another. The first piece of a request counts as the record. The parts of all
-//! shards merge to the parts of volumes, and these to that of all, in any order and grouping, to
-//! the last digit.
+//! shards merge to the parts of volumes, and these to the part of all volumes, exactly, in any
+//! order and grouping.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! A replay beside a real region fed the same trace: the region has its own thread, traps and log,
+//! A replay against a real region that is fed the same trace, with its own thread, traps and log,
 //! on a virtual clock and a device of modelled time.
 #![allow(clippy::unwrap_used)]
 

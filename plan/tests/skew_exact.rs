@@ -1,5 +1,5 @@
-//! The analysis counts what the plain way counts, to the last digit, and merged parts are the
-//! whole. Published traces are held against it by the whole program: `cli/tests/plan_figures.rs`.
+//! The analysis and a naive count give exactly the same figures, and merged parts give those of the
+//! whole. `cli/tests/cli/plan_figures.rs` compares the whole program with published traces.
 #![allow(clippy::unwrap_used)]
 
 #[path = "skew/generate.rs"]

@@ -1,5 +1,5 @@
-//! How much memory the process takes for an analysis, as the system counts it: heap, mappings, and
-//! what growing needs for a while.
+//! The memory that the process takes for an analysis, as the system counts it: heap, mappings, and
+//! the temporary peak when a table grows.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! The bars of an approximate analysis hold: counted over many traces and seeds, each figure
-//! against the exact one.
+//! The bars of an approximate analysis hold: each figure is compared with the exact one, over many
+//! traces and seeds.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! What to buy, where that changes, and whether the slides' conclusions hold at these prices.
+//! The advice: which memory to buy, at which load the answer changes, and whether the conclusions
+//! of the HASTE slides hold at these prices.
 
 use serde::Serialize;
 

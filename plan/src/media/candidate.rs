@@ -1,4 +1,4 @@
-//! A medium in a role, sized for the load.
+//! A medium in one of the three configurations, with as many devices as the load needs.
 
 use std::cmp::Ordering;
 

@@ -1,5 +1,5 @@
-//! One device of a medium under the workload's kind of requests: how many a second, how long each,
-//! at what price and power.
+//! One device of a medium under the workload's requests: requests per second, latency, price and
+//! power.
 
 use perdura_media::model::ClosedLoop;
 use perdura_media::profile::Medium;

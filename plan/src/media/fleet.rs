@@ -1,4 +1,4 @@
-//! The media that are compared, each measured once as one device.
+//! The media that are compared, each modelled once as one device.
 
 use perdura_media::System;
 

@@ -1,4 +1,4 @@
-//! How unevenly requests fall on the data: what a cache of a given size hits.
+//! How unevenly requests fall on the data, and so which share of them a cache of a given size hits.
 
 use serde::Serialize;
 

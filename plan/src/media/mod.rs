@@ -1,11 +1,11 @@
-//! Which memory to buy for a workload, and where the answer flips (HASTE slides, "Power and Cost
-//! Analysis").
+//! Which memory to buy for a workload, and at which load the answer changes (HASTE slides, "Power
+//! and Cost Analysis").
 //!
-//! A workload is requests a second over so many bytes with so much locality. Each medium is tried
-//! in three configurations: *primary* storage, a *cache* for a disk array, and *hybrid* storage,
-//! where a fixed part of the data lies on it and the rest on disks. How fast one device is comes
-//! from its model in a closed loop; the rest is arithmetic over devices, so that a sweep over
-//! capacities and rates costs nothing. Prices and watts are the profiles'.
+//! A workload is a rate of requests to so many bytes with so much locality. Each medium is tried in
+//! three configurations: as *primary* storage, as a *cache* for a disk array, and as *hybrid*
+//! storage, where a fixed part of the data lies on it and the rest on disks. The speed of one
+//! device comes from its model in a closed loop. The rest is arithmetic over numbers of devices, so
+//! a sweep over capacities and rates is quick. Prices and watts come from the profiles.
 
 mod advice;
 mod candidate;

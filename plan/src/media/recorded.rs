@@ -1,4 +1,4 @@
-//! A load as it was recorded of a program (`perdura-lab run --record`).
+//! The load of a program that was recorded with `perdura-lab run --record`.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What is asked of a medium.
+//! The load that a medium must carry.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! The page of `plan media`: what to buy, and a map of where that changes. Everything on it is
-//! modelled.
+//! The page of `plan media`: which memory to buy, and a map of the loads at which the answer
+//! changes. Every figure on the page is modelled.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The pages of `plan`: what was counted in traces, and which memory to buy.
+//! The HTML pages of `plan trace` and `plan media`.
 
 mod media;
 mod trace;

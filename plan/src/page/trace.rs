@@ -1,5 +1,5 @@
-//! The page of `plan trace`: the paper's figures 2 to 5 for the user's traces, its figure 1 as
-//! published, and what budgets cost.
+//! The page of `plan trace`: figures 2 to 5 of the Viyojit paper for the user's traces, figure 1 as
+//! published, and the effect of budgets.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How large a battery must be bought so that a given energy can be relied on.
+//! The size of the battery that must be bought so that a given energy is surely available.
 
 use serde::Serialize;
 

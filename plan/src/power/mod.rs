@@ -1,9 +1,9 @@
 //! From dirty bytes to energy, batteries and times (Viyojit, sections 2.2 and 8).
 //!
-//! Arithmetic only, all of it modelled: a machine draws `watts` while it flushes `bytes` at a rate,
-//! and a battery must still give that energy at the end of its life, at its temperature, from the
-//! part of it that may be discharged and is not promised to somebody else. The paper's figures are
-//! constants of their own, so that a test can hold this room to them.
+//! The room is arithmetic, and all results are modelled. A machine draws `watts` while it flushes
+//! `bytes` at a rate. A battery must still give that energy at the end of its life, at its
+//! temperature, from the part of its charge that may be used and is not reserved for others. The
+//! paper's figures are constants, so that a test can compare the arithmetic with them.
 
 mod battery;
 mod server;

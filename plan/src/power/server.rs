@@ -1,5 +1,4 @@
-//! A server that is to be safe: its times and energies, with all memory to be written and with a
-//! bounded part of it.
+//! The times and energies of a server's flush: of all memory, and of a bounded part of it.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Getting at the memory of a process: tracing it for the moment that one call takes, or from its
-//! start to its end.
+//! Getting access to the memory of a process: by tracing it for one system call, or from its start
+//! to its end.
 
 use std::ffi::OsString;
 use std::process::Command;

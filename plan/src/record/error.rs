@@ -1,4 +1,4 @@
-//! Why nothing could be recorded.
+//! The reasons why a program cannot be recorded.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! `/proc/PID/maps`: which memory a process has.
+//! The mappings of a process, read from `/proc/PID/maps`.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};

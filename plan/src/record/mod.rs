@@ -1,19 +1,21 @@
 //! Records the page writes of a live program as a trace.
 //!
-//! Each *look* asks the kernel which pages were written since the last one and protects them again,
-//! in one step (`PAGEMAP_SCAN`); the program's first store to a page takes the protection away
-//! without anybody waiting (userfaultfd, `WP_ASYNC`). So a page written many times between two
-//! looks is one write in the trace, at the time of the later look: counts of writes, and what a
-//! plan calls adversarial, are those of the interval chosen; counts of distinct pages are not
-//! affected, but for windows shorter than it. A write is known by what the page table says when a
-//! look comes: what is unmapped or given back (`MADV_DONTNEED`) before that is not seen, and a
-//! shorter time between looks sees more. Of memory that lasts until the next look no write is
-//! missed; one that a look interrupts, between fault and store, may be in the trace twice.
+//! Each *look* asks the kernel which pages were written since the last look, and protects them
+//! again in the same step (`PAGEMAP_SCAN`). The program's first store to a page removes the
+//! protection in the kernel, and nobody waits (userfaultfd, `WP_ASYNC`). So a page that is written
+//! many times between two looks is one write in the trace, at the time of the later look. Counts of
+//! page writes, which a plan calls adversarial, therefore depend on the time between looks. Counts
+//! of distinct pages do not, except for windows that are shorter.
 //!
-//! The program is unharmed whatever happens to us, but in the microseconds of `sys::inject`: the
-//! kernel takes protection and tracing away when we end. Its forked children are other memory. They
-//! are counted, and recorded if asked for: from when they are first seen, which is at a look, or
-//! when the process that we started ends and leaves them behind. Those that come and go between
+//! A write is known from the page table at the next look. Pages that are unmapped or given back
+//! (`MADV_DONTNEED`) before that look are not seen, so a shorter time between looks sees more. In
+//! memory that lasts until the next look no write is missed. A write that a look interrupts,
+//! between its fault and its store, may be in the trace twice.
+//!
+//! If the recorder dies, the kernel removes protection and tracing, and the program is unharmed,
+//! except in the microseconds of `sys::inject`. Forked children have other memory. They are
+//! counted, and recorded if that is asked for, from the time when they are first seen: at a look,
+//! or when the started program ends and leaves them behind. Children that come and go between two
 //! looks are not seen.
 
 mod attach;

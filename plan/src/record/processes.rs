@@ -1,4 +1,4 @@
-//! The children and names of processes, by `/proc`.
+//! The children and the names of processes, read from `/proc`.
 
 use std::fs;
 

@@ -1,18 +1,18 @@
-//! The memory of one program, and which of its pages were written since the last look.
+//! The memory of one program, and the pages of it that were written since the last look.
 //!
-//! What is known of a page is known from its entry in the page table, so:
-//! - own pages of a process (heap, stack, anonymous, data of a program) are exact from their first
-//!   write on, however long after the mapping we come, since such a page is there, and not the page
-//!   of zeros, only because it was written;
-//! - a shared page that is there when its mapping is first seen counts as written: it may have been
-//!   read only;
+//! A page's entry in the page table is all that is known of it, so:
+//! - private pages (heap, stack, anonymous memory, a program's data) are exact from their first
+//!   write on, even if the recorder comes later, because such a page has memory of its own only if
+//!   it was written;
+//! - a shared page that has memory when its mapping is first seen counts as written, though it may
+//!   have been only read;
 //! - a fresh huge page counts whole; after the first look the kernel splits it where it is written;
-//! - what `mremap` moves counts as written: it loses its registration, and the kernel does not say
-//!   so.
+//! - pages that `mremap` moves count as written, because they lose their registration and the
+//!   kernel does not say so.
 //!
-//! Memory that another userfaultfd has, the program's own it may be, is never asked about: to ask
-//! takes what was written away from its owner. So each look first registers all, and leaves out
-//! what is refused.
+//! Memory that is registered with another userfaultfd, such as the program's own, is left out: a
+//! query would take the written pages away from its owner. So each look first registers all memory,
+//! and skips the ranges that are refused.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! A program that writes known pages: exactly these are found.
+//! A program writes known pages, and the recorder finds exactly these.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write as _};

@@ -1,8 +1,8 @@
-//! What a written page belongs to: names, numbers and offsets of the trace.
+//! The volume of a written page in the trace: its name, its number, and the page's offset in it.
 //!
-//! Own pages of a process lie in volumes by what they are for, at their virtual addresses. Shared
-//! pages lie in the volume of their file, at their place in it, whichever process writes them and
-//! wherever it has them mapped.
+//! Private pages of a process lie in volumes by their purpose, at their virtual addresses. Shared
+//! pages lie in the volume of their file, at their place in the file, whichever process writes them
+//! and wherever it has mapped them.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! What budgets cost on a trace: each budget replayed, and the one that was chosen.
+//! The effect of budgets on a trace: the result of each budget's replay, and the budget that was
+//! chosen.
 
 use std::fmt::{Display, Formatter};
 

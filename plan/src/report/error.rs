@@ -1,4 +1,4 @@
-//! Why there is no report on a trace.
+//! The reasons why there is no report on a trace.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! One trace from its files to a plan: read, analysed, replayed, sized. What `perdura plan trace`
-//! shows is made here.
+//! The report on one trace, from its files to a plan: the trace is read, analysed and replayed, and
+//! a battery is sized. `perdura plan trace` shows this report.
 //!
-//! A trace is read once for the analysis and again for every round of replays: nothing of it is
-//! kept. Each of many traces has a report of its own, so that several can be made at once.
+//! A trace is read once for the analysis, and again for every round of replays, because no records
+//! are kept. Each trace has a report of its own, so several reports can be made at once.
 
 mod budget;
 mod error;

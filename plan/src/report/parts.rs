@@ -1,4 +1,4 @@
-//! Reports on parts that were counted elsewhere: by other processes, on other machines.
+//! Reports from parts that were counted elsewhere, by other processes or on other machines.
 
 use super::{Analysis, FileReport, Question, TraceReport};
 use crate::skew::{Options, Part, SkewError};

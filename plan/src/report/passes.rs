@@ -1,5 +1,4 @@
-//! How a trace is read, as often as it is needed: a thread reads ahead of what is done with the
-//! records.
+//! Reads a trace as often as it is needed. A thread reads ahead while the records before are used.
 
 use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;

@@ -1,9 +1,10 @@
-//! What a trace made by looks cannot say: anything about times shorter than the time between looks.
+//! The limits of a trace that was recorded by looks: it says nothing about times shorter than the
+//! time between two looks.
 //!
-//! A write is known by the look that found it, up to an interval late, and a page's writes between
-//! two looks are one. So the edges of a window are off by an interval, and a replay has all that an
-//! interval wrote arrive at one instant. Memory that was gone again when the look came is not in
-//! the trace at all.
+//! A write is known from the look that found it, up to an interval late, and all writes to a page
+//! between two looks are one write. So the edges of a window are wrong by up to an interval, and in
+//! a replay all writes of an interval arrive at one instant. Memory that was gone again at the time
+//! of the look is not in the trace.
 
 use std::time::Duration;
 

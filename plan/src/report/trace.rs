@@ -1,4 +1,4 @@
-//! What was found of a trace, as it is written to JSON and drawn.
+//! The findings about a trace, in the form in which they become JSON and charts.
 
 use std::path::Path;
 

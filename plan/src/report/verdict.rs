@@ -1,10 +1,10 @@
-//! Whether a small battery will do: one verdict, said first and in one sentence, with the figures
-//! that it rests on.
+//! The verdict whether a small battery is enough, in one sentence, with the figures that it rests
+//! on.
 //!
-//! Where budgets were replayed, the replay decides: the smallest budget that keeps to the targets
-//! is small, is large, is more than the warning allows, or does not exist. Where nothing was
+//! Where budgets were replayed, the replay decides: the smallest budget that meets the targets is
+//! small, or large, or larger than the warning allows, or does not exist. Where nothing was
 //! replayed, the pattern of the writes decides, as in the Viyojit paper (section 3): a small
-//! battery lives on few writes, or on few pages that take them.
+//! battery is enough if there are few writes, or if few pages receive them.
 
 use std::time::Duration;
 

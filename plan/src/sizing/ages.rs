@@ -1,9 +1,9 @@
-//! How many dirty pages have a mark of which epoch: what a round must know of all of them, without
-//! looking at each.
+//! How many dirty pages have a mark of each epoch. A cleaning round needs these numbers, and they
+//! save it from looking at each page.
 //!
-//! A mark is of the epoch in which it is left, and epochs only go on: so the table is in their
-//! order, oldest first, and what is added goes to its end. It has at most twice as many places as
-//! there are epochs with dirty pages.
+//! A mark has the epoch in which it is made, and epochs only rise. So the table is in their order,
+//! oldest first, and new epochs go to its end. It has at most twice as many entries as there are
+//! epochs with dirty pages.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
-//! The region's cleaner, step by step as `region/src/clean.rs` has it, with counts in the place of
-//! bytes.
+//! The region's cleaner in a replay: the steps of `region/src/clean.rs`, with counts in the place
+//! of bytes.
 //!
-//! It is a coroutine: where the region's thread waits, for the device or to be called, it yields,
-//! and the trace goes on. What decides (how much, when, which) is the region's own code in
-//! `policy`; here is only what it is applied to.
+//! The cleaner is a coroutine. Where the region's thread waits, for the device or to be called, the
+//! coroutine yields and the trace goes on. The decisions (how much, when, which pages) are the
+//! region's own code in `policy`; this file only applies them.
 
 use std::collections::VecDeque;
 use std::future::Future;

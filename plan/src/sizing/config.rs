@@ -1,4 +1,4 @@
-//! What a replay is told: the region it stands for, and the device under it.
+//! The settings of a replay: the region that it stands for, and the device under the region.
 
 use std::time::Duration;
 

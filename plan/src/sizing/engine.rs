@@ -1,8 +1,9 @@
-//! One region replayed: the writer's side, and the order of events.
+//! The replay of one region: its writer, and the order of events.
 //!
-//! One writer, and beside it the cleaner. The cleaner runs as long as it can, then the writer; when
-//! neither can, time passes to what comes first, the cleaner's at equal times. What processors take
-//! is not modelled: a store that does not wait takes no time, and neither does copying a page.
+//! There is one writer, and the cleaner beside it. The cleaner runs as long as it can, then the
+//! writer. When neither can run, time passes to the next event, the cleaner's first at equal times.
+//! The time that processors take is not modelled: a store that does not wait takes no time, and
+//! neither does copying a page.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A round's choice, as the region's `floor` makes it; without a look at every dirty page where
-//! policies go by marks.
+//! The choice of a cleaning round, with the same result as the region's `floor`. For policies that
+//! go by marks it does not look at every dirty page.
 
 use perdura_dirty::policy::hands::Stretch;
 use perdura_dirty::policy::{Mark, PolicyKind, RankedBy, View, floor_rank};

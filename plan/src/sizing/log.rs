@@ -1,9 +1,9 @@
-//! The log of a replayed region: segments, frames, where each page's newest copy lies. Counts only,
-//! no bytes.
+//! The log of a replayed region: its segments and frames, and the place of each page's newest copy.
+//! There are only counts and no bytes.
 //!
-//! Kept is what was used of it: segments, once written to, and locations of the pages that were
-//! met. What a segment was written shrinks with what still lives there, so a log is as large as the
-//! pages it holds, and not as its medium.
+//! The log keeps the segments that were ever written, and the locations of the pages that were met.
+//! The list of a segment's pages shrinks to those that still live there. So the memory that a log
+//! takes follows the pages in it and not the size of its medium.
 
 use std::collections::VecDeque;
 

@@ -1,16 +1,18 @@
-//! Sizing: what a trace of page writes does to a region of some budget, found by replaying it.
+//! Sizing: the effect of a budget on a region that takes the page writes of a trace, found by
+//! replaying the trace.
 //!
 //! The region's own decisions (`perdura_dirty::policy`) run on a virtual clock over counts and
-//! bitmaps: which pages are cleaned when (Viyojit, sections 5.2 and 5.3), what a checkpoint and
-//! compaction write, when a write has to wait. No bytes move, so millions of writes a second are
-//! replayed, and several budgets in one pass over the trace.
+//! bitmaps: which pages are cleaned when (Viyojit, sections 5.2 and 5.3), how much a checkpoint and
+//! compaction write, and when a write has to wait. No bytes move, so millions of writes are
+//! replayed in a second, for several budgets in one pass over the trace.
 //!
-//! What is replayed is a region in trap mode: a page write makes a page of 4 KiB dirty. Barrier
-//! mode charges the 64 B grains a writer announces, and never more than the pages they lie in: for
-//! it the figures are bounds, on the safe side.
+//! The replayed region is in trap mode: a page write makes a page of 4 KiB dirty. Barrier mode
+//! charges only the 64 B grains that a writer announces, which are never more than their pages. So
+//! for barrier mode the figures are bounds, on the safe side.
 //!
-//! Modelled, and said so wherever it is shown: the device (a rate, and latencies that overlap; no
-//! device is that even), one writer, and processors that take no time.
+//! The device is modelled (a rate, and latencies that overlap; no real device is so even). There is
+//! one writer, and processors take no time. Every output that shows results of a replay says that
+//! they are modelled.
 
 mod ages;
 mod cleaner;

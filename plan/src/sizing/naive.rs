@@ -1,10 +1,9 @@
-//! The same replay, written as plainly as can be: sets and maps of pages, a look at every write, no
-//! rest and no coroutine that shares anything with the quick one. It stands for a smaller case:
-//! first in, first out among pages as clean as dirty (`fifo` with a log that is never short of
-//! space and no checkpoints).
+//! The same replay in the plainest code, as an oracle for the tests: sets and maps of pages, a look
+//! at every page for each write, and no code shared with the quick replay.
 //!
-//! For the tests: whatever the quick replay keeps in bitmaps, summaries and skipped rounds must
-//! come out the same.
+//! It covers a smaller case: the policy `fifo`, a log that is never short of space, and no
+//! checkpoints. The quick replay keeps bitmaps and summaries and skips rounds, and must come to the
+//! same result.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,7 +1,8 @@
-//! Pages of a trace by the order in which they were first written: small numbers, without gaps.
+//! Numbers the pages of a trace in the order in which they were first written, without gaps.
 //!
-//! What volumes look like is forgotten; neighbours that are first written one after the other stay
-//! neighbours. A region that is fed the trace beside a replay takes the same numbers.
+//! The places of pages in their volumes are forgotten, but neighbours that are first written one
+//! after the other stay neighbours. A region that is fed the trace beside a replay uses the same
+//! numbers.
 
 use crate::trace::{Op, Record};
 

@@ -1,4 +1,4 @@
-//! What a replay found.
+//! The results of a replay.
 
 use hdrhistogram::Histogram;
 use perdura_media::BytesPerSecond;

@@ -1,9 +1,9 @@
-//! The pages of a replayed region: dirty, owed, open, hot; as a region in trap mode has them, a bit
-//! each.
+//! The pages of a replayed region, with the bits that a region in trap mode keeps for each: dirty,
+//! owed to a checkpoint, open, hot.
 //!
-//! Hands go over all words of the region, but only those up to the highest page that was met are
-//! kept: a trace's pages are numbered by first sight, so behind it nothing was ever written, and a
-//! hand that passes there finds and changes nothing.
+//! The cleaner's hands go over all words of the region, but only words up to the highest page that
+//! was met are kept. Pages are numbered in the order of their first write, so no page behind that
+//! one was ever written, and a hand that passes there finds nothing.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
-//! The same trace, fed to a real region: what a replay is held against.
+//! Feeds the same trace to a real region, with which a replay is compared.
 //!
-//! A region in trap mode, with its own thread, traps and log. On a virtual clock and a device of
-//! modelled time it does the same every time; on the machine's clock and a real device it shows
-//! what a model leaves out.
+//! The region is in trap mode, with its own thread, traps and log. On a virtual clock and a device
+//! of modelled time each run is the same. On the machine's clock and a real device a run shows the
+//! effects that the model leaves out.
 
 use std::sync::Arc;
 

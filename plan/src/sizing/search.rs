@@ -1,9 +1,9 @@
 //! The smallest budget that meets a target, found by replaying a trace for several budgets in one
 //! pass after another.
 //!
-//! More budget is not always better: a checkpoint writes more of it at once, frames grow with it.
-//! So what is looked for is a budget which meets the target together with all larger ones that were
-//! tried; smaller ones that met it by luck are named.
+//! A larger budget is not always better, because a checkpoint writes more of it at once and frames
+//! grow with it. So the search looks for a budget that meets the target together with all larger
+//! budgets that were tried. Smaller budgets that met the target by luck are named.
 
 use perdura_dirty::geometry::BUDGET_MIN_BYTES;
 

@@ -1,5 +1,5 @@
-//! Checkpoints and compaction of a replayed region, as `region/src/{checkpoint,compact}.rs` have
-//! them.
+//! Checkpoints and compaction of a replayed region, in the steps of `region/src/checkpoint.rs` and
+//! `image/src/compact.rs`.
 
 use perdura_dirty::geometry::COMPACTION_FRAMES;
 use perdura_dirty::policy::hands::Stretch;

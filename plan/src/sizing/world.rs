@@ -1,9 +1,9 @@
-//! What a replayed region's writer and its cleaner share: time, account, pages, log, device, and
-//! the tallies.
+//! The state that a replayed region's writer and cleaner share: time, account, pages, log, device,
+//! and counters.
 //!
-//! The account is a region's: `used` counts dirty pages and pages copied but not yet durable; it
-//! rises only where there is room (Viyojit, section 5.1: before a page opens), and falls when a
-//! device flush has ended.
+//! The account is a region's: `used` counts dirty pages, and pages that are copied but not yet
+//! durable. It rises only where there is room (Viyojit, section 5.1: before a page opens), and
+//! falls when a device flush has ended.
 
 use perdura_dirty::policy::pace::Pace;
 use perdura_dirty::policy::sampling::Sampling;

@@ -1,8 +1,8 @@
-//! The paper's four classes of workload (Viyojit, section 3), and what each should do.
+//! The four classes of workload in the Viyojit paper (section 3), and the advice for each.
 //!
-//! Two questions: is much of the volume written in the worst interval, and do few of the touched
-//! pages take nearly all writes? The paper draws no line; those here are named and argued for, and
-//! no verdict is given without its figures.
+//! Two questions decide: is a large part of the volume written in the worst interval, and do few of
+//! the touched pages take nearly all writes? The paper names no thresholds. The thresholds here are
+//! named constants with their reasons, and every verdict shows its figures.
 
 use serde::Serialize;
 

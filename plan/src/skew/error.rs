@@ -1,4 +1,4 @@
-//! What can go wrong in an analysis, with the facts.
+//! The errors of an analysis.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

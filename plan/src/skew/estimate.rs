@@ -1,20 +1,20 @@
 //! From a sample of pages to estimates with bars.
 //!
-//! Pages are in the sample or not by a hash of their number, each with the same probability, the
-//! *rate*; what is known of those that are in it is exact. A number of pages is the sample's
-//! divided by the rate. Its bars are those numbers of which a sample so large, or so small, is just
-//! unlikely enough; how likely that is at most, Zubkov and Serov's inequality says (2013, "A
-//! complete proof of universal inequalities for the distribution function of the binomial law"),
-//! for few pages as for many. Two cases need more:
+//! A hash of its number decides whether a page is in the sample, with the same probability for each
+//! page, the *rate*. The figures of sampled pages are exact. A number of pages is estimated as the
+//! sample's number divided by the rate. Its bars are the numbers for which a sample so large, or so
+//! small, is just unlikely enough. The bound of that probability is the inequality of Zubkov and
+//! Serov (2013, "A complete proof of universal inequalities for the distribution function of the
+//! binomial law"), which holds for few pages as for many. Two cases need more:
 //!
-//! - **The worst window** is the largest of many estimates, so it tends to be one that came out
-//!   high. Its lower bar allows for any of the windows to have come out so: a stricter quantile.
-//!   The upper bar need not: the truly worst window's estimate is at most the largest, and it alone
-//!   would have to be low.
-//! - **Skew.** Hot pages are few and may be missed, so they are not added up: page writes are known
-//!   exactly, and the cold pages, which are many, are estimated; the hot ones are left over. Their
-//!   number jumps where cold pages end and much hotter ones begin, so the bars ask what it
-//!   would be if the sample had more of the cold writes by chance, or less.
+//! - **The worst window** is the largest of many estimates, so it tends to be one that came out too
+//!   high. Its lower bar allows for this in any of the windows: it takes a stricter quantile. The
+//!   upper bar does not need that: the estimate of the truly worst window is at most the largest
+//!   one, and only that window would have to be too low.
+//! - **Skew.** Hot pages are few and may be missed, so they are not added up. The number of page
+//!   writes is known exactly, and the cold pages, which are many, are estimated; the hot pages get
+//!   the rest. Their number jumps where cold pages end and much hotter ones begin, so the bars ask
+//!   for the number if the sample had, by chance, more of the cold writes, or fewer.
 
 use super::Figure;
 use super::options::Share;

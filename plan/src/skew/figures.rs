@@ -1,4 +1,4 @@
-//! Figures as they are shown and written as JSON.
+//! The figures of an analysis, in the form that is shown and written as JSON.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 

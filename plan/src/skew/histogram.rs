@@ -1,4 +1,4 @@
-//! How often pages are written.
+//! The histogram of writes per page.
 
 use std::collections::BTreeMap;
 

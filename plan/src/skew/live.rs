@@ -1,8 +1,8 @@
-//! How many pages were last written at each instant of the longest window: 4 B an instant, in a
-//! ring.
+//! How many pages were last written at each instant of the longest window: a ring with 4 B for each
+//! instant.
 //!
 //! A page that is written again moves from its old instant to the new one, which is a random
-//! access; so a ring that is too large for memory lies in a mapped temporary file.
+//! access. A ring that is too large for memory lies in a mapped temporary file.
 
 use std::path::PathBuf;
 

@@ -1,19 +1,20 @@
-//! The paper's analysis of a trace (Viyojit, section 3): how much is written in the worst interval,
-//! and how skewed writes are.
+//! The analysis of a trace as in the Viyojit paper (section 3): how much is written in the worst
+//! interval, and how skewed writes are.
 //!
-//! Definitions, which hold to the last digit: pages of 4096 B, keyed by volume; a request covers
-//! the pages from its first to its last byte; t = 0 at the first record of the trace (its *start*);
-//! tumbling windows `[kT, (k+1)T)`, sliding windows `(t - T, t]` ending at a record; *adversarial*
-//! = page writes in a window, *unique* = different pages written in it; skew = the fewest hottest
-//! pages that receive at least p % of the page writes; *touched* = read or written.
+//! The definitions are exact. A page has 4096 B and belongs to a volume. A request covers the pages
+//! from its first to its last byte. The time is 0 at the first record of the trace (its *start*).
+//! Tumbling windows are `[kT, (k+1)T)`; sliding windows are `(t - T, t]` and end at a record. The
+//! page writes of a window are its *adversarial* pages, the different pages written in it its
+//! *unique* pages. Skew is the smallest number of pages that receive at least p % of the page
+//! writes. A page is *touched* if it was read or written.
 //!
 //! ```text
-//! Analyzer   records or pieces of records in, in the order of time; one pass
-//!   Pass       pages of all volumes           Sample   of a sample of pages, for --approximate
+//! Analyzer   takes records, or pieces of records, in the order of time; one pass
+//!   Pass       pages of all volumes           Sample   a sample of pages, for --approximate
 //!     PageTable  16 B a page
 //!   Windows    of volumes and of all          Instants, Live   the longest window, in a file
 //! Part       the result for a set of pages; merges with others; bytes for another machine
-//! Figures    what is shown
+//! Figures    the results as they are shown
 //! ```
 
 mod classes;

@@ -1,4 +1,5 @@
-//! What is asked: windows, shares of writes, and how much memory and exactness the answer may cost.
+//! The options of an analysis: windows, shares of writes, and the memory and exactness of the
+//! answer.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A piece of a record, and the bounds of what is counted.
+//! A piece of a record, and the limits of the numbers that can be counted.
 
 use super::SkewError;
 use crate::trace::Op;

@@ -1,10 +1,10 @@
-//! The instants of the longest window, oldest first: when, which volume, how many page writes. 16 B
-//! each.
+//! The instants of the longest window, oldest first: time, volume, and number of page writes, in 16
+//! B.
 //!
-//! They are appended at one end and read in order by one cursor a window, never changed; so what
-//! does not fit in memory lies in a temporary file, in chunks that are written once and read once a
-//! cursor. A chunk that the last cursor has left is forgotten, and its place in the file used
-//! again: the file is as long as the longest window was, at most.
+//! They are appended at one end, read in order by one cursor for each window, and never changed. So
+//! instants that do not fit in memory lie in a temporary file, in chunks that are written once and
+//! read once by each cursor. When the last cursor has left a chunk, its place in the file is used
+//! again. So the file is at most as long as the longest window was.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,11 +1,12 @@
-//! A sample of the pages in fixed memory, for traces whose pages are too many.
+//! A sample of the pages in fixed memory, for traces with too many pages.
 //!
-//! A page is in the sample if a hash of its volume and number is at most the threshold; when the
-//! sample is full the threshold is halved, and pages above it go, as if they had never been in: so
-//! a page of the sample was in it from its first access on, and its counts are exact (the idea of
-//! SHARDS, Waldspurger et al., FAST 2015). The sampled pages that were written are in a list by the
-//! time of their last write; each sliding window's left edge is a place in it. So no instants are
-//! kept for them, times are exact, and memory depends on nothing but the sample's size.
+//! A page is in the sample if a hash of its volume and number is at most a threshold. When the
+//! sample is full, the threshold is halved, and the pages above it are removed, as if they had
+//! never been in the sample. So every page of the sample was in it from its first access on, and
+//! its counts are exact (as in SHARDS, Waldspurger et al., FAST 2015). The written pages of the
+//! sample are in a list, ordered by the time of their last write, and the left edge of each sliding
+//! window is a place in the list. So no instants are kept, times are exact, and memory depends only
+//! on the sample's size.
 
 use super::estimate::{Peak, Sampled};
 use super::options::{Sampling, WINDOWS_MAX};

@@ -1,12 +1,12 @@
-//! What a part remembers so that it can be merged exactly: for every instant with writes, and for
-//! every window of the clock, numbers that are sums over pages.
+//! The numbers that a part keeps so that it can be merged exactly: sums over pages, for every
+//! instant with writes and for every tumbling window.
 //!
-//! An instant has its page writes, and for each sliding window how many pages *enter* at it (the
-//! first write, or the first for as long as the window) and how many, last written at it, will
-//! *leave* (no write for as long as the window). Pages do not know of each other, so the numbers of
-//! two sets of pages add up, instant by instant, whichever way a volume was split. The pages in the
-//! window that ends at t are those that entered up to t less those that left up to t. All are in
-//! one canonical form: the same numbers are the same bytes.
+//! An instant has its page writes. For each sliding window it also has the number of pages that
+//! *enter* the window at it (the first write, or the first for as long as the window) and the
+//! number that *leave* after it (no later write for as long as the window). Pages do not depend on
+//! each other, so the numbers of two sets of pages can be added, instant by instant, however a
+//! volume was split. The pages in the window that ends at t are those that entered up to t, less
+//! those that left up to t. The encoding is canonical: the same numbers are the same bytes.
 
 use std::collections::BTreeMap;
 

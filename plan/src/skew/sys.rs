@@ -1,4 +1,5 @@
-//! The seam to the processor and the system: prefetching, huge pages, a mapped file without a name.
+//! The seam to the processor and the system: prefetching, huge pages, and a mapped file without a
+//! name.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::File;

@@ -1,13 +1,13 @@
-//! The pages that were touched, each with the instant of its last write and how often it was
-//! written: 16 B a page.
+//! The touched pages, each with the instant of its last write and the number of its writes, in 16
+//! B.
 //!
-//! A line of four entries is one cache line. A page's home is a hash of its number without the last
-//! bit: so pages in a row, as requests are, lie in pairs. (Four in a row to a line fill lines that
-//! other fours have for their home: half of all looks then went on to the next line.) What finds
-//! its home full goes on to the next lines. The table is [`PIECES`] pieces that grow one at a time,
-//! when 4/5 full, to 15/8 of their length: at most 38 B a page, and what grows needs both its
-//! copies only for one piece. A home rises with the hash, so that growing reads and writes in
-//! order. Entries are never removed.
+//! Four entries fill a cache line. A page's home line is a hash of its number without the last bit,
+//! so two neighbouring pages share a home, as requests touch them. (With four pages to a home,
+//! lines that are the home of other pages fill up, and half of all look-ups go on to the next
+//! line.) A page whose home is full goes to the next lines. The table has [`PIECES`] pieces that
+//! grow one at a time, when 4/5 full, to 15/8 of their length. So it takes at most 38 B a page, and
+//! only one piece at a time needs room for both its copies. The home rises with the hash, so
+//! growing reads and writes in order. Entries are never removed.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,7 @@
-//! Counters of one volume, or of all, over all windows; and the worst that was seen.
+//! The counters of one volume, or of all volumes, over all windows, and the worst counts so far.
 //!
-//! Page writes of a window are a difference of two totals, so only pages are counted one by one.
+//! The page writes of a window are the difference of two totals, so only different pages are
+//! counted one by one.
 
 use super::options::WINDOWS_MAX;
 use super::series::{Series, Tumbled};

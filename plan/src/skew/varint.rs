@@ -1,5 +1,5 @@
-//! Numbers in as few bytes as they need, seven bits a byte, lowest first; and reading them without
-//! belief.
+//! Numbers in as few bytes as they need: seven bits in each byte, lowest first. Reading them checks
+//! every byte.
 
 /// Appends a number.
 #[inline]

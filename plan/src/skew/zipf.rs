@@ -1,9 +1,9 @@
-//! Zipf's law: the paper's figure 5, computed. The larger the footprint, the smaller the share of
-//! its pages that takes nearly all writes; the exponent says how small.
+//! Zipf's law, from which figure 5 of the Viyojit paper is computed: the larger the footprint, the
+//! smaller the share of its pages that takes nearly all writes. The exponent says how small.
 //!
-//! Of `pages` pages the one of rank k is written in proportion to k^-theta. Partial sums are exact
-//! up to [`DIRECT`] terms, and by Euler and Maclaurin beyond, whose first left-out term is far
-//! below what a double holds.
+//! Of `pages` pages, the page of rank k is written in proportion to k^-theta. Partial sums are
+//! exact up to [`DIRECT`] terms. Beyond, they follow from the Euler-Maclaurin formula, whose first
+//! omitted term is far below the precision of a double.
 
 use serde::Serialize;
 

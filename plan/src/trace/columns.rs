@@ -1,9 +1,10 @@
-//! Which columns of a table are what: `time=ts:us,offset=lba:512,size=len,op=rw,volume=disk`.
+//! The columns of a table that hold the parts of a record:
+//! `time=ts:us,offset=lba:512,size=len,op=rw,volume=disk`.
 //!
-//! Each part is `role=column`, the column by name or by number from 1. Behind a colon stands what
-//! one unit is: of `time` a time unit, of `offset` and `size` how many bytes; of `op` the value
-//! that means a write, where it is no word for it. `*` before a value in place of a column is that
-//! value for all records: `size=*4096`, `op=*write`.
+//! Each word is `role=column`, where the column is a name or a number from 1. The unit follows a
+//! colon: for `time` a unit of time, for `offset` and `size` a number of bytes. For `op` the value
+//! that means a write follows the colon, if the column has no words for it. `*` before a value in
+//! the place of a column gives that value to all records: `size=*4096`, `op=*write`.
 
 use std::fmt;
 

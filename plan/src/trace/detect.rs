@@ -1,4 +1,4 @@
-//! Which format a trace has, by its first bytes or lines.
+//! Detects the format of a trace from its first bytes or lines.
 
 use super::binary::{srt, vscsi};
 use super::input::Input;

@@ -1,8 +1,7 @@
-//! What can be wrong with a trace, in words for the user who has to put it right: where it is,
-//! which value it is, what to do.
+//! The errors in traces, in words for the user who has to correct them: place, value, and remedy.
 //!
-//! A [`Fault`] is one record's; it may be skipped. A [`TraceError`] ends the reading: a fault with
-//! its place, or something that leaves no next record to go on with.
+//! A [`Fault`] concerns one record, which may be skipped. A [`TraceError`] ends the reading: it is
+//! a fault with its place, or an error after which no next record can be found.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! The formats: their names on the command line, and what each is.
+//! The formats of traces, with their names on the command line and a description of each.
 
 use std::fmt;
 

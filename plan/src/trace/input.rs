@@ -1,6 +1,7 @@
-//! The bytes of a trace: a file or a stream, unpacked where its first bytes say that it is packed.
+//! The bytes of a trace: a file or a stream, decompressed if its first bytes show that it is
+//! packed.
 //!
-//! How much of the file as it lies was read is counted beneath the unpacker, for progress and for
+//! The bytes that were read are counted before decompression, for the progress bar and for
 //! messages.
 
 use std::io::{self, BufReader, Read};

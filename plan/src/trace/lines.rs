@@ -1,5 +1,5 @@
-//! A trace cut in lines, in one buffer: nothing is allocated for a line, and no line may be longer
-//! than [`LINE_BYTES_MAX`].
+//! Cuts a trace into lines in one buffer: no line is allocated, and none may be longer than
+//! [`LINE_BYTES_MAX`].
 
 use super::TraceError;
 use super::input::Input;

@@ -1,9 +1,9 @@
-//! How a recording saw its writes: by looks, some time apart, each of which gives the pages written
-//! since the one before.
+//! The looks by which a recording saw its writes: each finds the pages that were written since the
+//! look before.
 //!
-//! Whatever happens between two looks is one write a page, at the time of the later look. So
-//! nothing shorter than the time between looks can be told from such a trace, and its readers have
-//! to know that time.
+//! All writes to a page between two looks are one write, at the time of the later look. So such a
+//! trace says nothing about times shorter than the time between looks, and its readers have to know
+//! that time.
 
 use serde::Serialize;
 

@@ -1,12 +1,12 @@
-//! Traces of reads and writes: readers of the formats in which they are published, and
-//! writers of two.
+//! Traces of reads and writes: readers of the formats in which traces are published, and writers of
+//! two formats.
 //!
-//! A [`TraceReader`] gives batches of [`Record`]s in order of time, whatever the file: packed or
-//! not, text or binary, its format found by what it holds unless it is given. Records are checked
-//! where they are made (`sink`): an access of no bytes, one that ends beyond 2^63, one that goes
-//! back in time is an error that names file, line and value, and `skip_bad` of them are counted in
-//! its place. Memory is bounded by the longest line, the names of volumes, and the records held to
-//! put them in order.
+//! A [`TraceReader`] gives batches of [`Record`]s in the order of time, from packed or plain files,
+//! text or binary. The format is detected from the file's contents unless it is given. Records are
+//! checked where they are made (`sink`). An access of no bytes, one that ends beyond 2^63, or one
+//! that goes back in time is an error that names file, line and value; up to `skip_bad` of them are
+//! counted instead. Memory is bounded by the longest line, the names of volumes, and the records
+//! that are held to put them in order.
 
 mod binary;
 mod columns;

@@ -1,4 +1,4 @@
-//! What a reader is told, beyond the file.
+//! The options of a reader.
 
 use super::{Columns, Format, TimeUnit};
 

@@ -1,9 +1,9 @@
-//! Records put in order of time, within a bound: one that comes late by no more than the window
-//! finds its place.
+//! Puts records in the order of time, within a bound: a record that is late by no more than the
+//! window is put in its place.
 //!
-//! A record leaves when the newest time seen is a whole window later, or when more are held than
-//! memory is set aside for; then one that would have had to come before it is an error like any
-//! other that goes back. Records of one instant keep their order.
+//! A record leaves when the newest time is a whole window later, or when more records are held than
+//! memory allows. A record that should have come before one that has left is an error. Records of
+//! one instant keep their order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

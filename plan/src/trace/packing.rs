@@ -1,4 +1,4 @@
-//! How a file is packed, by its first bytes.
+//! Detects from its first bytes how a file is packed.
 
 use std::fmt;
 

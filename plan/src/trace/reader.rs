@@ -1,4 +1,5 @@
-//! The one reader of all formats: opens, finds the format out, gives batches.
+//! The reader of traces in all formats: opens a trace, detects its format, and gives batches of
+//! records.
 
 use std::fs::File;
 use std::io::Read;

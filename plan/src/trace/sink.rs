@@ -1,8 +1,8 @@
-//! Where records go when a format has made them out: checked, put in order, and the bad ones
-//! counted.
+//! Takes the records that a format has parsed: checks them, puts them in order, and counts the bad
+//! ones.
 //!
-//! All formats end here, so the promises of a [`Record`] (some bytes, below 2^63, never back in
-//! time) are kept in one place.
+//! The readers of all formats use this sink, so the promises of a [`Record`] (some bytes, below
+//! 2^63, never back in time) are kept in one place.
 
 use super::order::Order;
 use super::volumes::Volumes;

@@ -1,4 +1,4 @@
-//! What every format is to the reader: a source of records.
+//! The trait of a format: a source of records.
 
 use super::TraceError;
 use super::sink::Sink;

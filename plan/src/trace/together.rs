@@ -1,9 +1,8 @@
-//! Several files as one trace: their records in order of time, volumes of the same name being the
-//! same volume.
+//! Reads several files as one trace: their records in the order of time, with one volume for each
+//! name.
 //!
-//! Each file must be in order by itself, which its reader sees to; files may follow each other (the
-//! days of a month) or lie beside each other (the disks of a machine). A single file passes through
-//! as it is.
+//! Each file must be in order, which its reader checks. Files may follow each other (the days of a
+//! month) or cover the same time (the disks of a machine). A single file passes through unchanged.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! The volumes of a trace: names to indices, in order of first sight.
+//! The volumes of a trace: their names, and their numbers in the order of first use.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What is wrong with a trace: each is named with its place and its value, and with what to do.
+//! Errors in traces: each names its place, its value and its remedy.
 
 use std::path::Path;
 

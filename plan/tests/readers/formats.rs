@@ -1,4 +1,4 @@
-//! Every format: traces that were made up are read back as they were, found by what they hold.
+//! Every format: generated traces are detected by their contents and read back unchanged.
 
 use perdura_plan::trace::{Format, Op, ReadOptions, Record, TimeUnit, generate};
 use proptest::prelude::*;

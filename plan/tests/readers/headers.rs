@@ -1,5 +1,5 @@
-//! What a file says of itself counts: sector sizes, versions, kinds and lengths are read, never
-//! assumed, and a value that a format does not have is an error that names place and value.
+//! Sector sizes, versions, kinds and lengths are read from a file's header and never assumed. A
+//! value that the format does not have is an error that names place and value.
 
 use perdura_plan::trace::{Columns, Op, ReadOptions, TraceWriter};
 

@@ -1,4 +1,4 @@
-//! Readers of traces: what they make of each format, and what they say of what is wrong.
+//! Tests of the readers of traces: the records that they read, and the errors that they report.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! The binary format: what is written is read, and any damage is found.
+//! The binary format `ptrace`: written records are read back, and any damage is found.
 
 use perdura_plan::trace::{Looks, Op, ReadOptions, Record, TraceWriter, WriteError};
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! Packed traces: found by their first bytes, read as what is in them, and half of one is an error
-//! that says so.
+//! Packed traces: detected by their first bytes, read like plain traces, and an error if they are
+//! truncated.
 
 use std::io::Write;
 

@@ -1,4 +1,5 @@
-//! Parquet files: this project's own, and those of others, whose columns are of many types.
+//! Parquet files: those of this project, and those of other programs, whose columns have many
+//! types.
 
 use std::sync::Arc;
 

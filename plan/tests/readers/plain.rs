@@ -1,5 +1,5 @@
-//! Published traces read by splitting their lines at commas or blanks: a few lines that know
-//! nothing of the readers.
+//! Reads published traces by splitting lines at commas or blanks: an oracle of a few lines that
+//! shares no code with the readers.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Published traces, where there are any: read as a few lines that know nothing of the readers read
-//! them.
+//! Published traces, where they are installed: the readers and a few lines of independent code read
+//! the same records.
 
 use perdura_plan::trace::{Format, ReadOptions, Record, TimeUnit, TraceReader};
 

@@ -1,4 +1,4 @@
-//! Traces from memory, and what is read of them.
+//! Reads traces from memory, for the tests of readers.
 
 use std::io::Cursor;
 

@@ -1,5 +1,5 @@
-//! The figures the plain way: sets, maps and queues of page writes; nothing shared with what is
-//! tested but the records.
+//! The figures by plain sets, maps and queues of page writes. This oracle shares only the records
+//! with the tested code.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 

@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn structs_and_statics_with_locks_are_found_and_borrowed_ones_are_not() {
         let text = "pub struct A<T> { // Mutex\n    a: CachePadded<AtomicU64>,\n}\n\
-                    struct B(Mutex<u8>);\nstruct C<'a> { b: &'a AtomicU8 }\nstatic D: OnceLock<u8> = OnceLock::new();\n\
+                    struct B(Mutex<u8>);\nstruct C<'a> { b: &'a AtomicU8 }\n\
+                    static D: OnceLock<u8> = OnceLock::new();\n\
                     struct E { e: &'static str }\n#[cfg(test)]\nmod tests { struct F(Mutex<()>); }";
         assert_eq!(holders(text), ["A", "B", "D"]);
     }

@@ -1,10 +1,11 @@
-//! One `userfaultfd` system call in another process, as if it had made it itself.
+//! One `userfaultfd` system call on behalf of another process.
 //!
-//! Nothing of it is changed: the call is made by a `syscall` instruction that it has anyway (the
-//! vDSO, the C library), with the registers of one stopped thread, which are put back. A call in
-//! which that thread waited begins again as after any signal without a handler; those that do not
-//! (`epoll_wait`) end with EINTR. If the recorder is killed by SIGKILL in these microseconds the
-//! thread stays where it is then: the one harm that the kernel does not undo.
+//! Nothing in the process is changed. The call is made by a `syscall` instruction that the process
+//! has anyway (in the vDSO or the C library), with the registers of one stopped thread, which are
+//! restored. If the thread was waiting in a system call, that call begins again, as after any
+//! signal without a handler; calls that cannot begin again (`epoll_wait`) end with EINTR. If the
+//! recorder is killed by SIGKILL in these microseconds, the thread stays in the injected call: this
+//! is the only harm that the kernel does not undo.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,5 +1,5 @@
-//! Where no call in another process's name is known to be made. AArch64 kernels have no write
-//! protection by userfaultfd for this, or only very new ones.
+//! Refuses recording on processors for which no injected call is written. AArch64 kernels lack
+//! write protection by userfaultfd for this purpose, or have it only in very new versions.
 
 use perdura_dirty::written::Watch;
 use rustix::io::Errno;

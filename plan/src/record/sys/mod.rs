@@ -1,7 +1,7 @@
-//! The seam to the kernel: stopping another process for a moment, and having it make a userfaultfd.
-//! What is then done with that, and with its page map, is `perdura_dirty::written`.
+//! The seam to the kernel: it stops another process for a moment and has it make a userfaultfd.
+//! `perdura_dirty::written` then uses that userfaultfd and the process's page map.
 //!
-//! Everything `unsafe` of the recorder is here. Nothing here decides anything.
+//! All `unsafe` code of the recorder is here, and none of its decisions.
 
 #[cfg(target_arch = "x86_64")]
 mod inject;

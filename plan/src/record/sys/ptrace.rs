@@ -1,7 +1,8 @@
-//! Stopping one thread of another process, and going on, by `ptrace`.
+//! Stops one thread of another process with `ptrace`, and lets it go on.
 //!
-//! A tracee is seized, never attached: it gets no signal of ours, and job control goes on as ever.
-//! If we die, the kernel lets it go on. All calls must come from the thread that seized it.
+//! A tracee is seized and not attached, so it gets no signal from the recorder, and job control
+//! works as ever. If the recorder dies, the kernel lets the tracee go on. All calls must come from
+//! the thread that seized it.
 
 use rustix::io::Errno;
 

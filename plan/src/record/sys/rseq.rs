@@ -1,9 +1,10 @@
-//! Restartable sequences (`rseq`), which allocators keep lists for each processor with.
+//! Restartable sequences (`rseq`), with which allocators keep a list for each processor.
 //!
-//! A thread that was interrupted in one may not go on in its middle: the kernel sends it to its
-//! abort handler on the way back to user mode. It goes by the thread's place then. While we have it
-//! somewhere else to make a call, the kernel finds it outside, and forgets about the sequence; so
-//! what the kernel would have done we do.
+//! A thread that is interrupted in such a sequence may not continue in its middle. On the way back
+//! to user mode the kernel looks at the thread's place and sends it to the abort handler of the
+//! sequence. While the recorder has the thread make a call elsewhere, the kernel finds it outside
+//! its sequence and forgets the sequence. So the recorder sends the thread to its abort handler
+//! itself.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

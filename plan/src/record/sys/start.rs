@@ -1,4 +1,4 @@
-//! Starting a program that is traced from its first instruction on.
+//! Starts a program that is traced from its first instruction on.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
-//! A program that writes what it is told to: the tests' own binary, started again. Commands come by
-//! its standard input, one a line; each is answered by a line on its standard error when it is
-//! done.
+//! A program that writes the pages that a test names: the tests' own binary, started again.
+//! Commands come by standard input, one a line. Each is answered by a line on standard error when
+//! it is done.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};

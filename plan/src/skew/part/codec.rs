@@ -1,7 +1,6 @@
 //! A part as bytes, for another process or machine: magic, version, numbers as varints, streams
-//! with their lengths, and a checksum (XXH3) over all before it. Nothing of what is read is
-//! believed: lengths are checked before anything is allocated, and sums that must agree are
-//! compared.
+//! with their lengths, and a checksum (XXH3) over all bytes before it. A reader trusts nothing:
+//! lengths are checked before anything is allocated, and sums that must agree are compared.
 
 use xxhash_rust::xxh3::xxh3_64;
 

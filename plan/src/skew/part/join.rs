@@ -1,5 +1,5 @@
-//! A part in slices of time, for traces with more different times than one machine, or one message,
-//! holds.
+//! A part in slices of time, for traces with more different times than one machine or one message
+//! can hold.
 
 use std::borrow::Cow;
 

@@ -1,9 +1,9 @@
-//! The result for one set of pages: a volume, a range of its pages, or all volumes.
+//! The result of an analysis for one set of pages: a volume, a range of its pages, or all volumes.
 //!
-//! Parts of disjoint sets of pages, made with the same windows and the same start, merge to the
-//! part of their union, in any order and any grouping, to the last digit, if they carry their sums
-//! by instant ([`Series`]). Where these are too many for one machine a part is cut by time: slices
-//! of the same span merge, and are joined one after another ([`Join`]).
+//! Parts of disjoint sets of pages that were made with the same windows and the same start merge
+//! exactly to the part of their union, in any order and grouping, if they carry their sums by
+//! instant ([`Series`]). Where these sums are too many for one machine, a part is cut by time:
+//! slices of the same time merge, and are then joined one after another ([`Join`]).
 
 mod codec;
 mod join;

@@ -1,7 +1,7 @@
-//! The worst windows, of instants that come a span of time after another.
+//! Finds the worst windows in one pass over instants that come one span of time after another.
 //!
-//! One pass, in which each sliding window's left edge is a second reader of the same instants: so
-//! of the spans before, those are kept that the longest window still reaches into.
+//! The left edge of each sliding window is a second reader of the same instants. So earlier spans
+//! are kept as long as the longest window reaches into them.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
-//! Windows in a thread of their own: the two stages of a pass at the same time.
+//! Counts windows in a thread of their own, so that both stages of a pass run at the same time.
 //!
-//! Few [`Moves`] go round: full ones to the windows, empty ones back. The thread that is ahead
-//! waits.
+//! A few [`Moves`] circulate: full ones go to the windows, empty ones come back. The stage that is
+//! ahead waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

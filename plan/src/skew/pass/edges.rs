@@ -1,9 +1,9 @@
-//! The edges of windows: of those of the clock, and the left ones of those that slide.
+//! The edges of windows: of tumbling windows, and the left edges of sliding windows.
 //!
-//! A left edge may lag behind: its window is then too long, and has no less than the one that it
-//! should be. So edges are moved, and windows that slide looked at, only where one seems worse than
-//! all before. A window whose left edge lies where it should only grows until its first instant
-//! leaves, so the worst of it is noted then, once, and not at every instant.
+//! A left edge may lag behind. The window is then too long, and its counts are no less than the
+//! true ones. So edges are moved, and sliding windows compared, only where a window seems worse
+//! than all before it. A window whose left edge is right only grows until its first instant leaves.
+//! So its worst count is noted once, at that time, and not at every instant.
 
 use crate::skew::options::WINDOWS_MAX;
 use crate::skew::queue::Instant;

@@ -1,17 +1,18 @@
-//! One pass over the records: every page, or a sample of them; then windows, volumes, all volumes.
+//! One pass over the records: over every page or over a sample of pages, and then over windows and
+//! volumes.
 //!
-//! A page knows the instant of its last write. An *instant* is all writes of one volume at one
-//! time. What windows need to know of a page write is its instant and that of the page's write
-//! before; so there are two stages, with [`Moves`] between them:
+//! An *instant* is all writes of one volume at one time. A page knows the instant of its last
+//! write. Of each page write, the windows need its instant and the instant of the page's write
+//! before. So there are two stages, with [`Moves`] between them:
 //!
 //! ```text
 //! Pass     records -> tables of pages, or the sample      misses the cache once a record
 //! Windows  moves from instant to instant -> counters      misses it once a page write
 //! ```
 //!
-//! The table of pages is far larger than a cache, and all of the time would be waiting for it: so
-//! records are taken in blocks, and the lines that the next block needs are asked for before this
-//! one is counted.
+//! The table of pages is far larger than a cache, and nearly all time would be spent on cache
+//! misses. So records are taken in blocks, and the lines that the next block needs are prefetched
+//! before this block is counted.
 
 mod apart;
 mod edges;

@@ -1,4 +1,5 @@
-//! What the pages say to the windows: when pages were written, and when each was written before.
+//! The messages from the pages to the windows: when pages were written, and when each was written
+//! before.
 
 use crate::skew::queue::Instant;
 

@@ -1,11 +1,12 @@
-//! The windows: how many pages and page writes each has, of each volume and of all, and the most
-//! that any had.
+//! The windows: how many pages and page writes each has, for each volume and for all, and the most
+//! that any window had.
 //!
-//! A page that is written again is new in every window whose left edge lies after its last instant:
-//! one comparison a window. It leaves a sliding window when the left edge passes its last instant;
-//! how many pages have a given instant for their last is a number an instant ([`Live`]), so leaving
-//! costs nothing a page. Volumes are counted by themselves and in all in the same pass, since their
-//! pages differ and a sum over volumes at one time is a sum.
+//! A page that is written again is new in every window whose left edge lies after the page's last
+//! instant, which takes one comparison for each window. The page leaves a sliding window when the
+//! left edge passes that instant. [`Live`] has the number of pages whose last write was at each
+//! instant, so no work is done for each page that leaves. Volumes are counted separately and
+//! together in the same pass, because the pages of different volumes differ and their numbers at
+//! one time can be added.
 
 use crate::skew::live::Live;
 use crate::skew::options::{Options, WINDOWS_MAX};

@@ -1,4 +1,4 @@
-//! Binary formats of other programs: records one after another, without checksums.
+//! The binary formats of other programs: records one after another, without checksums.
 
 pub(crate) mod srt;
 pub(crate) mod vscsi;

@@ -1,16 +1,16 @@
 //! HP's storage research traces (SRT): big-endian records of 32-bit words, behind a header in text
-//! that ends with a form feed (or without one).
+//! that ends with a form feed. The header may be missing.
 //!
-//! The header has lines of `name = "value";`. Its `sectorsize` says how many bytes a sector has,
-//! the unit of a record's place; 256 and 512 both occur. Where the header does not say, or where
-//! there is none, the size must be given: no size is assumed. The header's version is not used,
-//! because each record has its own, and the two are known to differ.
+//! The header has lines of `name = "value";`. Its `sectorsize` gives the bytes of a sector, the
+//! unit of a record's place; 256 and 512 both occur. If the header does not give the size, the user
+//! must; no size is assumed. The header's version is not used, because each record has its own, and
+//! the two are known to differ.
 //!
 //! A record is `bytes of the record, version << 16 | kind, seconds, microseconds, start, stop,
-//! bytes, sector, device, driver, cylinder, flags, info`, in version 4 the queue's length, and of
-//! suspect records a word more. Bit 0 of the flags is a read. A volume is named by its device
-//! number. Texts and the file system's records (kinds 3 and 5 to 10) are not accesses to a disk and
-//! are ignored. Versions from 5 on have other words in these places, and are refused.
+//! bytes, sector, device, driver, cylinder, flags, info`, in version 4 also the queue's length, and
+//! in suspect records one more word. Bit 0 of the flags means a read. A volume is named by its
+//! device number. Records of texts and of the file system (kinds 3 and 5 to 10) are not accesses to
+//! a disk and are ignored. Versions from 5 on have other words in these places and are refused.
 
 use zerocopy::FromBytes;
 use zerocopy::big_endian::U32;

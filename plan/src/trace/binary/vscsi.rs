@@ -1,10 +1,11 @@
 //! VMware's virtual SCSI traces: 32 B a command in version 1, 40 B in version 2, little-endian.
 //!
-//! The upper byte of each record's version field says which it is, and all records must say the
-//! same. Blocks are of 512 B unless the user says otherwise, lengths in bytes, times in
-//! microseconds. Reads and writes by SCSI's operation codes are accesses. Commands that move no
-//! data of the disk (inquiries, synchronize cache, unmap) are ignored, and so is WRITE SAME, whose
-//! length is that of its pattern. Any other code is an error, for it may be an access.
+//! The upper byte of each record's version field names the version, and all records must have the
+//! same. Blocks have 512 B unless the user says otherwise, lengths are in bytes, times in
+//! microseconds. Commands with SCSI's codes for reading and writing are accesses. Commands that
+//! move no data of the disk (inquiries, synchronize cache, unmap) are ignored, and so is WRITE
+//! SAME, whose length is the length of its pattern. Any other code is an error, because it may be
+//! an access.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32, U64};

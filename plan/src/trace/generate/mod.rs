@@ -1,8 +1,8 @@
-//! Made-up traces in every format, for tests, fuzzing and measuring: what is written here must be
-//! read back as it was.
+//! Generated traces in every format, for tests, fuzzing and measuring. Reading a generated trace
+//! must give the records from which it was written.
 //!
-//! Records are made such as a format can say them (its units, its volumes), so that reading them
-//! back loses nothing. No format's reader has a part in this: each is written as its own
+//! Records are generated within the limits of their format (its units, its volumes), so that
+//! reading them loses nothing. No reader's code is used: each format is written as its own
 //! description says.
 
 mod render;

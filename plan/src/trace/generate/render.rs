@@ -1,4 +1,4 @@
-//! Records as each format has them.
+//! Writes records in each format.
 
 #[cfg(feature = "formats")]
 use super::super::ParquetWriter;

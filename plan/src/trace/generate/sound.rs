@@ -1,4 +1,5 @@
-//! What holds of whatever a reader gives, of any bytes: the oracle of tests and of fuzzing.
+//! The promises that every reader keeps, whatever bytes it reads: the oracle of tests and of
+//! fuzzing.
 
 use std::io::Cursor;
 

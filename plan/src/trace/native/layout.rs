@@ -1,9 +1,9 @@
-//! The bytes of a `ptrace` file, versions 1 and 2: docs/format.md draws them.
+//! The bytes of a `ptrace` file, versions 1 and 2; docs/format.md draws them.
 //!
-//! A header, then blocks: names of volumes (before the first record of each), records, and one at
-//! the end that says how many records there were, so that a recording that was cut is known. All is
-//! little-endian; every block has a checksum. Version 2 also has blocks that say what looks the
-//! recording was made by; a trace that was not made so stays one of version 1.
+//! A file has a header and then blocks: names of volumes (before the first record of each),
+//! records, and a last block with the number of records, from which a truncated recording is known.
+//! All numbers are little-endian, and every block has a checksum. Version 2 also has blocks about
+//! the looks by which the recording was made; a trace without looks stays one of version 1.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use zerocopy::little_endian::{U32, U64};

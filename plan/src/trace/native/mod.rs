@@ -1,4 +1,4 @@
-//! `ptrace`: this project's own binary traces, which recordings of live programs are written in.
+//! `ptrace`, the binary format of this project, in which recordings of live programs are written.
 
 mod layout;
 mod reader;

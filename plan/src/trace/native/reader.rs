@@ -1,4 +1,4 @@
-//! Reads a `ptrace` file, block by block: no block is believed before its checksum fits.
+//! Reads a `ptrace` file block by block. No block is used before its checksum was compared.
 
 use zerocopy::{FromBytes, IntoBytes};
 

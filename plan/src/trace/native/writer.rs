@@ -1,7 +1,8 @@
 //! Writes a `ptrace` file.
 //!
-//! Records are gathered in blocks; [`TraceWriter::flush`] ends a block early, so that a recorder
-//! that is killed loses no more than what came since. What could not be read back is refused here.
+//! Records are gathered in blocks. [`TraceWriter::flush`] ends a block early, so that a recorder
+//! that is killed loses only the records since then. Records that could not be read back are
+//! refused.
 
 use std::io::{self, Write};
 

@@ -1,8 +1,8 @@
-//! The library's assertions as errors.
+//! Turns panics of the Parquet library into errors.
 //!
-//! It asserts some of what a sound file is. Damage that it finds so is an error here like any
-//! other, and nothing is printed of it: the hook that prints passes over panics of this thread
-//! while it is in here, and hands all others on.
+//! The library asserts some properties of a sound file. Damage that is found in this way becomes an
+//! error like any other, and nothing is printed: the panic hook ignores panics of this thread while
+//! it is in the library, and passes all others on.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};

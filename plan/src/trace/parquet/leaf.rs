@@ -1,4 +1,4 @@
-//! One column being read: a few thousand values at a time, of whatever type it is stored as.
+//! Reads one column, a few thousand values at a time, whatever type it is stored as.
 
 use ::parquet::column::reader::ColumnReader;
 use ::parquet::data_type::{ByteArray, FixedLenByteArray, Int96};

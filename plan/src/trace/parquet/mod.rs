@@ -1,9 +1,10 @@
-//! Parquet files with a column for each part of a record, read and written by the low-level
+//! Parquet files with a column for each part of a record, read and written with the low-level
 //! interface of the `parquet` crate.
 //!
-//! Columns are read a few thousand rows at a time, one row group after another: what is held is a
-//! page of each chosen column. Files of others have many types for one thing; what a value is goes
-//! by the column's physical type, and the unit of a time by its logical one where none was given.
+//! Columns are read a few thousand rows at a time, one row group after another, so only one page of
+//! each chosen column is held. Other programs use many types for the same thing: the column's
+//! physical type decides how a value is read, and its logical type gives the unit of times where
+//! the user gives none.
 
 mod guarded;
 mod leaf;

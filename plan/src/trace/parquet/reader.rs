@@ -1,4 +1,4 @@
-//! Rows of the chosen columns, as records.
+//! Reads the rows of the chosen columns as records.
 
 use ::parquet::basic::{ConvertedType, LogicalType, TimeUnit as StoredUnit, Type};
 use ::parquet::errors::ParquetError;

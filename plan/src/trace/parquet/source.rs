@@ -1,4 +1,4 @@
-//! Where a Parquet file lies: its end is read first, so it must be a file, or fit in memory.
+//! The file or stream of a Parquet trace. Its end is read first, so a stream must fit in memory.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};

@@ -1,9 +1,9 @@
-//! Writes Parquet files: columns `time_ns`, `volume` (its name), `op` (0 reads, 1 writes),
+//! Writes Parquet files with the columns `time_ns`, `volume` (its name), `op` (0 reads, 1 writes),
 //! `offset_bytes` and `len_bytes`.
 //!
-//! Numbers are signed words of 64 bits, which every reader of such files has; so times are written
-//! from a start on, which the writer is given, for some sources count from 1601. A row group is
-//! held in memory until it is full.
+//! Numbers are signed 64-bit words, which every reader of Parquet supports. So times are written
+//! relative to a start that the writer is given, because some sources count from 1601. A row group
+//! is held in memory until it is full.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! What `blkparse` prints: `major,minor cpu sequence seconds pid action flags sector + sectors
+//! The output of `blkparse`: `major,minor cpu sequence seconds pid action flags sector + sectors
 //! [process]`.
 //!
-//! Each access has many lines, one a step; one step is chosen (queued, unless another is given),
-//! the others are ignored, and so are flushes, discards, messages, and the summary at the end. A
-//! step or a flag that blkparse does not print is an error. Sectors are of 512 B, whatever the
-//! device has: the kernel counts so. A volume is a device, `major,minor`.
+//! Each access has several lines, one for each step. The lines of one step are read (queued, unless
+//! another is chosen); the other steps are ignored, and so are flushes, discards, messages, and the
+//! summary at the end. A step or a flag that blkparse does not print is an error. Sectors have 512
+//! B, whatever the device has, because the kernel counts so. A volume is a device, `major,minor`.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};

@@ -1,4 +1,4 @@
-//! Block traces of cloud providers, tables of five columns without a header.
+//! The block traces of cloud providers: tables of five columns without a header.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};

@@ -1,8 +1,8 @@
-//! DiskSim's and SSDSim's ASCII traces: `time device sector sectors op`, 0 writes and 1 reads,
-//! sectors of 512 B unless the user says otherwise.
+//! The ASCII traces of DiskSim and SSDSim: `time device sector sectors op`, where 0 writes and 1
+//! reads. Sectors have 512 B unless the user says otherwise.
 //!
-//! The unit of the time is that of the simulator, or of the program that made the file. The file
-//! does not say it, so it must be given.
+//! The unit of time is that of the simulator, or of the program that wrote the file. The file does
+//! not name the unit, so the user must.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};

@@ -1,4 +1,4 @@
-//! Fields of a line: numbers, times, columns, without allocating.
+//! Parses the fields of a line (numbers, times, columns) without allocating.
 
 use super::super::{Fault, Op, TimeUnit};
 

@@ -1,9 +1,9 @@
-//! Logs of fio (`write_iolog`): after a line that names the version, `file action [offset bytes]`,
-//! in version 3 with the time before it.
+//! Logs of fio (`write_iolog`): a line with the version, then lines of `file action [offset
+//! bytes]`, which begin with the time in version 3.
 //!
-//! Version 2 has no times but `wait` lines, in microseconds since the wait before; version 3 counts
-//! microseconds since its start. A volume is a file. Opening, closing, syncing and trimming is no
-//! access.
+//! Version 2 has no times except `wait` lines, in microseconds since the wait before. Version 3
+//! counts microseconds since its start. A volume is a file. Opening, closing, syncing and trimming
+//! are not accesses.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};

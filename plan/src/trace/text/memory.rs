@@ -1,8 +1,8 @@
-//! Traces of a processor's loads and stores. They have no time: instructions are the clock, at a
-//! rate that is an option.
+//! Traces of a processor's loads and stores. They have no times: the clock counts instructions, at
+//! a rate that is an option.
 //!
-//! Where a trace does not say how many bytes an access has it counts as one, at its address: it is
-//! in the page of that.
+//! Where a trace does not give the size of an access, it counts as one byte at its address, in the
+//! page of that address.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op};

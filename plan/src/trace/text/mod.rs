@@ -1,5 +1,5 @@
-//! Formats of lines of text. A format is a [`Parse`]: it makes records of one line, or says what is
-//! wrong with it.
+//! The formats of lines of text. A format is a [`Parse`], which makes records of one line or says
+//! why the line is wrong.
 
 pub(crate) mod blkparse;
 pub(crate) mod cloud;

@@ -1,10 +1,10 @@
-//! MSR Cambridge CSV: `time,host,disk,op,offset,bytes,response time`, without a header.
+//! The MSR Cambridge traces: `time,host,disk,op,offset,bytes,response time`, comma-separated,
+//! without a header.
 //!
-//! Times are Windows's, ticks of 100 ns since 1601, which fit 64 bits of nanoseconds until the year
-//! 2185.
-//! A volume is named `host_disk`, as the files of that collection are. Most lines take the fast
-//! way, which knows exactly one spelling and the first few volumes; any other line goes field by
-//! field, which also finds out what is wrong with it.
+//! Times are in Windows's ticks of 100 ns since 1601, whose nanoseconds fit 64 bits until the year
+//! 2185. A volume is named `host_disk`, as the files of that collection are. Most lines take a fast
+//! path, which knows one spelling and the first few volumes. All other lines are parsed field by
+//! field, and errors are found there.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Op, TimeUnit};

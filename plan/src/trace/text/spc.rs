@@ -1,8 +1,8 @@
-//! SNIA's and the Storage Performance Council's ASCII traces: `unit,block,bytes,op,seconds`;
-//! further columns may follow.
+//! The ASCII traces of SNIA and the Storage Performance Council: `unit,block,bytes,op,seconds`,
+//! perhaps with further columns.
 //!
-//! How many bytes a block has stands in the description that comes with a trace, not in the file:
-//! 512 in the published ones.
+//! The size of a block is in the description that comes with a trace, not in the file. In the
+//! published traces it is 512 B.
 
 use super::super::TimeUnit;
 use super::super::sink::{Seen, Sink};

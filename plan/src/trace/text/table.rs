@@ -1,9 +1,9 @@
-//! Tables in text, their columns chosen by name or place (`columns`).
+//! Tables in text whose columns are chosen by name or number (`columns`).
 //!
-//! What separates columns is the one of `,`, `;`, tab and `|` that the first line has most of, or
-//! white space. Columns chosen by name need a header, the first line; where all are chosen by
-//! place, a first line whose time is no number is taken for one. Quotes around a value are taken
-//! off; a separator within them is not understood.
+//! The separator is the one of `,`, `;`, tab and `|` that occurs most in the first line, or else
+//! white space. Columns that are chosen by name need a header, which is the first line. If all
+//! columns are chosen by number, a first line whose time is not a number is taken for a header.
+//! Quotes around a value are removed; a separator inside quotes is not understood.
 
 use super::super::columns::{Column, Columns, Ops, Places, Sizes};
 use super::super::sink::{Seen, Sink};

@@ -1,9 +1,9 @@
 //! Operations on keys, as YCSB's basic binding prints them: `OPERATION table key ...`.
 //!
-//! A table is a volume; its keys get slots of one size, in order of first sight, as a store that
-//! appends would place them. There is no time: operations come at a rate that is an option. A scan
-//! counts as a read of its first key, for which keys follow is not known. What else YCSB prints is
-//! ignored.
+//! A table is a volume. Its keys get slots of one size in the order of their first use, as a store
+//! that appends would place them. There are no times: operations come at a rate that is an option.
+//! A scan counts as a read of its first key, because the keys that follow are not known. Other
+//! lines of YCSB are ignored.
 
 use std::collections::HashMap;
 
