@@ -144,7 +144,8 @@ pub fn show(comparison: &Comparison) {
     row("battery, phone cells", &|one| format!("{:.1}", one.battery.phone_cells));
     row("battery, price", &|one| format!("{:.0} USD", one.battery.usd));
     say(format_args!(
-        "restart                loads for {} either way; Perdura answers before it has loaded",
+        "restart                loads for {} either way (modelled); Perdura answers before it has \
+         loaded",
         seconds(comparison.load_s)
     ));
 }

@@ -38,6 +38,17 @@ pub enum EnergyFrom {
     Modelled,
 }
 
+impl EnergyFrom {
+    /// The origin in words, to stand beside a figure.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rapl => "counted",
+            Self::Given => "given watts",
+            Self::Modelled => "modelled",
+        }
+    }
+}
+
 /// Cost of an operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Costs {

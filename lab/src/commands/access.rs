@@ -351,8 +351,9 @@ fn row(name: &str, figures: &Figures) {
     });
     let fit = figures.fit.as_ref().map_or(String::new(), |fit| format!("  {fit}"));
     let costs = figures.costs.as_ref();
-    let energy = costs.and_then(|costs| costs.nj_per_operation);
-    let energy = energy.map_or(String::new(), |nj| format!("  {nj:.1} nJ/op"));
+    let energy = costs.and_then(|costs| costs.nj_per_operation.zip(costs.energy_from));
+    let energy =
+        energy.map_or(String::new(), |(nj, from)| format!("  {nj:.1} nJ/op ({})", from.name()));
     say(format_args!(
         "  {name:<60} {:>9.3} GiB/s {:>12.0} op/s{latency}{energy}{fit}",
         figures.bandwidth, figures.ops_per_second

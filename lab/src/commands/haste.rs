@@ -107,7 +107,10 @@ fn resolve(args: &HasteArgs) -> Result<HasteSettings> {
 fn show(result: &HasteResult) {
     say(&result.machine);
     say("media are modelled; software and computing are measured here\n");
-    say(format_args!("{:<22} {:>12} {:>14}   s, computing included", "", "here", "the slides'"));
+    say(format_args!(
+        "{:<22} {:>12} {:>14}   s, media modelled and computing measured",
+        "footprint", "here", "the slides'"
+    ));
     let programs = result
         .programs
         .iter()
@@ -137,7 +140,7 @@ fn show(result: &HasteResult) {
             100.0 * check.error()
         ));
     }
-    say("\nthe slides' figures:");
+    say("\nthe slides' figures (published):");
     for claim in &result.claims {
         say(format_args!(
             "- {}. Here: {}. {}",

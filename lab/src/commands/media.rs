@@ -144,7 +144,11 @@ fn show(result: &MediaResult) {
 }
 
 fn show_paths(result: &MediaResult) {
-    say(format_args!("\nreads of 4 KiB; the steps' medium: {}", result.software_medium));
+    say(format_args!(
+        "\nreads of 4 KiB: software measured, hardware modelled where it is not real; the steps' \
+         medium: {}",
+        result.software_medium
+    ));
     say(format_args!(
         "{:<22}{:>8}{:>14}{:>20}{:>14}{:>10}{:>10}{:>12}",
         "path", "threads", "software, ns", "slices", "hardware, ns", "p50", "p99", "requests/s"

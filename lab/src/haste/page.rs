@@ -44,8 +44,8 @@ fn write(result: &HasteResult, out: &mut String) -> std::fmt::Result {
         if let Some(filesystem) = &result.filesystem {
             write!(
                 out,
-                "<h2>Bandwidth with {}</h2><p class=\"note\">Measured: {}.</p>\
-                 <div class=\"charts\">",
+                "<h2>Bandwidth with {} (modelled media, measured software)</h2>\
+                 <p class=\"note\">Measured: {}.</p><div class=\"charts\">",
                 escape(&filesystem.name),
                 escape(&filesystem.how)
             )?;
@@ -172,7 +172,7 @@ fn bandwidths(result: &HasteResult, with_filesystem: bool, out: &mut String) {
             };
             line(index, system, |bytes| Some(raw(result, bytes, wanted)?.bytes_per_s / 1e6))
         });
-        let title = format!("{title}, MB/s");
+        let title = format!("{title}, MB/s (modelled medium)");
         out.push_str(&over_sizes(&title, "MB/s", series.collect(), true).svg());
     }
 }

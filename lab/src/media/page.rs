@@ -158,7 +158,7 @@ fn today(result: &MediaResult, out: &mut String) -> Written {
         "software, ns",
         "slices",
         "that is",
-        "hardware, ns",
+        "hardware (modelled, or real), ns",
         "p50",
         "p99",
         "processor",

@@ -182,8 +182,8 @@ impl PlanCheck {
             let sides = [
                 ("predicted, device modelled", Some(&run.predicted_on_model)),
                 ("region, device modelled", Some(&run.on_model)),
-                ("predicted, this device", Some(&run.predicted)),
-                ("region, this device", run.on_device.as_ref()),
+                ("predicted for this device", Some(&run.predicted)),
+                ("measured on this device", run.on_device.as_ref()),
             ];
             for (name, side) in sides.into_iter().filter_map(|(name, side)| Some((name, side?))) {
                 let [half, most, nearly_all, longest] = side.stall_ns_at.map(|ns| ns as f64 / 1e3);

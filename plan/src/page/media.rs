@@ -45,7 +45,9 @@ fn write(plan: &MediaPlan, out: &mut String) -> std::fmt::Result {
             escape(&conclusion.because)
         )?;
     }
-    out.push_str("</ul><h2>The cheapest that meets the load, over capacity and rate</h2>");
+    out.push_str(
+        "</ul><h2>Modelled: the cheapest that meets the load, over capacity and rate</h2>",
+    );
     map(plan, out)?;
     out.push_str("<h2>This load</h2><div class=\"charts\">");
     let bars = |title: &str, of: &dyn Fn(&Candidate) -> Option<f64>| bars(plan, title, of);

@@ -397,13 +397,13 @@ fn costs(sizing: &SizingReport, out: &mut String) -> Written {
     line("battery, price", &|one| format!("{:.2} USD", one.battery.usd))?;
     write!(
         out,
-        "</table><p class=\"note\">A restart loads all memory in {:.3} s either way; Perdura \
-         answers before it has loaded.</p>",
+        "</table><p class=\"note\">Modelled: a restart loads all memory in {:.3} s either way; \
+         Perdura answers before it has loaded.</p>",
         sizing.power.load_s
     )
 }
 
-/// Draws what the paper says of the world, and what Zipf says of growth.
+/// Draws the paper's figure 1 as published, and its figure 5 as Zipf's law gives it.
 fn background(out: &mut String) -> Written {
     out.push_str("<h2>Why it pays</h2><div class=\"charts\">");
     let ends = |first: f64, last: f64| {

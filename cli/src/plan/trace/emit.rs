@@ -36,9 +36,9 @@ impl Provision<'_> {
         writeln!(
             out,
             "# For `perdura serve --config`, planned by `perdura plan trace` from\n#   {}\n\
-             # Flush rate {rate} ({rate_is}). A flush of the whole budget then takes {:.3} s, \
-             reserve included:\n\
-             # `perdura drill --connect 127.0.0.1:6379` confirms that, or not.",
+             # Flush rate {rate} ({rate_is}). Modelled: a flush of the whole budget takes {:.3} s, \
+             reserve included;\n\
+             # `perdura drill --connect 127.0.0.1:6379` measures it.",
             trace.escape_debug(),
             chosen.flush_s
         )?;
@@ -58,8 +58,8 @@ impl Provision<'_> {
             Limit::Grace(grace_s) => writeln!(out, "grace = \"{}\"", span(grace_s))?,
             Limit::Battery(rated_joules) => writeln!(
                 out,
-                "# Of {rated_joules} J rated, what can be relied on.\njoules = \"{:.3}J\"\nwatts = \
-                 \"{}W\"",
+                "# The reliable part (modelled) of a battery rated at {rated_joules} J.\n\
+                 joules = \"{:.3}J\"\nwatts = \"{}W\"",
                 (machine.cells.reliable_joules(rated_joules)? * 1e3).floor() / 1e3,
                 machine.watts
             )?,
@@ -68,8 +68,8 @@ impl Provision<'_> {
                 let needed_s = (chosen.flush_s - machine.reserve_s) * margin + machine.reserve_s;
                 writeln!(
                     out,
-                    "# What the flush needs at a rate {margin} times slower: the server refuses a \
-                     budget that does not fit what it proves.\n\
+                    "# The time of the flush (modelled) at a rate {margin} times slower: the \
+                     server refuses\n# a budget that does not fit the rate that it proves.\n\
                      grace = \"{}\"",
                     millis(needed_s)
                 )?;

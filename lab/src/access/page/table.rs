@@ -12,7 +12,7 @@ use crate::access::result::{Figures, Latency};
 /// A figure as text; none if the cell does not have it.
 type Tell = fn(&Figures) -> Option<String>;
 
-const COLUMNS: [(&str, Tell); 19] = [
+const COLUMNS: [(&str, Tell); 20] = [
     ("GiB/s", |figures| Some(format!("{:.3}", figures.bandwidth))),
     ("95 %", |figures| figures.bandwidth_ci95.map(|[low, high]| format!("{low:.3} to {high:.3}"))),
     ("error of the fit", |figures| figures.fit.as_ref().map(ToString::to_string)),
@@ -22,6 +22,7 @@ const COLUMNS: [(&str, Tell); 19] = [
     ("seconds", |figures| Some(format!("{:.3}", figures.execution_time))),
     ("on a processor", |figures| figures.cpu_share.map(|share| format!("{:.0} %", share * 100.0))),
     ("nJ/operation", |figures| cost(figures.costs.as_ref()?.nj_per_operation)),
+    ("energy is", |figures| Some(figures.costs.as_ref()?.energy_from?.name().to_owned())),
     ("EUR/10^12 operations", |figures| cost(figures.costs.as_ref()?.eur_per_trillion_operations)),
     ("least, ns", |figures| latency(figures, |latency| latency.min)),
     ("mean", |figures| latency(figures, |latency| latency.avg.round() as u64)),
