@@ -37,7 +37,7 @@ pub struct Shard {
     pub volume: String,
     /// The number of the range, from 0.
     pub range: u64,
-    /// What was counted in it.
+    /// The counts of the shard.
     pub part: Part,
 }
 
@@ -99,7 +99,7 @@ impl Shards {
     /// Counts a piece. Gives the shard before it, if that is now complete.
     ///
     /// # Errors
-    /// After one the shards are not to be gone on with.
+    /// After an error the counting cannot be continued.
     pub fn add(
         &mut self,
         volume: &str,
@@ -129,7 +129,7 @@ impl Shards {
     /// The last shard, if there is one.
     ///
     /// # Errors
-    /// As in `add`.
+    /// The same as of [`Shards::add`].
     pub fn finish(&mut self) -> Result<Option<Shard>, ShardError> {
         let Some((volume, range, analyzer)) = self.current.take() else { return Ok(None) };
         match analyzer.finish().and_then(|analysis| analysis.all()) {

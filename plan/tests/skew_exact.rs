@@ -36,7 +36,7 @@ fn json_of(part: &Part, options: &Options) -> Value {
     serde_json::to_value(part.figures(options).unwrap()).unwrap()
 }
 
-/// What the plain way finds: of all, and of each volume.
+/// The figures of the naive count: for all volumes, and for each.
 struct Expected {
     all: Value,
     volumes: Vec<(u32, Value)>,

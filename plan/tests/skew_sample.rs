@@ -12,7 +12,7 @@ use perdura_plan::trace::{Op, Record};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// What shapes a trace.
+/// The parameters of a generated trace.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Uniform,

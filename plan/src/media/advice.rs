@@ -32,20 +32,20 @@ pub struct Map {
     pub cells: Vec<Vec<Option<usize>>>,
 }
 
-/// One of the slides' conclusions, and what the numbers say of it.
+/// One of the slides' conclusions, compared with the modelled figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Conclusion {
-    /// The role that it is about.
+    /// The role of the media in the conclusion.
     pub role: Role,
-    /// What the slides say, in our words.
+    /// The slides' conclusion, in our words.
     pub claim: &'static str,
-    /// Whether it does at these prices; `None`: a medium that it is about was not compared, or has
-    /// no price.
+    /// Whether the conclusion holds at these prices. `None`: a medium that it names was not
+    /// compared, or has no price.
     pub holds: Option<bool>,
-    /// Whether it holds, in words: against what, and by how much another medium in the same role is
-    /// cheaper or dearer.
+    /// The same in words: which media were compared, and by how much another medium in the same
+    /// role is cheaper or dearer.
     pub verdict: String,
-    /// The figures that it rests on.
+    /// The figures that the verdict rests on.
     pub because: String,
 }
 

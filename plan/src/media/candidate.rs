@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Workload;
 use super::device::Device;
 
-/// What a medium is used for (HASTE slides, "Power and Cost Analysis").
+/// The use of a medium (HASTE slides, "Power and Cost Analysis").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -24,7 +24,7 @@ pub enum Role {
 pub struct Candidate {
     /// The name of the medium.
     pub medium: String,
-    /// What the medium is used for.
+    /// The use of the medium.
     pub role: Role,
     /// How many devices of the medium there are.
     pub devices: f64,

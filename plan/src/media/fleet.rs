@@ -19,7 +19,7 @@ pub struct Question {
     pub year: u16,
 }
 
-/// One device of each medium, run once under the workload's kind of requests.
+/// One device of each medium, modelled once under the workload's requests.
 pub(super) struct Fleet {
     devices: Vec<Device>,
     pub(super) disks: Device,

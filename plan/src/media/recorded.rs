@@ -10,10 +10,10 @@ use super::{Locality, Workload};
 const PAGE_BYTES: u64 = 4096;
 
 impl Workload {
-    /// What a recorded program asks of its medium: rate, size, direction, the pages it touches and
-    /// how often. The rate is that of a medium that takes no time: nothing but the program's own
-    /// computing lies between two requests. The rest is `usual`'s. `None`: nothing was read or
-    /// written.
+    /// The load of a recorded program: rate, size and direction of its requests, and how often it
+    /// touches each page. The rate is the program's on a medium that takes no time, so only the
+    /// program's computing lies between two requests. All other settings are those of `usual`.
+    /// `None`: the program read and wrote nothing.
     #[must_use]
     pub fn of_recording(recording: &Recording, usual: &Workload) -> Option<Self> {
         let (mut requests, mut reads, mut bytes, mut think_ps) = (0u64, 0u64, 0u64, 0u64);

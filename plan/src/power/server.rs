@@ -13,10 +13,10 @@ use super::{Battery, BatteryError, Cells};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// As they are and nothing else, which is the paper's arithmetic.
+    /// Only the dirty bytes, as in the paper's arithmetic.
     Plain,
-    /// An image as `perdura serve` promises it: tables, checksums, half-done frames of a killed
-    /// process, all at their worst.
+    /// The dirty bytes in an image as `perdura serve` promises it: with tables, checksums, and the
+    /// half-done frames of a killed process, all at their worst.
     Image(#[serde(skip)] Geometry),
 }
 
@@ -50,7 +50,7 @@ pub struct Server {
     pub watts: f64,
     /// The time kept for all but the writing, seconds.
     pub reserve_s: f64,
-    /// What is written beside the dirty bytes.
+    /// The bytes that a flush writes in addition to the dirty bytes.
     pub layout: Layout,
 }
 
@@ -82,7 +82,7 @@ impl Server {
     /// Dirty bytes that a battery of a rating can carry through a flush.
     ///
     /// # Errors
-    /// As [`Cells::reliable_share`].
+    /// The same as of [`Cells::reliable_share`].
     pub fn budget_for_battery(
         &self,
         cells: &Cells,
@@ -91,10 +91,10 @@ impl Server {
         Ok(self.budget_for_grace(cells.reliable_joules(rated_joules)? / self.watts))
     }
 
-    /// What it takes to be safe with at most `dirty_bytes` to flush.
+    /// The time and battery for a flush of at most `dirty_bytes` dirty bytes.
     ///
     /// # Errors
-    /// As [`Cells::reliable_share`].
+    /// The same as of [`Cells::reliable_share`].
     pub fn backup(&self, dirty_bytes: u64, cells: &Cells) -> Result<Backup, BatteryError> {
         let flush_s = self.flush_s(dirty_bytes);
         Ok(Backup { dirty_bytes, flush_s, battery: cells.battery_for(flush_s * self.watts)? })
@@ -103,7 +103,7 @@ impl Server {
     /// All memory against `budget_bytes` of it.
     ///
     /// # Errors
-    /// As [`Cells::reliable_share`].
+    /// The same as of [`Cells::reliable_share`].
     pub fn compare(&self, budget_bytes: u64, cells: &Cells) -> Result<Comparison, BatteryError> {
         Ok(Comparison {
             all_memory: self.backup(self.memory_bytes, cells)?,
@@ -129,14 +129,14 @@ pub struct Machine {
     pub rate_margin: f64,
     /// The cells of its battery.
     pub cells: Cells,
-    /// What limits a flush.
+    /// The limit of a flush.
     pub limit: Limit,
 }
 
-/// What limits a flush.
+/// The limit of a flush.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
-    /// Nothing does: the battery is what is asked for.
+    /// There is no limit: the plan computes the battery.
     Open,
     /// A warning of so many seconds.
     Grace(f64),
@@ -155,7 +155,7 @@ impl Machine {
     /// this machine with its memory.
     ///
     /// # Errors
-    /// As [`Cells::reliable_share`].
+    /// The same as of [`Cells::reliable_share`].
     pub fn budget_max(&self, server: &Server) -> Result<Option<u64>, BatteryError> {
         let flush_bytes_per_s = (server.flush_bytes_per_s as f64 / self.rate_margin) as u64;
         let server = Server { flush_bytes_per_s, ..*server };
@@ -167,12 +167,13 @@ impl Machine {
     }
 }
 
-/// What it takes to be safe with so much to flush. Every figure is modelled.
+/// The time and the battery for a flush. Every figure is modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Backup {
-    /// The most bytes there are to flush.
+    /// The most bytes that may be dirty.
     pub dirty_bytes: u64,
-    /// How long that takes, reserve included: the grace it needs, and the time of a shutdown.
+    /// The time of the flush, reserve included, seconds: the warning that it needs, and the time of
+    /// a shutdown.
     pub flush_s: f64,
     /// The battery for a flush.
     pub battery: Battery,

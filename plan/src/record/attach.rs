@@ -18,7 +18,7 @@ use super::sys::{
     start_traced,
 };
 
-/// What happens to the program that we started.
+/// An event of the program that the recorder started.
 #[derive(Debug)]
 pub enum Event {
     /// The program stands at the first instruction of a program, its own or one that it became, and
@@ -36,7 +36,7 @@ pub enum Event {
 /// The program that we started, as its recorder sees it.
 #[derive(Debug)]
 pub struct Started {
-    /// What happens to the program.
+    /// The events of the program.
     pub events: Receiver<Event>,
     /// The answers, one for each event that waits for one.
     answers: Sender<()>,
@@ -46,7 +46,7 @@ pub struct Started {
 }
 
 impl Started {
-    /// What stands for a program where none was started.
+    /// Stands for the program where the recorder started none.
     pub fn nothing() -> Self {
         let ((tells, events), (answers, _)) = (channel(), channel());
         Self { events, answers, _tells: tells }

@@ -122,7 +122,7 @@ pub enum RecordError {
     Read {
         /// The number of the process.
         pid: i32,
-        /// What was to be read.
+        /// The step that failed.
         what: &'static str,
         /// The error that the system gave.
         cause: io::Error,
@@ -135,7 +135,7 @@ pub enum RecordError {
     Sink(io::Error),
 }
 
-/// What keeps us from tracing a process.
+/// A reason why a process cannot be traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Hindrance {
     /// Another process traces it.

@@ -121,7 +121,7 @@ impl<'a, 'b> Session<'a, 'b> {
         self.look()
     }
 
-    /// What the program that was started does; it goes on when we are done with it.
+    /// Handles an event of the started program; the program then goes on.
     fn hear(&mut self, event: Event, started: &Started) -> Result<(), RecordError> {
         match event {
             Event::Began(space) => {
@@ -294,7 +294,7 @@ fn every_ns(options: &RecordOptions) -> u64 {
     u64::try_from(options.every.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
-/// What the pages are that are there when a program's memory is first looked at.
+/// The meaning of the pages that have memory at the first look at a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum First {
     /// The pages were written before the recording and are left out.

@@ -42,7 +42,7 @@ pub struct Space {
     is_fresh: bool,
 }
 
-/// What a look at a program's memory found beside pages.
+/// Whether the program's memory was still there at a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// The memory is there.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::power::{Cells, Comparison, Server};
 use crate::sizing::Outcome;
 
-/// What budgets cost on this trace. Every figure is modelled.
+/// The effect of budgets on this trace. Every figure is modelled.
 #[derive(Debug, Clone, Serialize)]
 pub struct SizingReport {
     /// Always `modelled`.
@@ -39,12 +39,12 @@ pub struct SizingReport {
     pub server: Server,
     /// The cells of the machine's battery.
     pub cells: Cells,
-    /// What a flush of all memory takes, beside one of the chosen budget.
+    /// The power and time for a flush of all memory, and of the chosen budget.
     pub power: Comparison,
 }
 
 impl SizingReport {
-    /// What writers may have to wait, in words.
+    /// The targets for the waits of writers, in words.
     pub fn target(&self) -> String {
         // Back from a share: without the digits that the way there has left.
         let percent = |share: f64| (share * 1e8).round() / 1e6;
@@ -97,7 +97,7 @@ impl Display for ReplacedBudget {
     }
 }
 
-/// What one budget costs on the trace. Every figure is modelled.
+/// The effect of one budget on the trace. Every figure is modelled.
 #[derive(Debug, Clone, Serialize)]
 pub struct BudgetRow {
     /// The most bytes that may be dirty.

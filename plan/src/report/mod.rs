@@ -29,7 +29,7 @@ pub use verdict::Verdict;
 use passes::Passes;
 use trace::bytes_of;
 
-/// What is asked of a trace.
+/// The question about a trace.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// How the files of the trace are read.
@@ -38,7 +38,7 @@ pub struct Question {
     pub skew: Options,
     /// The size of each volume, bytes; `None` takes what the trace touches of it.
     pub volume_bytes: Option<u64>,
-    /// What is asked of budgets; `None` replays none.
+    /// The question about budgets; `None` replays none.
     pub sizing: Option<SizingQuestion>,
     /// How many threads may be kept busy. With more than one, reading, counting pages and counting
     /// windows have one each.
@@ -49,7 +49,7 @@ impl Question {
     /// Reads `paths` as one trace and reports on it. `progress` is told after every batch.
     ///
     /// # Errors
-    /// What could not be read, with file and place; what cannot be replayed.
+    /// A trace could not be read (with file and place), or cannot be replayed.
     pub fn report(
         &self,
         name: &str,
@@ -157,7 +157,7 @@ impl Question {
     }
 }
 
-/// What one pass over a trace found.
+/// The result of one pass over a trace.
 struct Analysis {
     all: Figures,
     /// The name of each volume, how many volumes it stands for, and its figures.

@@ -14,8 +14,8 @@ use serde::Serialize;
 use super::budget::{BudgetRow, SizingReport};
 use crate::trace::Looks;
 
-/// What is shorter than this many intervals is not believed: an edge that is off by one moves a
-/// window by a tenth.
+/// The fewest intervals of a window that can be trusted: with ten, an edge that is wrong by an
+/// interval changes the window by a tenth.
 const FEW: u64 = 10;
 
 /// The times that a recording resolves.
@@ -30,13 +30,13 @@ pub struct Resolution {
     /// Budgets that the SSD writes in less than a few intervals: how often writes wait for these is
     /// not known.
     pub short_budgets_bytes: Vec<u64>,
-    /// What follows, in words; the first note says what was recorded, the others warn.
+    /// Notes in words: the first describes the recording, the others warn.
     pub notes: Vec<String>,
 }
 
 impl Resolution {
-    /// What recordings made by these looks resolve, of windows by their keys and of budgets; `None`
-    /// where no file is a recording.
+    /// The resolution of recordings with these looks: which windows, by their keys, and which
+    /// budgets are too short. `None` if no file is a recording.
     pub(super) fn of(
         looks: &[Looks],
         windows: &[&str],

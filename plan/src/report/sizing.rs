@@ -31,7 +31,7 @@ pub enum BudgetWish {
     Percent(f64),
 }
 
-/// What is asked of budgets.
+/// The question about budgets.
 #[derive(Debug, Clone)]
 pub struct SizingQuestion {
     /// The budgets to replay; if empty, the usual ones.

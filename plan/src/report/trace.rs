@@ -10,7 +10,7 @@ use super::verdict::{Grounds, Verdict};
 use crate::skew::{Assessment, Figures};
 use crate::trace::{Looks, PAGE_BYTES, TraceReader};
 
-/// What was found of one trace.
+/// The findings about one trace.
 #[derive(Debug, Clone, Serialize)]
 pub struct TraceReport {
     /// The name of the trace: its file's path, or those of its files.
@@ -22,7 +22,7 @@ pub struct TraceReport {
     /// The figures of all volumes together.
     #[serde(flatten)]
     pub all: Figures,
-    /// What the figures mean, all volumes taken for one.
+    /// The meaning of the figures, with all volumes taken as one.
     pub assessment: Assessment,
     /// The volumes, each with its own figures.
     pub volumes: Vec<VolumeReport>,
@@ -31,7 +31,7 @@ pub struct TraceReport {
     pub verdict: Verdict,
     /// The times that a recording resolves; `None` for a trace that is not a recording.
     pub resolution: Option<Resolution>,
-    /// What budgets cost, modelled; `None` where it was not asked for or nothing is written.
+    /// The effect of budgets, modelled; `None` if it was not asked for or nothing is written.
     pub sizing: Option<SizingReport>,
 }
 
@@ -44,7 +44,7 @@ pub struct FileReport {
     pub format: &'static str,
     /// How many bad records were passed over.
     pub skipped_bad: u64,
-    /// What was wrong with the first of the bad records.
+    /// Descriptions of the first bad records.
     pub first_bad: Vec<String>,
     /// Records that are no access: flushes, discards, other steps of an access that counts once.
     pub ignored: u64,
@@ -63,7 +63,7 @@ pub struct VolumeReport {
     /// The figures of the volume.
     #[serde(flatten)]
     pub figures: Figures,
-    /// What the figures mean.
+    /// The meaning of the figures.
     pub assessment: Assessment,
 }
 

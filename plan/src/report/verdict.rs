@@ -25,18 +25,18 @@ pub struct Verdict {
     pub small_battery_will_do: bool,
     /// The verdict in one sentence, which names the budget where there is one.
     pub sentence: String,
-    /// What the verdict rests on, and what limits it, in further sentences.
+    /// The reasons for the verdict and its limits, in further sentences.
     pub because: String,
 }
 
-/// What a verdict is given on.
+/// The facts from which a verdict follows.
 pub(super) struct Grounds<'g> {
     pub(super) page_writes: u64,
     pub(super) duration_ns: u64,
     /// The keys of the windows, which are seconds.
     pub(super) windows: &'g [&'g str],
     pub(super) assessment: &'g Assessment,
-    /// None where no budget was replayed.
+    /// The replays; `None` if no budget was replayed.
     pub(super) sizing: Option<&'g SizingReport>,
 }
 
@@ -100,7 +100,8 @@ fn by_pattern(assessment: &Assessment) -> (bool, String) {
     (will_do, format!("A small battery {answer}, by the pattern of the writes alone: {why}."))
 }
 
-/// What the replay adds: why it decides otherwise than the pattern, and what the budget costs.
+/// The sentences about the replay: why it decides otherwise than the pattern, and the cost of the
+/// budget.
 fn of_replay(sizing: &SizingReport, few_pages: bool, will_do: bool) -> Vec<String> {
     let mut said = Vec::new();
     if will_do && !few_pages {
@@ -129,7 +130,7 @@ fn of_replay(sizing: &SizingReport, few_pages: bool, will_do: bool) -> Vec<Strin
     said
 }
 
-/// What limits the verdict: what the trace cannot say.
+/// Sentences about the limits of the verdict.
 fn limits(grounds: &Grounds<'_>) -> Vec<String> {
     let mut said = Vec::new();
     if grounds.page_writes == 0 {

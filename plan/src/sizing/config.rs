@@ -9,7 +9,7 @@ use perdura_media::{BytesPerSecond, Timing};
 
 use super::SizingError;
 
-/// What a write that has to wait delays.
+/// The effect of a write that has to wait on later writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Loop {
     /// Writes come at the times of the trace, or as soon as the one before them is through: after a
@@ -61,7 +61,7 @@ pub struct ReplayConfig {
     pub epoch: Duration,
     /// Rate and latencies of the device. Modelled: transfers follow one another, latencies overlap.
     pub device: Timing,
-    /// What a write that has to wait delays.
+    /// The effect of a write that has to wait on later writes.
     pub pacing: Loop,
     /// The seed of the `random` policy.
     pub seed: u64,
@@ -72,8 +72,8 @@ pub struct ReplayConfig {
     pub planted: Planted,
 }
 
-/// What a device may take in its life that is rated in drive writes a day: capacity, writes a day,
-/// years of warranty.
+/// The bytes that a device may take in its life, from its capacity, its rating in drive writes a
+/// day, and the years of its warranty.
 pub fn rated_by_drive_writes(capacity_bytes: u64, writes_per_day: f64, years: f64) -> u64 {
     (capacity_bytes as f64 * writes_per_day * years * 365.25) as u64
 }

@@ -69,8 +69,8 @@ fn by_age(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
     })
 }
 
-/// Whose last write is in an earlier epoch has a higher rank, whatever else the histories say: they
-/// are compared within one epoch only, that of the last victim.
+/// Finds the floor by histories. A page whose last write is in an earlier epoch always has a higher
+/// rank, so histories are compared only within the epoch of the last victim.
 fn by_history(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
     let policy = pages.policy;
     let mut left_bytes = want_bytes.max(1);

@@ -11,8 +11,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 const STALL_MAX_NS: u64 = 86_400 * NS_PER_S;
 const NS_PER_YEAR: f64 = 365.25 * 86_400.0 * 1e9;
 
-/// What a trace does to a region of one budget. All of it modelled: by the region's own decisions,
-/// on a modelled device.
+/// The result of a replay with one budget. Every figure is modelled: the region's own decisions on
+/// a modelled device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The most bytes that might be dirty.
@@ -123,7 +123,7 @@ pub(super) enum Cause {
     Compaction,
 }
 
-/// What is counted while a replay runs.
+/// The counters of a running replay.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     cleaning: u64,
@@ -197,7 +197,7 @@ impl Tally {
     }
 }
 
-/// What is counted of the writer.
+/// The counters of the writer.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub page_writes: u64,

@@ -25,7 +25,7 @@ const SPUN_NS: u64 = 200_000;
 /// A store that took less did not wait for the cleaner: a device flush takes longer.
 const STALL_NS_MIN: u64 = 4_000;
 
-/// What a real region did with a trace.
+/// The result of feeding a trace to a real region.
 #[derive(Debug, Clone)]
 pub struct Measured {
     /// The page writes.
@@ -103,7 +103,7 @@ pub fn measure_virtual(
 /// Feeds a region on this device, in real time.
 ///
 /// # Errors
-/// As [`measure_virtual`].
+/// The same as of [`measure_virtual`].
 pub fn measure(
     config: &ReplayConfig,
     device: Arc<dyn Device>,

@@ -19,7 +19,7 @@ const PASSES_MAX: usize = 5;
 /// The bytes of which every budget is a whole multiple.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// What writers may have to wait.
+/// The target for the waits of writers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
     /// The most of the run's time that may be spent waiting, 0 to 1.
@@ -48,7 +48,7 @@ impl Target {
     }
 }
 
-/// What a search for the smallest budget found.
+/// The result of a search for the smallest budget.
 #[derive(Debug, Clone)]
 pub struct Search {
     /// The smallest budget that met the target, as did all larger ones tried; `None`: not even one
@@ -85,7 +85,7 @@ impl Search {
 /// each time it is called; `threads` replay.
 ///
 /// # Errors
-/// Those of `trace`, and [`SizingError`].
+/// The errors of `trace`, and [`SizingError`].
 pub fn smallest_budget<E: From<SizingError>>(
     config: &ReplayConfig,
     target: &Target,

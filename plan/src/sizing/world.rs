@@ -18,7 +18,7 @@ use super::{SizingError, pages};
 use crate::trace::PAGE_BYTES;
 use perdura_dirty::policy::hands::Stretch;
 
-/// What a store must wait for.
+/// The reason why a store must wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blocked {
     /// A checkpoint still owes the old bytes of the page.

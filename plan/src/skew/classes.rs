@@ -50,7 +50,7 @@ impl Class {
         }
     }
 
-    /// What the figures say, in a sentence.
+    /// The class in a sentence.
     pub fn finding(self) -> &'static str {
         match self {
             Self::LowUnique => {
@@ -62,7 +62,7 @@ impl Class {
         }
     }
 
-    /// What the paper advises where nothing is known of the SSD.
+    /// The paper's advice where nothing is known of the SSD.
     pub fn advice(self) -> &'static str {
         match self {
             Self::LowUnique => "a battery for what the worst interval writes is enough",
@@ -118,7 +118,7 @@ pub struct SkewFraction {
     pub of_volume: f64,
 }
 
-/// What the figures of a volume mean.
+/// The meaning of a volume's figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assessment {
     /// Pages that fractions are of: the volume's if its size was given, or those touched.
@@ -132,7 +132,7 @@ pub struct Assessment {
     /// The class by the longest window; none of a trace that writes nothing or was not asked for 99
     /// %.
     pub class: Option<Class>,
-    /// What the figures say, in words; for pages that many take part in, with the figures.
+    /// The finding in words, with its figures.
     pub finding: String,
     /// Whether few pages take the writes, by the class and the worst of the longest windows: then
     /// a small battery does on any SSD. Otherwise it depends on the SSD, and a replay decides.

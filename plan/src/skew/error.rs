@@ -108,9 +108,9 @@ pub enum SkewError {
     Unlike {
         /// The name of what differs.
         what: &'static str,
-        /// What the first part has.
+        /// The value of the first part.
         left: String,
-        /// What the other part has.
+        /// The value of the other part.
         right: String,
     },
     /// The part cannot be merged.

@@ -50,7 +50,7 @@ impl Peak {
     }
 }
 
-/// What the sample knows of a volume, or of all.
+/// The figures of a sample, for one volume or for all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     /// The share of pages that are in the sample at the end.
@@ -133,7 +133,7 @@ pub enum Kind {
     Sliding,
 }
 
-/// What is left of the sample without its coldest pages.
+/// The rest of the sample without its coldest pages.
 struct Left {
     hot: f64,
     /// The sum of the squares of the cold pages' writes, by which their estimate varies.
@@ -141,7 +141,7 @@ struct Left {
 }
 
 impl Left {
-    /// What is left without the coldest pages that receive so many writes.
+    /// The rest without the coldest pages, which receive `cold` writes.
     fn of(histogram: &[(u64, u64)], cold: f64) -> Self {
         let sampled: u64 = histogram.iter().map(|(_, pages)| pages).sum();
         let (mut used, mut squares, mut colder) = (0.0, 0.0, 0.0);
@@ -252,7 +252,8 @@ mod tests {
         assert!((300..500).contains(&bars.unwrap().1), "{bars:?}");
     }
 
-    /// What a sample of so many pages has, and more, by adding up the binomial distribution.
+    /// The probability of at least `sampled` pages in a sample of `pages` pages, summed over the
+    /// binomial distribution.
     fn at_least(sampled: u64, pages: u64, rate: f64) -> f64 {
         let mut chance = (pages as f64 * (-rate).ln_1p()).exp();
         let mut below = 0.0;

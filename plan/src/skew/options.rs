@@ -51,13 +51,13 @@ pub struct Sampling {
 }
 
 impl Default for Sampling {
-    /// As many pages as fit 64 MiB with all else (`plan/tests/skew_memory.rs` counts).
+    /// A sample that fits 64 MiB with everything else (`plan/tests/skew_memory.rs` measures this).
     fn default() -> Self {
         Self { pages_max: 1 << 19, seed: 1 }
     }
 }
 
-/// What is counted.
+/// The options of an analysis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     windows_ns: Vec<u64>,
@@ -78,8 +78,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// These windows (nanoseconds) and shares; the order does not matter, the answer's order is
-    /// that of the lengths.
+    /// Options with these windows (nanoseconds) and shares. The order does not matter; the answer
+    /// is ordered by the windows' lengths.
     pub fn new(mut windows_ns: Vec<u64>, mut shares: Vec<Share>) -> Result<Self, SkewError> {
         let given = windows_ns.len();
         windows_ns.sort_unstable();

@@ -359,7 +359,7 @@ impl Sample {
     }
 }
 
-/// What the sample knows of a set of pages.
+/// The figures of the sample for a set of pages.
 pub struct Known {
     pub sampled: Sampled,
     pub histogram: Vec<(u64, u64)>,

@@ -9,8 +9,8 @@ use std::path::Path;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use zerocopy::FromZeros;
 
-/// What is larger is mapped by itself: given up, it goes back to the system, in the place of
-/// staying a hole in a heap.
+/// Larger memory is mapped by itself, so that it goes back to the system when it is freed and
+/// leaves no hole in the heap.
 const MAPPED_BYTES: usize = 64 << 10;
 /// The bytes of a huge page.
 const HUGE_BYTES: usize = 2 << 20;

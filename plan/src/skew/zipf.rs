@@ -13,7 +13,7 @@ pub const THETA: f64 = 0.99;
 /// How many terms are added one by one.
 const DIRECT: u64 = 64;
 
-/// One point of the paper's figure 5.
+/// A point of the paper's figure 5.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ZipfPoint {
     /// The pages of the footprint.

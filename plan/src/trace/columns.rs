@@ -100,7 +100,7 @@ pub enum ColumnsError {
          {role}={column}:512 ({role}={column}:1 if it does)"
     )]
     CountedIn {
-        /// What the column is chosen for.
+        /// The role that the column is chosen for.
         role: &'static str,
         /// The column's name.
         column: String,

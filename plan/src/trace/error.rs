@@ -29,7 +29,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with one record. Values are escaped and shortened already.
+/// A mistake in one record. Values are already escaped and shortened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The line has too few columns, or too many.
@@ -60,7 +60,7 @@ pub enum Fault {
         column: &'static str,
         /// The value in the trace.
         value: String,
-        /// What the column should hold.
+        /// The kind of value that the column should have.
         expected: &'static str,
     },
     /// A number is below 0.
@@ -146,7 +146,7 @@ pub enum Fault {
          record"
     )]
     Truncated {
-        /// What is wrong with the part that is there.
+        /// The mistake in the part of the record that is there.
         fault: Box<Fault>,
     },
     /// The trace stops in the middle of a binary record.
@@ -195,7 +195,7 @@ pub enum Fault {
     },
 }
 
-/// What is wrong with a binary trace, so that nothing behind it can be believed.
+/// Damage of a binary trace, after which nothing can be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// The file does not start as its format does.
@@ -224,7 +224,7 @@ pub enum Damage {
         field: &'static str,
         /// The value in the file.
         found: String,
-        /// What the format has there.
+        /// The value that the format has there.
         expected: &'static str,
     },
     /// The bytes are not those that were written.
@@ -327,7 +327,7 @@ pub enum TraceError {
         packing: Packing,
         /// How many bytes of the file, as it is stored, were read.
         at_bytes: u64,
-        /// What the unpacking library says.
+        /// The message of the decompression library.
         source: io::Error,
     },
     /// A binary trace is damaged, so that nothing after the damage can be believed.
@@ -357,7 +357,7 @@ pub enum TraceError {
     Parquet {
         /// The file's path.
         file: String,
-        /// What the library says.
+        /// The message of the library.
         source: Box<::parquet::errors::ParquetError>,
     },
     /// A Parquet file lacks a column that was chosen.
@@ -396,7 +396,7 @@ pub enum TraceError {
         file: String,
         /// The column that was chosen.
         column: String,
-        /// What the column holds.
+        /// The type of the column.
         kind: &'static str,
     },
     /// A Parquet file comes as a stream, and is too large to be held.
@@ -475,7 +475,7 @@ pub enum TraceError {
         place: Place,
         /// The file's format.
         format: Format,
-        /// What is wrong with the record.
+        /// The mistake in the record.
         fault: Box<Fault>,
     },
     /// A record is bad, and as many as may be skipped were skipped.
@@ -490,13 +490,13 @@ pub enum TraceError {
         place: Place,
         /// The file's format.
         format: Format,
-        /// What is wrong with the record.
+        /// The mistake in the record.
         fault: Box<Fault>,
         /// How many bad records were skipped.
         skipped: u64,
         /// Where the first of the skipped records is.
         first_place: Place,
-        /// What is wrong with the first of the skipped records.
+        /// The mistake in the first skipped record.
         first: Box<Fault>,
     },
 }

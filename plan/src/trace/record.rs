@@ -50,7 +50,7 @@ impl Record {
     /// Whether it is one that readers may give after time `last_ns`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in the record.
     #[inline]
     pub fn check(&self, last_ns: u64) -> Result<(), Fault> {
         let fits = self.offset_bytes < END_MAX && self.len_bytes <= END_MAX - self.offset_bytes;

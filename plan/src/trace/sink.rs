@@ -23,7 +23,7 @@ pub struct Skipped {
     pub first: Vec<(Place, Fault)>,
 }
 
-/// What one line or one binary record came to.
+/// The result of parsing one line or one binary record.
 pub(crate) type Seen = Result<(), Box<Fault>>;
 
 #[derive(Debug)]

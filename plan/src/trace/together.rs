@@ -64,7 +64,7 @@ impl Together {
     /// Clears `into` and fills it with the next records; false, and none, at the end.
     ///
     /// # Errors
-    /// What a reader met; what came before it has been handed out.
+    /// The error of a reader, after the records before it were handed out.
     pub fn next_batch(&mut self, into: &mut Vec<Record>) -> Result<bool, TraceError> {
         if let [only] = &mut self.files[..] {
             return only.reader.next_batch(into);

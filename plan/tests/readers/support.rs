@@ -37,7 +37,7 @@ pub fn read(trace: &[u8], options: &ReadOptions) -> Result<Read, TraceError> {
     Ok(Read { records, volumes, ignored: reader.ignored(), reader: reader.format().name() })
 }
 
-/// What a reader says of a trace that is wrong.
+/// The error of a reader for a wrong trace.
 pub fn refusal(trace: &[u8], options: &ReadOptions) -> String {
     match read(trace, options) {
         Ok(read) => panic!("read: {read:?}"),

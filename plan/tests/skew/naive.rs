@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 type Page = (u32, u64);
 
-/// What `Figures` must be as JSON, of one volume or of all.
+/// The JSON that `Figures` must give, for one volume or for all.
 pub fn figures(
     all: &[Record],
     start_ns: u64,

@@ -36,8 +36,7 @@ impl From<Errno> for InjectError {
     }
 }
 
-/// What the process's system calls go through, by `/proc/PID/status`: 0 nothing, 1 strict, 2
-/// filters.
+/// The seccomp mode of a process, from `/proc/PID/status`: 0 is none, 1 is strict, 2 is filters.
 pub fn seccomp_filters(status: &str) -> u32 {
     let line = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
     line.and_then(|mode| mode.trim().parse().ok()).unwrap_or(0)
@@ -105,8 +104,8 @@ fn make_and_take(
     Ok(uffd)
 }
 
-/// One call. Afterwards the tracee stands still where restoring registers also restores a call that
-/// it waited in.
+/// Makes one call. Afterwards the tracee is stopped at a place where restoring its registers also
+/// restores a system call in which it was waiting.
 fn call(
     tracee: &Tracee,
     instruction: u64,

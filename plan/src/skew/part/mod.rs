@@ -21,7 +21,7 @@ use super::{Figure, Figures, SkewError, WorstFigures};
 
 pub use join::Join;
 
-/// What a part knows of windows.
+/// The windows of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Body {
     /// The worst window of each length.

@@ -88,8 +88,8 @@ impl Windows {
         Ok(())
     }
 
-    /// One window's left edge goes to where it belongs in a window that ends at `time_ns`. Before
-    /// the longest one's, all others do: what it leaves behind is forgotten.
+    /// Moves one window's left edge to its place in a window that ends at `time_ns`. The edges of
+    /// all other windows move before that of the longest, which forgets the instants behind it.
     #[cold]
     fn catch_up(&mut self, window: usize, time_ns: u64) -> Result<(), SkewError> {
         let last = window + 1 == self.windows_ns.len();

@@ -98,7 +98,8 @@ impl Clock {
     }
 }
 
-/// What is known of a record before it is counted.
+/// The page of a record, its hash, and its volume's place, which are looked up before the record is
+/// counted.
 #[derive(Clone, Copy, Default)]
 struct Seat {
     page: u64,
@@ -107,7 +108,7 @@ struct Seat {
     volume: u32,
 }
 
-/// What a pass found.
+/// The result of a pass.
 pub struct Finished {
     /// The part of each volume, by the volume's number.
     pub volumes: Vec<(u32, Part)>,

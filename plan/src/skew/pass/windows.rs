@@ -83,7 +83,7 @@ pub struct Windows {
     pub(super) catch_up_at: u64,
 }
 
-/// What all windows found.
+/// The result of all windows.
 pub struct Found {
     /// The counters of each volume, by its place.
     pub volumes: Vec<Tally>,

@@ -61,7 +61,7 @@ struct Words {
 
 const _: () = assert!(size_of::<Words>() == WORDS_BYTES);
 
-/// What a record says of itself in its first two words.
+/// The fields of a record's first two words.
 #[derive(Clone, Copy)]
 struct Start {
     record_bytes: u32,

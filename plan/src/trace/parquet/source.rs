@@ -91,8 +91,8 @@ impl Read for From {
     }
 }
 
-/// What a page's header, which starts with these bytes, says that the page has when it is unpacked;
-/// nothing if they are no header.
+/// The decompressed size of a page, from its header, which begins with these bytes; `None` if they
+/// are no header.
 fn unpacked_bytes(header: &[u8]) -> Option<u64> {
     // Thrift's compact protocol: field 1, a 32-bit number, is the kind; field 2, another, the
     // bytes.

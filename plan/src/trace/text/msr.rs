@@ -82,7 +82,7 @@ impl Msr {
         Some((volume, rest))
     }
 
-    /// The same for a line of any spelling, and what is wrong with one that is none.
+    /// Parses a line of any spelling field by field, and finds its mistake.
     fn by_field(&mut self, line: &[u8], sink: &mut Sink) -> Seen {
         let (count, [time, host, disk, kind, offset, len, response]) = cut::<7>(line, b',');
         if count != 7 {
