@@ -1,4 +1,4 @@
-//! What can go wrong with memory whose writes are tracked: when it is set up, and while it is used.
+//! The errors of tracked memory: when it is set up, and while it is used.
 
 use rustix::io::Errno;
 
@@ -20,7 +20,7 @@ pub enum SetupError {
     /// The system refused memory.
     #[error("{len_bytes} bytes of memory for the {what} refused: {source}")]
     Memory {
-        /// What the memory was for: `region`, `ledger`, …
+        /// The purpose of the memory: `region`, `ledger`, …
         what: &'static str,
         /// Bytes asked for.
         len_bytes: u64,

@@ -1,5 +1,5 @@
-//! What policies remember of writes: heat for each grain, and a mark for each unit. These are hints
-//! that are private to a process, so a lost change does no harm.
+//! The memory of cleaning policies about past writes: heat for each grain, and a mark for each
+//! unit. These are hints that are private to a process, so a lost change does no harm.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -13,7 +13,7 @@ use crate::sys::Mapping;
 /// Log2 of a policy unit's bytes in barrier mode: 1 KiB.
 const UNIT_SHIFT_BARRIER: u32 = 10;
 
-/// What a region's cleaning policy remembers of the writes to each piece of memory.
+/// The hints of a region's cleaning policy about past writes to each piece of memory.
 pub struct Hints {
     /// How often grains were written again while dirty.
     pub heat: HeatTable,

@@ -1,6 +1,6 @@
 //! The kind of a block: persistent memory, or capacity memory, which is plain memory.
 
-/// What the memory of a block is used for.
+/// The use of a block's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
     /// Durable memory: tracked, counted in the budget, written to the SSD.

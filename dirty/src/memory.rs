@@ -52,7 +52,7 @@ pub struct Memory {
     pub ledger: Ledger,
     /// The account of the bytes that may be dirty.
     pub budget: CachePadded<Budget>,
-    /// What policies remember of writes.
+    /// The hints of policies about past writes.
     pub hints: Hints,
     /// Counters for statistics.
     pub stats: CachePadded<Counters>,

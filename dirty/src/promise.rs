@@ -12,7 +12,7 @@ use crate::geometry::{BUDGET_MIN_BYTES, Geometry};
 /// The budget that a user asks for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BudgetWish {
-    /// As much as the warning allows.
+    /// The largest budget that the warning allows.
     Derived,
     /// This many bytes.
     Bytes(u64),

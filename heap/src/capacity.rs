@@ -24,7 +24,7 @@ impl Heap {
     /// Takes capacity memory as [`Heap::cap_alloc`] does, at a multiple of `align`, a power of two.
     ///
     /// # Errors
-    /// As [`Heap::cap_alloc`], or the alignment cannot be.
+    /// The errors of [`Heap::cap_alloc`], or the alignment is not supported.
     #[inline]
     pub fn cap_alloc_aligned(&self, bytes: u64, align: u64) -> Result<NonNull<u8>, HeapError> {
         check_request(&self.core, bytes, align)?;
@@ -68,7 +68,7 @@ impl Heap {
     /// of the slot empty, is copied to a new one.
     ///
     /// # Errors
-    /// As [`Heap::cap_alloc`] and [`Heap::cap_free`]. The memory is then as it was.
+    /// The errors of [`Heap::cap_alloc`] and [`Heap::cap_free`]. The memory then stays as it was.
     pub fn cap_realloc(&self, memory: NonNull<u8>, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         let usable_bytes = self.cap_usable_bytes(memory)?;
         if bytes <= usable_bytes && bytes > usable_bytes / 2 {
@@ -85,7 +85,7 @@ impl Heap {
     /// Bytes that capacity memory may use, which are those asked for, rounded up.
     ///
     /// # Errors
-    /// As [`Heap::cap_free`].
+    /// The errors of [`Heap::cap_free`].
     pub fn cap_usable_bytes(&self, memory: NonNull<u8>) -> Result<u64, HeapError> {
         let offset = self.cap_offset(memory)?;
         let wrong = |error| not_freed(error, offset, Kind::Capacity);

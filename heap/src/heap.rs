@@ -184,7 +184,7 @@ impl Heap {
     /// Folds the logs now. Heaps also do this by themselves as the logs grow.
     ///
     /// # Errors
-    /// As [`Heap::close`].
+    /// The errors of [`Heap::close`].
     pub fn compact(&self) -> Result<(), HeapError> {
         match fold(&self.core).map_err(|error| refusal(error, Kind::Persistent))? {
             Fold::Done => Ok(()),

@@ -31,7 +31,7 @@ impl Heap {
     /// of two.
     ///
     /// # Errors
-    /// As [`Heap::persist_alloc`], or the alignment cannot be.
+    /// The errors of [`Heap::persist_alloc`], or the alignment is not supported.
     #[inline]
     pub fn persist_alloc_aligned(&self, bytes: u64, align: u64) -> Result<Offset, HeapError> {
         check_request(&self.core, bytes, align)?;
@@ -106,7 +106,7 @@ impl Heap {
     /// between leaves both objects.
     ///
     /// # Errors
-    /// As [`Heap::persist_alloc`]. The object is then as it was.
+    /// The errors of [`Heap::persist_alloc`]. The object then stays as it was.
     pub fn persist_realloc(&self, object: Offset, bytes: u64) -> Result<Offset, HeapError> {
         self.refuse_in_transaction("use Tx::alloc and Tx::free")?;
         let usable_bytes = self.usable_bytes(object)?;

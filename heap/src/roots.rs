@@ -75,7 +75,7 @@ impl Heap {
     /// Takes persistent memory and names it, in one transaction.
     ///
     /// # Errors
-    /// As [`Heap::persist_alloc`] and [`Heap::set_root`], or the name is taken.
+    /// The errors of [`Heap::persist_alloc`] and [`Heap::set_root`], or the name is taken.
     pub fn persist_alloc_named(&self, bytes: u64, name: &str) -> Result<Offset, HeapError> {
         self.transaction(|tx| {
             if tx.find_root(name)?.is_some() || tx.claim_root(name)?.1.is_some() {
@@ -96,7 +96,7 @@ impl Tx<'_> {
     /// Names an object as [`Heap::set_root`] does, as a part of the transaction.
     ///
     /// # Errors
-    /// As [`Heap::set_root`].
+    /// The errors of [`Heap::set_root`].
     pub fn set_root<T: Persist>(&mut self, name: &str, object: Ptr<T>) -> Result<(), HeapError> {
         check_name(name)?;
         let value = sealed(object.offset().map_or(0, Offset::get)).to_le_bytes();
@@ -118,7 +118,7 @@ impl Tx<'_> {
     /// Removes a root as [`Heap::remove_root`] does, as a part of the transaction.
     ///
     /// # Errors
-    /// As [`Heap::remove_root`].
+    /// The errors of [`Heap::remove_root`].
     pub fn remove_root(&mut self, name: &str) -> Result<(), HeapError> {
         let none = || HeapError::NoRoot { name: name.to_owned() };
         self.find_root(name)?.ok_or_else(none)?;
@@ -130,7 +130,7 @@ impl Tx<'_> {
     /// The object of a named root, as this transaction sees it.
     ///
     /// # Errors
-    /// As [`Heap::root`].
+    /// The errors of [`Heap::root`].
     pub fn root<T: Persist>(&self, name: &str) -> Result<Option<Ptr<T>>, HeapError> {
         let Some((_, root)) = self.find_root(name)? else { return Ok(None) };
         check_type::<T>(&root)?;

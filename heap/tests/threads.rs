@@ -1,4 +1,4 @@
-//! What threads have of heaps, and give up.
+//! The parts of heaps that threads keep, and give back.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::cell::RefCell;

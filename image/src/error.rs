@@ -1,4 +1,4 @@
-//! What can go wrong when an image is opened or read.
+//! The errors of opening and reading an image.
 
 use perdura_dirty::{RegionError, SetupError};
 use perdura_media::DeviceError;
@@ -93,7 +93,7 @@ pub enum ImageError {
         stored_bytes: u64,
         /// Length of the piece in memory.
         expected_bytes: u64,
-        /// What the piece decodes to instead.
+        /// The wrong result of decoding the piece.
         found: ChunkFound,
     },
     /// A segment that the commit slot names does not hold the frames that the slot says.
@@ -131,7 +131,7 @@ pub enum ImageError {
     },
 }
 
-/// What a damaged chunk decodes to.
+/// The result of decoding a damaged chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkFound {
     /// Fewer bytes than expected: this many.
@@ -186,7 +186,7 @@ pub enum OpenError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("memory not yet loaded from the image cannot be read: {source}")]
 pub struct Unreadable {
-    /// What is wrong with the image, and where.
+    /// The damage of the image, and its place.
     pub source: std::sync::Arc<OpenError>,
 }
 

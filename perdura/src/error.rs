@@ -14,9 +14,9 @@ pub enum OpenError {
     Setting {
         /// The method of [`crate::Options`].
         name: &'static str,
-        /// Its value.
+        /// The value of the option.
         value: String,
-        /// What would work.
+        /// Values that are accepted.
         expected: &'static str,
     },
     /// The directory, its image, its rate or its promise cannot be had.
@@ -55,7 +55,7 @@ pub enum AccessError {
     Misaligned {
         /// Where the word was to begin.
         offset: u64,
-        /// What the offset must be a multiple of, bytes.
+        /// The number of bytes of which the offset must be a multiple.
         align_bytes: u64,
     },
     /// The region refuses: its device has failed, or it is closed. Of several blocks of 64 KiB the
@@ -74,7 +74,7 @@ pub enum CloseError {
     Flush {
         /// Bytes that may have been dirty.
         at_risk_bytes: u64,
-        /// What failed.
+        /// The reason why the flush failed.
         #[source]
         source: RegionError,
     },

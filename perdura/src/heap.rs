@@ -159,7 +159,7 @@ impl HeapOptions {
     /// Opens the heap in a file, or makes it.
     ///
     /// # Errors
-    /// As [`Heap::open`].
+    /// The errors of [`Heap::open`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Heap, OpenError> {
         let path = path.as_ref();
         let found_bytes = std::fs::metadata(path).map_or(0, |found| found.len());
@@ -176,7 +176,7 @@ impl HeapOptions {
     /// Opens the heap in a directory, or makes it.
     ///
     /// # Errors
-    /// As [`Heap::open_in`].
+    /// The errors of [`Heap::open_in`].
     pub fn open_in(self, dir: impl AsRef<Path>, options: &Options) -> Result<Heap, OpenError> {
         options.check_plain_stores()?;
         let dir = dir.as_ref();

@@ -122,7 +122,8 @@ pub use perdura_warning as warning;
 pub use perdura_warning::{Warning, Warnings};
 pub use zerocopy;
 
-/// What the face promises to threads is checked here: a change that breaks it does not compile.
+/// Checks which public types threads may share and send: a change that breaks this does not
+/// compile.
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<Store>();

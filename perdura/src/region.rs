@@ -65,7 +65,7 @@ impl Region {
     /// Opens the bytes in a directory, or makes them.
     ///
     /// # Errors
-    /// As [`Region::open`]; or an option is refused.
+    /// The errors of [`Region::open`], or an option is refused.
     pub fn open_with(dir: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let opened = options.open(dir.as_ref(), TrackingKind::Barrier)?;
         let region = Arc::new(opened.region);
@@ -141,7 +141,7 @@ impl Region {
     /// Writes a value's bytes at `offset`; see [`Region::write`].
     ///
     /// # Errors
-    /// As [`Region::write`].
+    /// The errors of [`Region::write`].
     pub fn set<T: IntoBytes + Immutable>(&self, offset: u64, value: &T) -> Result<(), AccessError> {
         self.write(offset, value.as_bytes())
     }
@@ -168,7 +168,7 @@ impl Region {
     /// called more than once and must not call the region.
     ///
     /// # Errors
-    /// As [`Region::store_word`].
+    /// The errors of [`Region::store_word`].
     pub fn update_word(
         &self,
         offset: u64,
@@ -199,7 +199,7 @@ impl Region {
         self.region.checkpoint()
     }
 
-    /// What is promised: the budget, and the time in which it is flushed.
+    /// The promise: the budget, and the time of its flush.
     pub fn promise(&self) -> Promise {
         self.promise
     }

@@ -70,7 +70,7 @@ impl Store {
     /// Opens the map in a directory, or makes it.
     ///
     /// # Errors
-    /// As [`Store::open`]; or an option is refused.
+    /// The errors of [`Store::open`], or an option is refused.
     pub fn open_with(dir: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let opened = options.open(dir.as_ref(), TrackingKind::Barrier)?;
         let heap =
@@ -126,7 +126,7 @@ impl Store {
     /// clock.
     ///
     /// # Errors
-    /// As [`Store::set`].
+    /// The errors of [`Store::set`].
     pub fn set_expiring(
         &self,
         key: impl AsRef<[u8]>,
@@ -142,7 +142,7 @@ impl Store {
     /// Removes the key. Returns whether it was there.
     ///
     /// # Errors
-    /// As [`Store::set`].
+    /// The errors of [`Store::set`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, StoreError> {
         self.committed(|| self.engine.delete(Key::new(key.as_ref())))
     }
@@ -163,7 +163,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// As [`Store::set`]; or the key holds another kind of value.
+    /// The errors of [`Store::set`], or the key holds another kind of value.
     pub fn update(
         &self,
         key: impl AsRef<[u8]>,
@@ -194,7 +194,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// What `change` returned, or as [`Store::set`]; nothing has changed then.
+    /// The error that `change` returned, or the errors of [`Store::set`]. Nothing has changed then.
     pub fn transaction<K: AsRef<[u8]>, R>(
         &self,
         keys: &[K],
@@ -209,7 +209,7 @@ impl Store {
     /// Lets the key go away after a time. Returns whether there is such a key.
     ///
     /// # Errors
-    /// As [`Store::set`].
+    /// The errors of [`Store::set`].
     pub fn expire(&self, key: impl AsRef<[u8]>, after: Duration) -> Result<bool, StoreError> {
         self.set_expiry(key.as_ref(), Some(time_after(after)))
     }
@@ -217,7 +217,7 @@ impl Store {
     /// Keeps the key for good. Returns whether there is such a key.
     ///
     /// # Errors
-    /// As [`Store::set`].
+    /// The errors of [`Store::set`].
     pub fn persist(&self, key: impl AsRef<[u8]>) -> Result<bool, StoreError> {
         self.set_expiry(key.as_ref(), None)
     }
@@ -242,7 +242,7 @@ impl Store {
     /// Removes all keys, in one step.
     ///
     /// # Errors
-    /// As [`Store::set`].
+    /// The errors of [`Store::set`].
     pub fn clear(&self) -> Result<(), StoreError> {
         self.committed(|| self.engine.flush_db(0))
     }
@@ -283,7 +283,7 @@ impl Store {
         Range { inner: self.engine.range(0, from), skipped, end }
     }
 
-    /// What is promised: the budget, and the time in which it is flushed.
+    /// The promise: the budget, and the time of its flush.
     pub fn promise(&self) -> Promise {
         self.promise
     }

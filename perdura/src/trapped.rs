@@ -60,8 +60,8 @@ impl TrappedRegion {
     /// Opens the bytes in a directory, or makes them.
     ///
     /// # Errors
-    /// As [`TrappedRegion::open`]; or an option is refused, such as [`Durability::Fsync`], because
-    /// nobody sees when a plain store is done.
+    /// The errors of [`TrappedRegion::open`], or an option is refused, such as
+    /// [`Durability::Fsync`], because nobody sees when a plain store is done.
     ///
     /// [`Durability::Fsync`]: crate::Durability::Fsync
     pub fn open_with(dir: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
@@ -131,7 +131,7 @@ impl TrappedRegion {
         self.region.checkpoint()
     }
 
-    /// What is promised: the budget, and the time in which it is flushed.
+    /// The promise: the budget, and the time of its flush.
     pub fn promise(&self) -> Promise {
         self.promise
     }

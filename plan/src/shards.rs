@@ -129,7 +129,7 @@ impl Shards {
     /// The last shard, if there is one.
     ///
     /// # Errors
-    /// The same as of [`Shards::add`].
+    /// The errors of [`Shards::add`].
     pub fn finish(&mut self) -> Result<Option<Shard>, ShardError> {
         let Some((volume, range, analyzer)) = self.current.take() else { return Ok(None) };
         match analyzer.finish().and_then(|analysis| analysis.all()) {

@@ -37,7 +37,7 @@ pub use settings::{HOLDER_WAIT, Settings};
 pub struct Directory {
     /// The region, with the promise's budget in force.
     pub region: Region,
-    /// What is promised: how many bytes may be dirty, and how long a flush of them takes.
+    /// The promise: how many bytes may be dirty, and how long a flush of them takes.
     pub promise: Promise,
     /// Whether the disk limits the budget, and not the warning.
     pub is_short_of_room: bool,

@@ -23,7 +23,7 @@ pub struct DrillReport {
     /// Bytes on the budget's account when the flush began; fewer than the budget if the region is
     /// too small to fill it.
     pub used_bytes: u64,
-    /// What the flush has written.
+    /// The result of the flush.
     pub flush: FlushReport,
     /// Time from the decision to flush until the commit was durable, nanoseconds.
     pub elapsed_ns: u64,

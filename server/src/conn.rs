@@ -81,7 +81,7 @@ pub(crate) struct Conn {
     pub(crate) in_flight: usize,
     /// The events that epoll watches for.
     pub(crate) interest: EventFlags,
-    /// What the ring does about the connection's input.
+    /// The state of the connection's input in the ring.
     pub(crate) receiving: Receiving,
     /// Number of the last period in which the connection sent a request (`net::load`).
     pub(crate) asked: u32,

@@ -8,7 +8,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     matches_with(pattern, text, false)
 }
 
-/// As [`matches()`], but upper and lower case ASCII letters are the same.
+/// Matches as [`matches()`] does, but takes upper and lower case ASCII letters as equal.
 pub fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
     matches_with(pattern, text, true)
 }

@@ -7,7 +7,7 @@ use perdura_store::Watch;
 
 use crate::resp::{Args, Span};
 
-/// What CLIENT REPLY has asked for.
+/// The mode that CLIENT REPLY has set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum ReplyMode {
     #[default]
@@ -114,7 +114,8 @@ impl Session {
         };
     }
 
-    /// What the client takes, with so many bytes of replies and requests in buffers of its own.
+    /// The memory that the client takes, with so many bytes of replies and requests in its own
+    /// buffers.
     pub fn memory_bytes(&self, unsent_bytes: usize, pending_bytes: usize) -> usize {
         let queued_bytes = self.multi.as_ref().map_or(0, |multi| multi.bytes);
         size_of::<Self>() + unsent_bytes + pending_bytes + queued_bytes

@@ -49,7 +49,7 @@ const EVENTS_RECOVERED: usize = 50;
 /// Most bugs of one kind that are planted in one recording. Of more, as many are taken evenly.
 const BUGS_MAX: usize = 64;
 
-/// What to check.
+/// The settings of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Name of the operation to check; `None` for all operations.
@@ -109,7 +109,7 @@ pub enum PlanError {
     Record {
         /// The operation.
         operation: &'static str,
-        /// What happened.
+        /// The description of the failure.
         why: String,
     },
 }

@@ -122,7 +122,7 @@ impl<'h> Op<'h> {
     /// [`Op::last_store`] the new one.
     ///
     /// # Errors
-    /// As [`Op::store`].
+    /// The errors of [`Op::store`].
     pub fn store_last(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
         if self.last.is_some_and(|last| last.offset != offset) || !self.log.is_empty() {
             return self.store(id, offset, value);
@@ -162,7 +162,7 @@ impl<'h> Op<'h> {
     /// Changes bytes that references lead to. The change is undone if the operation is.
     ///
     /// # Errors
-    /// As [`Op::store`].
+    /// The errors of [`Op::store`].
     pub fn overwrite(&mut self, id: LaneId, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
         self.settle()?;
         let mut at = offset;
@@ -180,7 +180,7 @@ impl<'h> Op<'h> {
     /// the operation is rolled back.
     ///
     /// # Errors
-    /// As [`Op::store`], or memory is used up.
+    /// The errors of [`Op::store`], or memory is used up.
     pub fn alloc(&mut self, id: LaneId, bytes: u64) -> Result<u64, Stop> {
         let mut taken = 0;
         self.pay(id, |lane| {
@@ -209,7 +209,7 @@ impl<'h> Op<'h> {
     /// replaces, or cold; `None` for bytes behind an object's end.
     ///
     /// # Errors
-    /// As [`Op::store`].
+    /// The errors of [`Op::store`].
     pub fn fill(
         &mut self,
         id: LaneId,

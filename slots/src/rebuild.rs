@@ -89,7 +89,7 @@ impl Heap {
     /// Finds the free memory of all lanes; see [`Heap::rebuild_lane`].
     ///
     /// # Errors
-    /// As [`Heap::rebuild_lane`].
+    /// The errors of [`Heap::rebuild_lane`].
     pub fn rebuild<E: From<HeapError>>(
         &self,
         mut trace: impl FnMut(&mut Lane<'_>, &mut Marks<'_>) -> Result<(), E>,

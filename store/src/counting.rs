@@ -44,7 +44,7 @@ impl Store {
     /// program that may be killed calls this about ten times a second.
     ///
     /// # Errors
-    /// As [`Store::run`]. The shards behind the one that was refused are not looked at.
+    /// The errors of [`Store::run`]. The shards behind the refused one are not looked at.
     pub fn save_quiet_counts(&self) -> Result<(), StoreError> {
         for lane in self.heap.lanes() {
             if self.key_counts.of(lane).is_due_to_save() {

@@ -22,7 +22,7 @@ impl Store {
     /// searched for free memory yet. Some parts of detached tables are freed, too.
     ///
     /// # Errors
-    /// As [`Store::run`]. Keys that were deleted before the error stay deleted.
+    /// The errors of [`Store::run`]. Keys that were deleted before the error stay deleted.
     pub fn expire_some(&self, work: usize) -> Result<u64, StoreError> {
         // A second sweep at the same time would look at the same buckets.
         let Some(mut sweep) = self.sweep.try_lock() else { return Ok(0) };

@@ -8,7 +8,7 @@ impl Store {
     /// Sets a key to a string that does not expire.
     ///
     /// # Errors
-    /// As [`Store::run`].
+    /// The errors of [`Store::run`].
     pub fn put(&self, key: Key<'_>, value: &[u8]) -> Result<(), StoreError> {
         self.run(Access::Key(key), |tx| tx.put(key, value, Expiry::None))
     }
@@ -16,7 +16,7 @@ impl Store {
     /// Removes a key. Returns whether the key was there.
     ///
     /// # Errors
-    /// As [`Store::run`].
+    /// The errors of [`Store::run`].
     pub fn delete(&self, key: Key<'_>) -> Result<bool, StoreError> {
         self.run(Access::Key(key), |tx| tx.delete(key))
     }
@@ -25,7 +25,8 @@ impl Store {
     /// returns `None` is removed.
     ///
     /// # Errors
-    /// As [`Store::run`]; [`StoreError::WrongType`] if the key holds another kind of value.
+    /// The errors of [`Store::run`], and [`StoreError::WrongType`] if the key holds another kind of
+    /// value.
     pub fn update(
         &self,
         key: Key<'_>,
@@ -46,7 +47,7 @@ impl Store {
     /// Removes all keys of a database in one step. Their memory is free before this returns.
     ///
     /// # Errors
-    /// As [`Store::run`].
+    /// The errors of [`Store::run`].
     pub fn flush_db(&self, db: u8) -> Result<(), StoreError> {
         self.run(Access::Everything, |tx| tx.clear(db))?;
         self.reap_all();
@@ -56,7 +57,7 @@ impl Store {
     /// Removes all keys of all databases in one step. Their memory is free before this returns.
     ///
     /// # Errors
-    /// As [`Store::run`].
+    /// The errors of [`Store::run`].
     pub fn flush_all(&self) -> Result<(), StoreError> {
         self.run(Access::Everything, |tx| (0..DATABASES).try_for_each(|db| tx.clear(db)))?;
         self.reap_all();

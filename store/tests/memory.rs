@@ -1,4 +1,4 @@
-//! What a key costs in memory beside its own bytes; docs/measuring/store.md has the arithmetic.
+//! The memory that a key takes beside its own bytes; docs/measuring/store.md has the arithmetic.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -9,7 +9,8 @@ use perdura_region::{Config, Region};
 use perdura_store::{Access, Heap, Key, Store, StoreOptions};
 
 const KEY_BYTES: u64 = 16;
-/// What is kept of a 64 B grain: its home (2 B), a bit in each of two bitmaps, and two of heat.
+/// The ledger's bytes for a 64 B grain: its location (2 B), a bit in each of two bitmaps, and two
+/// bits of heat.
 const LEDGER_SHARE: f64 = (2.0 + 4.0 / 8.0) / 64.0;
 
 fn store() -> (Store, u64) {

@@ -158,7 +158,7 @@ impl<'l> FrameBuffer<'l> {
     /// Bytes of the room for the compressed frame.
     ///
     /// # Safety
-    /// As [`FrameBuffer::bytes_mut`].
+    /// The caller promises the same as for [`FrameBuffer::bytes_mut`].
     pub unsafe fn packed_mut(&self, offset: u64, len: usize) -> &'l mut [u8] {
         // SAFETY: as the caller promises.
         unsafe { self.part_mut(self.packed_at, offset, len) }
@@ -167,7 +167,7 @@ impl<'l> FrameBuffer<'l> {
     /// Bytes of a sealed frame as they are to be written.
     ///
     /// # Safety
-    /// As [`FrameBuffer::bytes_mut`].
+    /// The caller promises the same as for [`FrameBuffer::bytes_mut`].
     pub unsafe fn stored_mut(&self, len: usize) -> &'l mut [u8] {
         // SAFETY: as the caller promises.
         unsafe { self.part_mut(self.stored_at(), 0, len) }

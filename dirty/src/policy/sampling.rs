@@ -8,9 +8,9 @@ use super::kind::PolicyKind;
 
 /// Share of the writers' and the cleaner's time that sampling may take: one part in this many.
 const COST_SHARE: u64 = 10;
-/// What a trap on a dirty page costs the writer, nanoseconds (measured: 5-8 us).
+/// The cost of a trap on a dirty page for the writer, nanoseconds (measured: 5-8 us).
 const TRAP_NS: u64 = 7_000;
-/// What protecting a page costs until it has been measured, nanoseconds.
+/// The assumed cost of protecting a page until it has been measured, nanoseconds.
 const PROTECT_NS: u64 = 1_000;
 /// Pages protected again in one call, at most.
 const BATCH_MAX: u64 = 4_096;

@@ -118,7 +118,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
     /// Whether there are no entries.
     ///
     /// # Errors
-    /// As [`PMap::len`].
+    /// The errors of [`PMap::len`].
     pub fn is_empty(&self, from: &impl Reads) -> Result<bool, HeapError> {
         Ok(self.len(from)? == 0)
     }
@@ -126,7 +126,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
     /// The value of a key.
     ///
     /// # Errors
-    /// As [`PMap::len`].
+    /// The errors of [`PMap::len`].
     pub fn get(&self, from: &impl Reads, key: K) -> Result<Option<V>, HeapError> {
         let head = self.head(from)?;
         match self.search(from, &head, &key)? {
@@ -185,7 +185,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
     /// All entries, in no order.
     ///
     /// # Errors
-    /// As [`PMap::len`].
+    /// The errors of [`PMap::len`].
     pub fn iter<'f, R: Reads>(&self, from: &'f R) -> Result<MapIter<'f, K, V, R>, HeapError> {
         Ok(MapIter { from, head: self.head(from)?, next: 0, of: PhantomData })
     }
@@ -193,7 +193,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
     /// Frees the table. Objects that its values refer to are left to the caller.
     ///
     /// # Errors
-    /// As [`PMap::len`].
+    /// The errors of [`PMap::len`].
     pub fn free(self, tx: &mut Tx<'_>) -> Result<(), HeapError> {
         let head = self.head(tx)?;
         if let Some(table) = Offset::new(head.table) {

@@ -104,7 +104,7 @@ impl<T: Persist> PVec<T> {
     /// Whether there are no elements.
     ///
     /// # Errors
-    /// As [`PVec::len`].
+    /// The errors of [`PVec::len`].
     pub fn is_empty(&self, from: &impl Reads) -> Result<bool, HeapError> {
         Ok(self.len(from)? == 0)
     }
@@ -112,7 +112,7 @@ impl<T: Persist> PVec<T> {
     /// Element `index`; `None` if there are not as many.
     ///
     /// # Errors
-    /// As [`PVec::len`].
+    /// The errors of [`PVec::len`].
     pub fn get(&self, from: &impl Reads, index: u64) -> Result<Option<T>, HeapError> {
         let head = self.head(from)?;
         if index >= head.len {
@@ -124,7 +124,7 @@ impl<T: Persist> PVec<T> {
     /// Changes element `index`. Returns false if there are not as many.
     ///
     /// # Errors
-    /// As [`PVec::len`], or no room for the log.
+    /// The errors of [`PVec::len`], or the log has no room.
     pub fn set(&self, tx: &mut Tx<'_>, index: u64, value: T) -> Result<bool, HeapError> {
         let head = self.head(tx)?;
         if index < head.len {
@@ -150,7 +150,7 @@ impl<T: Persist> PVec<T> {
     /// Takes the last element out.
     ///
     /// # Errors
-    /// As [`PVec::set`].
+    /// The errors of [`PVec::set`].
     pub fn pop(&self, tx: &mut Tx<'_>) -> Result<Option<T>, HeapError> {
         let head = self.head(tx)?;
         let Some(last) = head.len.checked_sub(1) else { return Ok(None) };
@@ -162,7 +162,7 @@ impl<T: Persist> PVec<T> {
     /// All elements, in order.
     ///
     /// # Errors
-    /// As [`PVec::len`].
+    /// The errors of [`PVec::len`].
     pub fn iter<'f, R: Reads>(&self, from: &'f R) -> Result<VecIter<'f, T, R>, HeapError> {
         Ok(VecIter { from, head: self.head(from)?, next: 0, of: PhantomData })
     }
@@ -170,7 +170,7 @@ impl<T: Persist> PVec<T> {
     /// Frees the array. Objects that its elements refer to are left to the caller.
     ///
     /// # Errors
-    /// As [`PVec::len`].
+    /// The errors of [`PVec::len`].
     pub fn free(self, tx: &mut Tx<'_>) -> Result<(), HeapError> {
         let head = self.head(tx)?;
         if let Some(at) = Offset::new(head.at) {

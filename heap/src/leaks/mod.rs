@@ -81,7 +81,7 @@ impl Heap {
     /// object's pointers to the visitor. Persistent compartments are handed to `trace` as well.
     ///
     /// # Errors
-    /// As [`Heap::leaks`].
+    /// The errors of [`Heap::leaks`].
     pub fn leaks_traced(
         &self,
         trace: impl Fn(&Reached, &mut Visitor<'_>) + Sync,
@@ -93,8 +93,8 @@ impl Heap {
     /// that one leads to by now is kept.
     ///
     /// # Errors
-    /// As [`Heap::leaks`]; or the leaks are another heap's ([`HeapError::OtherHeap`]); or there is
-    /// no room for the log, and only some leaks are freed.
+    /// The errors of [`Heap::leaks`]; or the leaks are another heap's ([`HeapError::OtherHeap`]);
+    /// or the log has no room, and only some leaks are freed.
     pub fn reclaim(&self, leaks: &Leaks) -> Result<Reclaimed, HeapError> {
         self.reclaim_as(leaks, &Conservative::new(&self.core))
     }
@@ -102,7 +102,7 @@ impl Heap {
     /// Frees leaks as [`Heap::reclaim`] does, for [`Heap::leaks_traced`].
     ///
     /// # Errors
-    /// As [`Heap::reclaim`].
+    /// The errors of [`Heap::reclaim`].
     pub fn reclaim_traced(
         &self,
         leaks: &Leaks,

@@ -24,7 +24,7 @@ impl Mapping {
     /// Binds a range of whole pages to one node, with the pages that it has already.
     ///
     /// # Errors
-    /// As [`check_node`].
+    /// The errors of [`check_node`].
     pub fn bind(&self, offset: u64, len: usize, node: u32) -> Result<(), Errno> {
         let mut mask = [0_u64; NODES_MAX / 64];
         *mask.get_mut(node as usize / 64).ok_or(Errno::INVAL)? |= 1 << (node % 64);

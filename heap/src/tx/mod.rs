@@ -150,7 +150,7 @@ impl<'h> Tx<'h> {
     /// Changes the value that `ptr` points to.
     ///
     /// # Errors
-    /// As [`Tx::write_bytes`].
+    /// The errors of [`Tx::write_bytes`].
     pub fn write<T: Persist>(&mut self, ptr: Ptr<T>, value: T) -> Result<(), HeapError> {
         let offset = ptr.offset().ok_or_else(null)?;
         self.write_bytes(offset, value.as_bytes())
@@ -168,7 +168,7 @@ impl<'h> Tx<'h> {
     /// Changes bytes, for which the application chooses the log.
     ///
     /// # Errors
-    /// As [`Tx::write_bytes`].
+    /// The errors of [`Tx::write_bytes`].
     pub fn write_as(&mut self, offset: Offset, bytes: &[u8], log: LogAs) -> Result<(), HeapError> {
         let (start, len) = self.heap.check_range(offset, bytes.len())?;
         if bytes.is_empty() {
@@ -198,7 +198,7 @@ impl<'h> Tx<'h> {
     /// if the transaction is undone.
     ///
     /// # Errors
-    /// As [`Heap::persist_alloc`].
+    /// The errors of [`Heap::persist_alloc`].
     pub fn alloc(&mut self, bytes: u64) -> Result<Offset, HeapError> {
         self.alloc_aligned(bytes, crate::engine::classes::UNIT_BYTES)
     }
@@ -206,7 +206,7 @@ impl<'h> Tx<'h> {
     /// Takes memory as [`Tx::alloc`] does, at a multiple of `align`.
     ///
     /// # Errors
-    /// As [`Heap::persist_alloc_aligned`].
+    /// The errors of [`Heap::persist_alloc_aligned`].
     pub fn alloc_aligned(&mut self, bytes: u64, align: u64) -> Result<Offset, HeapError> {
         check_request(&self.heap.core, bytes, align)?;
         let offset = self.heap.take_persistent(self.local, bytes, align)?;
@@ -217,7 +217,7 @@ impl<'h> Tx<'h> {
     /// Takes memory for a value and fills it.
     ///
     /// # Errors
-    /// As [`Tx::alloc`].
+    /// The errors of [`Tx::alloc`].
     pub fn put<T: Persist>(&mut self, value: T) -> Result<Ptr<T>, HeapError> {
         let ptr = Ptr::new(self.alloc((size_of::<T>() as u64).max(1))?);
         self.write(ptr, value)?;

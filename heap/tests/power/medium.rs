@@ -12,21 +12,22 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 const LINE: usize = 64;
 
-/// What the heap does to its memory, and what of it would be left.
+/// The heap's stores, flushes and fences, and the memory that a loss of power would leave.
 pub struct Medium {
     state: Mutex<State>,
 }
 
 struct State {
-    /// What all processors see.
+    /// The bytes that all processors see.
     cache: Vec<u8>,
-    /// What is durable.
+    /// The durable bytes.
     medium: Vec<u8>,
-    /// By line: when it was last flushed, as far as the medium has it.
+    /// For each line, the event of the last flush that the medium has.
     durable_at: Vec<u64>,
-    /// Lines in which the two differ, or may.
+    /// The lines in which cache and medium differ, or may differ.
     dirty: BTreeSet<usize>,
-    /// What each thread's next fence makes durable: line, when it was flushed, what it held.
+    /// For each thread, the lines that its next fence makes durable: line, event of the flush, and
+    /// bytes.
     flushing: HashMap<ThreadId, Vec<(usize, u64, [u8; LINE])>>,
     events: u64,
     /// When the power is to be lost, and which lines are evicted then.
@@ -38,10 +39,10 @@ struct State {
     acknowledged: Vec<Arc<AtomicU64>>,
 }
 
-/// What a loss leaves.
+/// The result of a loss of power.
 pub struct Image {
     pub bytes: Vec<u8>,
-    /// What had been acknowledged to each thread before.
+    /// How many operations had been acknowledged to each thread before.
     pub acknowledged: Vec<u64>,
 }
 
@@ -50,7 +51,7 @@ impl Medium {
         Self::of(vec![0; len_bytes as usize], vec![0; len_bytes as usize])
     }
 
-    /// One whose caches hold something else than is durable.
+    /// A medium whose caches differ from its durable bytes.
     pub fn of(cache: Vec<u8>, medium: Vec<u8>) -> Self {
         let lines = cache.len() / LINE;
         let line = |of: &[u8], line: usize| of[line * LINE..][..LINE].to_vec();
@@ -83,7 +84,7 @@ impl Medium {
         self.state().further = (times, events);
     }
 
-    /// What the losses so far have left.
+    /// The results of the losses so far.
     pub fn take_images(&self) -> Vec<Image> {
         std::mem::take(&mut self.state().images)
     }
@@ -93,7 +94,8 @@ impl Medium {
         self.state().acknowledged = acknowledged.to_vec();
     }
 
-    /// What a loss leaves: the one that was planned if it came, else one now. Says whether it came.
+    /// The result of the planned loss if it has come, and otherwise of a loss now. Says whether it
+    /// has come.
     pub fn take_image(&self) -> (Image, bool) {
         let mut state = self.state();
         if let Some(image) = state.images.pop() {
@@ -103,7 +105,7 @@ impl Medium {
         (state.lose(&mut random), false)
     }
 
-    /// What a process leaves that is killed now: all of its stores.
+    /// The memory of a process that is killed now, which has all of its stores.
     pub fn cache(&self) -> Vec<u8> {
         self.state().cache.clone()
     }

@@ -77,7 +77,7 @@ impl State {
         self.pending.get(&number).map_or(&[], |write| &write.bytes)
     }
 
-    /// One durable operation: the write `number` has reached the device's cache.
+    /// The durable operation in which the write `number` has reached the device's cache.
     pub(super) fn complete(&mut self, number: u64) -> Result<(), DeviceError> {
         self.start_op()?;
         let order = self.number();
@@ -99,12 +99,12 @@ impl State {
         Ok(())
     }
 
-    /// One durable operation: all completed writes survive from now on.
+    /// The durable operation after which all completed writes survive.
     pub(super) fn flush(&mut self) -> Result<(), DeviceError> {
         self.flush_where(|_| true)
     }
 
-    /// One durable operation: the parts of completed writes in this range survive from now on.
+    /// The durable operation after which the parts of completed writes in this range survive.
     pub(super) fn flush_range(&mut self, from: u64, len_bytes: u64) -> Result<(), DeviceError> {
         self.flush_where(|write| {
             let to = write.offset_bytes + write.bytes.len() as u64;

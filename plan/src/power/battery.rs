@@ -62,7 +62,7 @@ impl Cells {
     /// The battery that still gives `joules` at the end of its life.
     ///
     /// # Errors
-    /// The same as of [`Cells::reliable_share`].
+    /// The errors of [`Cells::reliable_share`].
     pub fn battery_for(&self, joules: f64) -> Result<Battery, BatteryError> {
         let rated_joules = joules / self.reliable_share()? * (1.0 + self.spare_share);
         let phones = rated_joules / Self::PHONE_JOULES / self.density_share;
@@ -78,7 +78,7 @@ impl Cells {
     /// The energy that a battery rated at `rated_joules` reliably gives, joules.
     ///
     /// # Errors
-    /// The same as of [`Cells::reliable_share`].
+    /// The errors of [`Cells::reliable_share`].
     pub fn reliable_joules(&self, rated_joules: f64) -> Result<f64, BatteryError> {
         Ok(rated_joules * self.reliable_share()? / (1.0 + self.spare_share))
     }

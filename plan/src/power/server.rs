@@ -82,7 +82,7 @@ impl Server {
     /// Dirty bytes that a battery of a rating can carry through a flush.
     ///
     /// # Errors
-    /// The same as of [`Cells::reliable_share`].
+    /// The errors of [`Cells::reliable_share`].
     pub fn budget_for_battery(
         &self,
         cells: &Cells,
@@ -94,7 +94,7 @@ impl Server {
     /// The time and battery for a flush of at most `dirty_bytes` dirty bytes.
     ///
     /// # Errors
-    /// The same as of [`Cells::reliable_share`].
+    /// The errors of [`Cells::reliable_share`].
     pub fn backup(&self, dirty_bytes: u64, cells: &Cells) -> Result<Backup, BatteryError> {
         let flush_s = self.flush_s(dirty_bytes);
         Ok(Backup { dirty_bytes, flush_s, battery: cells.battery_for(flush_s * self.watts)? })
@@ -103,7 +103,7 @@ impl Server {
     /// All memory against `budget_bytes` of it.
     ///
     /// # Errors
-    /// The same as of [`Cells::reliable_share`].
+    /// The errors of [`Cells::reliable_share`].
     pub fn compare(&self, budget_bytes: u64, cells: &Cells) -> Result<Comparison, BatteryError> {
         Ok(Comparison {
             all_memory: self.backup(self.memory_bytes, cells)?,
@@ -155,7 +155,7 @@ impl Machine {
     /// this machine with its memory.
     ///
     /// # Errors
-    /// The same as of [`Cells::reliable_share`].
+    /// The errors of [`Cells::reliable_share`].
     pub fn budget_max(&self, server: &Server) -> Result<Option<u64>, BatteryError> {
         let flush_bytes_per_s = (server.flush_bytes_per_s as f64 / self.rate_margin) as u64;
         let server = Server { flush_bytes_per_s, ..*server };

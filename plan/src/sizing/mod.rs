@@ -67,7 +67,7 @@ impl Replay {
     /// Makes a replay on several regions, each by itself.
     ///
     /// # Errors
-    /// The same as of [`Replay::new`].
+    /// The errors of [`Replay::new`].
     pub fn of(configs: &[ReplayConfig]) -> Result<Self, SizingError> {
         let engines: Vec<Engine> = configs.iter().map(Engine::new).collect::<Result<_, _>>()?;
         Ok(Self {

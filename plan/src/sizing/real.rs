@@ -103,7 +103,7 @@ pub fn measure_virtual(
 /// Feeds a region on this device, in real time.
 ///
 /// # Errors
-/// The same as of [`measure_virtual`].
+/// The errors of [`measure_virtual`].
 pub fn measure(
     config: &ReplayConfig,
     device: Arc<dyn Device>,

@@ -63,7 +63,7 @@ pub enum DirectoryError {
     Rate {
         /// Path of the record.
         path: PathBuf,
-        /// What is wrong with the record.
+        /// The reason why the record could not be read.
         why: String,
     },
     /// The holder could not be started or asked.

@@ -1,4 +1,4 @@
-//! What to open in a directory, and what to promise about it.
+//! The settings of opening a directory: its region, and the promise about it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::holder::{HolderProgram, Times};
 /// at the end of the wait: the holder flushes, and the next start reads the image.
 pub const HOLDER_WAIT: Duration = Duration::from_secs(10 * 60);
 
-/// What to open in a directory, and what to promise about it.
+/// The settings of opening a directory: its region, and the promise about it.
 #[derive(Debug)]
 pub struct Settings {
     /// The directory, which is made if it is missing.

@@ -13,7 +13,7 @@ pub enum HolderError {
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         what: String,
         /// The system's error.
         #[source]
@@ -42,7 +42,7 @@ pub enum LinkError {
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         what: String,
         /// The system's error.
         #[source]

@@ -68,15 +68,15 @@ pub(super) struct Victim {
     pub unit: Unit,
     /// Whether the unit is still in the page table.
     pub is_mapped: bool,
-    /// What must be done with its bytes first.
+    /// The step that its bytes need first.
     pub parting: Parting,
 }
 
-/// What must be done with the bytes of a unit that leaves DRAM. Unless this is
+/// The step that the bytes of a unit need before the unit leaves DRAM. Unless the step is
 /// [`Parting::Nothing`], the unit is moving until [`Residents::left`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parting {
-    /// Nothing: the medium has the same bytes.
+    /// No step is needed, because the medium has the same bytes.
     Nothing,
     /// The bytes must be written to the medium.
     Write,

@@ -223,7 +223,7 @@ pub(crate) struct Slowlog {
     pub next_id: u64,
 }
 
-/// One slow command, as SLOWLOG GET tells it.
+/// A slow command, as SLOWLOG GET reports it.
 #[derive(Debug)]
 pub(crate) struct SlowEntry {
     pub id: u64,

@@ -26,7 +26,7 @@ pub(super) enum Events {
     Uring(Box<Ring>),
 }
 
-/// What the kernel or another thread tells the loop.
+/// An event that the kernel or another thread reports to the loop.
 #[derive(Debug)]
 pub(super) enum Event {
     Stop,

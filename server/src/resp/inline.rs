@@ -93,7 +93,7 @@ fn closed(rest: &[u8], at: usize) -> Result<usize, ProtocolError> {
     }
 }
 
-/// What C's `isspace` calls a blank, and NUL, which ends a line for Redis.
+/// Whether C's `isspace` calls a byte a blank; NUL counts too, because it ends a line for Redis.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r' | 0)
 }

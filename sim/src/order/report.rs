@@ -22,7 +22,7 @@ pub struct Failure {
     pub bug: Option<Bug>,
     /// The state.
     pub place: Place,
-    /// What was found instead of an allowed state.
+    /// The state that was found instead of an allowed one.
     pub why: String,
 }
 

@@ -93,7 +93,7 @@ impl Tx<'_> {
     /// removed.
     ///
     /// # Errors
-    /// As [`Tx::sorted_remove`].
+    /// The errors of [`Tx::sorted_remove`].
     pub fn sorted_remove_ranks(&mut self, key: Key<'_>, ranks: Range<u64>) -> Result<u64, TxError> {
         let Some(sorted) = self.sorted(key)? else { return Ok(0) };
         let len = sorted.len();

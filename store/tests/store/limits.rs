@@ -1,5 +1,5 @@
-//! What happens at the bounds: values beyond the budget, memory used up, keys too long, growth
-//! under a scan.
+//! Behaviour at the bounds: values beyond the budget, memory used up, keys too long, growth under a
+//! scan.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Large sorted sets against a naive oracle; killed at every step; what is left of them.
+//! Large sorted sets against a naive oracle, also when operations are killed at every step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a holder answers to servers, visitors and warnings.
+//! The answers of a holder to servers, visitors and warnings.
 
 use std::path::Path;
 use std::sync::Arc;

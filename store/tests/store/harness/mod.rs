@@ -50,7 +50,7 @@ pub enum Value {
     Sorted(BTreeMap<Vec<u8>, u64>),
 }
 
-/// What a store should hold: by database and key, the value and when it goes.
+/// The contents that a store should have: for each database and key, the value and its expiry.
 pub type Model = BTreeMap<(u8, Vec<u8>), (Value, Option<u64>)>;
 
 fn value_of(tx: &Tx<'_>, key: Key<'_>, entry: &Entry<'_>) -> Value {
