@@ -115,7 +115,8 @@ pub fn account(region: &Region) -> String {
     format!(
         "wrote {} to the SSD: {} cleaned, {} for {} checkpoints and {} group commits, {} copied by \
          writers for a checkpoint, {} compacted\n\
-         {prezeroed}{compressed}writers waited {} times, {} together, {} the longest; at most {} dirty",
+         {prezeroed}{compressed}writers waited {} times, {} together, {} the longest; at most {} \
+         dirty",
         Bytes(stats.device_bytes),
         Bytes(stats.cleaned_bytes),
         Bytes(stats.drained_bytes),

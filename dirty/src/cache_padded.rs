@@ -1,4 +1,4 @@
-//! A value on cache lines of its own, for words that one thread changes often.
+//! A value on its own cache lines, for words that one thread changes often.
 
 use std::ops::Deref;
 

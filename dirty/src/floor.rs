@@ -1,5 +1,4 @@
-//! The choice of a cleaning round: the rank from which on dirty data are victims, or whether hot
-//! data are spared.
+//! The choice of a cleaning round: the lowest rank that is cleaned, or whether hot data are spared.
 
 use crate::geometry::WORD_GRAINS;
 use crate::hints::unit_shift;

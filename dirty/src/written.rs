@@ -1,14 +1,16 @@
 //! The pages of a process that were written since the last query, as the kernel records them (Linux
-//! 6.7). A range is registered with a userfaultfd that opens protected pages by itself when they
-//! are stored to, and the process's page map says which pages are open. Nothing traps in user mode
-//! and nobody waits: a first store to a page costs one fault in the kernel.
+//! 6.7).
 //!
-//! A region's own tracking must know *before* a page is written, so it does not use this. It is for
-//! those who want to know afterwards: checkpoints of an application's memory (`heap`), and
-//! recordings of a live program (`plan`).
+//! A range is registered with a userfaultfd that opens protected pages by itself when they are
+//! stored to, and the process's page map says which pages are open. Nothing traps in user mode and
+//! nobody waits: a first store to a page costs one fault in the kernel.
 //!
-//! Soft-dirty bits would do the same on older kernels. They are reset for a whole process at once
-//! (`clear_refs`), so that two users would lose each other's writes; so they are not used.
+//! A region's own tracking must know *before* a page is written, so it does not use this. Two users
+//! want to know afterwards: checkpoints of an application's memory (`heap`), and recordings of a
+//! live program (`plan`).
+//!
+//! Soft-dirty bits would do the same on older kernels. But they are reset for a whole process at
+//! once (`clear_refs`), so two users would lose each other's writes.
 
 use rustix::io::Errno;
 

@@ -1,4 +1,4 @@
-//! For the fuzz target of the image reader: valid checksums over invalid bytes.
+//! Valid checksums over invalid bytes, for the fuzz target of the image reader.
 
 use zerocopy::FromBytes;
 

@@ -40,7 +40,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds = (8 << 30) / bytes.max(1);
     for threads in [1, 2] {
         let text = format!(
-            "b:\n  args:\n    memory_range: {bytes}\n    access_size: 4096\n    number_threads: {threads}\n    run_time: 2\n    min_io_chunk_size: 16M\n"
+            "b:\n  args:\n    memory_range: {bytes}\n    access_size: 4096\n    \
+             number_threads: {threads}\n    run_time: 2\n    min_io_chunk_size: 16M\n"
         );
         compare(
             &format!("sequential read, 4 KiB, {threads} threads, GiB/s"),
@@ -50,7 +51,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         )?;
     }
     let text = format!(
-        "b:\n  args:\n    memory_range: {bytes}\n    access_size: 256\n    run_time: 2\n    min_io_chunk_size: 16M\n"
+        "b:\n  args:\n    memory_range: {bytes}\n    access_size: 256\n    run_time: 2\n    \
+         min_io_chunk_size: 16M\n"
     );
     compare(
         "sequential read, 256 B, 1 thread, GiB/s",
@@ -60,7 +62,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     )?;
     let random = |bytes: u64, more: &str| {
         format!(
-            "b:\n  args:\n    memory_range: {bytes}\n    min_io_chunk_size: 4096\n    access_size: 64\n    exec_mode: random\n    number_operations: {RANDOM_READS}\n{more}"
+            "b:\n  args:\n    memory_range: {bytes}\n    min_io_chunk_size: 4096\n    \
+             access_size: 64\n    exec_mode: random\n    number_operations: {RANDOM_READS}\n{more}"
         )
     };
     for (name, bytes) in [("in memory", bytes), ("in the first cache", CACHED_BYTES)] {
@@ -75,7 +78,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let by_zipf = ns(&random(CACHED_BYTES, zipf))?;
     println!("random read of a line by Zipf's law, in the first cache, ns: {by_zipf:.2}");
     let chain = format!(
-        "b:\n  args:\n    memory_range: {bytes}\n    min_io_chunk_size: 4096\n    exec_mode: custom\n    custom_operations: r_64\n    number_operations: {CHASED_READS}\n"
+        "b:\n  args:\n    memory_range: {bytes}\n    min_io_chunk_size: 4096\n    \
+         exec_mode: custom\n    custom_operations: r_64\n    number_operations: {CHASED_READS}\n"
     );
     compare(
         "dependent read of a line, ns",

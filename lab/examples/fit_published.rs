@@ -1,9 +1,10 @@
-//! Fits the model of a published server to its tables again, and says how well it fits.
+//! Fits the model of a published server to its tables again, and prints the errors of the fit.
 //!
-//! `cargo run --release -p perdura-lab --example fit_published -- SYSTEM [ROUNDS [STEP [PROFILE]]]`:
-//! from the numbers of the built-in profile on, or of the file PROFILE; with no rounds (the
-//! default) only the errors. On standard output the server's tables for its profile and
-//! its part of `fits.toml`, on standard error the errors by benchmark and the worst cells. Same numbers in, same numbers out.
+//! `cargo run --release -p perdura-lab --example fit_published -- SYSTEM [ROUNDS [STEP [PROFILE]]]`
+//! begins with the numbers of the built-in profile, or of the file PROFILE. Without rounds (the
+//! default) it prints only the errors. Standard output gets the server's tables for its profile and
+//! its part of `fits.toml`, standard error the errors by benchmark and the worst cells. The same
+//! input gives the same output.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +65,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let beside: Vec<String> =
             configs[1..].iter().map(|config| format!("{} B", config.access_size)).collect();
         eprintln!(
-            "{:5.2} of {published} {name} {what}, {} threads, beside {beside:?}, held out {is_held_out}",
+            "{:5.2} of {published} {name} {what}, {} threads, beside {beside:?}, held out \
+             {is_held_out}",
             errors[which].exp(),
             own.number_threads,
         );

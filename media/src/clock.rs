@@ -1,4 +1,5 @@
-//! Time as a parameter. Nothing below the command line asks the system for it directly.
+//! Clocks as parameters. Code below the command line asks a clock for the time and never the
+//! system.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;

@@ -7,11 +7,11 @@
 //!   write-back failure once per description. A process that takes over therefore writes everything
 //!   again that was not durable.
 //! - A failed write is returned and changes nothing else; a failed flush latches.
-//! - A growth that fails may leave reserved space behind. It is not truncated away: another holder
-//!   may have grown the file meanwhile.
+//! - A growth that fails may leave reserved space behind. The space is not truncated away, because
+//!   another holder may have grown the file meanwhile.
 //! - Space reserved by growing is unwritten: on ext4 the first write to it ran at half to two
-//!   thirds of the speed of an overwrite (64 KiB and larger, measured). Whoever proves a flush rate
-//!   measures on the kind it will flush to.
+//!   thirds of the speed of an overwrite (64 KiB and larger, measured). A flush rate must therefore
+//!   be proven on the kind of space that the flush will use.
 
 mod options;
 mod progress;

@@ -1,15 +1,15 @@
-//! A program's requests to a medium with the computing time between them, and the modelled time of
-//! a replay.
+//! A recording of a program's requests to a medium, with the computing time between them, and its
+//! replay on a model.
 //!
-//! A recording is a list of [`Step`]s: a think time, then a request. It does not depend on the
-//! speed of the medium it was recorded on, so it can be replayed on any ([`replay`]).
+//! A recording is a list of [`Step`]s: a think time, then a request. A recording does not depend on
+//! the speed of the medium on which it was made, so it can be replayed on any ([`replay`]).
 //!
 //! Invariants: a step in a file is complete, or is known not to be (its kind is written last). The
 //! writer never waits, does not allocate after its creation, and stops at its bound, where it
-//! counts the steps it leaves out. The reader trusts nothing: each field is checked, and a mistake
-//! is a typed error that names the step.
+//! counts the steps that it leaves out. The reader trusts nothing: each field is checked, and a
+//! mistake is a typed error that names the step.
 //!
-//! A recording has no checksum: it is a measurement, not a user's data, and it is written by
+//! A recording has no checksum: it is a measurement and no user's data, and it is written by
 //! programs that may be killed.
 
 mod format;

@@ -1,7 +1,7 @@
 //! The only unsafe code of this crate: system calls, raw buffers, the submission ring.
 //!
-//! Each function is a thin wrapper that returns the system's errno; its caller makes a device error
-//! of it.
+//! Each function is a thin wrapper that returns the system's errno, from which its caller makes a
+//! device error.
 
 mod buffer;
 pub(crate) mod file;

@@ -1,9 +1,9 @@
 //! A virtual clock for several threads, which take turns: one runs, the others wait.
 //!
-//! Time passes only when all wait, and then to the instant at which the first of them continues. So
-//! a region with its own thread runs as fast as it computes, the same way every time, and computing
-//! takes no time. Threads wait by [`Clock::sleep_ns`] and [`Clock::wait_change`]; a thread that
-//! waits for another in any other way stops all.
+//! Time passes only when all threads wait, and then to the instant at which the first of them
+//! continues. So a region with its own thread runs as fast as it computes, the same way every time,
+//! and computing takes no time. Threads wait by [`Clock::sleep_ns`] and [`Clock::wait_change`]; a
+//! thread that waits for another in any other way stops all threads.
 //!
 //! Before [`TurnClock::begin`] and after [`TurnClock::end`] threads run freely: sleeping advances
 //! the clock at once, and other waits are real, and short.

@@ -1,5 +1,5 @@
-//! Deterministic exploration of failures: the machine is cut off, what comes up again is compared
-//! with an oracle.
+//! Deterministic exploration of failures: the machine is cut off, and the state after a restart is
+//! compared with an oracle.
 //!
 //! Region, heap and store run here as they do on a real machine, on a simulated device and clock,
 //! without threads: a seed decides everything, so a failure is replayed from its seed.

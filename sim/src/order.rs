@@ -1,11 +1,11 @@
-//! Checking the order of stores: `perdura sim order`.
+//! Checks the order of the heap's stores: `perdura sim order`.
 //!
-//! An operation of the heap is recorded: its stores, flushes and fences. Of each point of the
-//! recording the memories that a loss may leave are enumerated ([`model`]), the heap is reopened on
-//! each, and what is found is compared with an oracle that knows the states before and after each
-//! step. Recoveries are cut in their turn. Then every flush, fence and store of the recording is
-//! planted with a bug in turn, which must be caught; a flush that is never missed was made for
-//! nothing, and is listed.
+//! An operation of the heap is recorded: its stores, flushes and fences. For each point of the
+//! recording, the memories that a loss may leave are enumerated ([`model`]). The heap is reopened
+//! on each, and its contents are compared with an oracle that knows the states before and after
+//! each step. Recoveries are cut in their turn. Then every flush, fence and store of the recording
+//! is planted with a bug in turn, which must be caught. A flush whose loss is never noticed may be
+//! superfluous, and is listed.
 //!
 //! Operation, seed and limits decide everything; a [`Place`] names a state.
 

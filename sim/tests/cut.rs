@@ -1,4 +1,4 @@
-//! The simulation finds every planted bug and nothing in the right program; what it finds can be
+//! The simulation finds every planted bug and nothing in the right program, and its findings can be
 //! replayed.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! The heap bears every loss that its stores allow; a flush or fence left out is found.
+//! The heap survives every loss that its stores allow, and a flush or fence that is left out is
+//! found.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 

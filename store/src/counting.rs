@@ -1,12 +1,12 @@
-//! Knowing the number of keys after an opening, without looking at the records.
+//! Knows the number of keys after an opening, without reading the records.
 //!
 //! A database's root has a word for the number of its keys in the shard. The word is written when
 //! the number has not changed for a while ([`Store::save_quiet_counts`]), or at the end
 //! ([`Store::save_counts`]), and the next operation that changes the number clears the word. Both
 //! are logged stores: so the word is zero or right after every kill and every loss, and a busy
-//! shard pays for it once in a while only. An opening believes the word; for a shard that was busy
+//! shard pays for it only once in a while. An opening believes the word; for a shard that was busy
 //! when its process died, the entries of the index are counted. The search for free memory, which
-//! meets all records anyway, compares its own count with what was believed.
+//! meets all records anyway, compares its own count with the word's.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -102,8 +102,9 @@ impl Store {
         Ok(())
     }
 
-    /// Counts the keys of every shard whose number is not known, and returns when all are. Of memory
-    /// that is not loaded yet only the index is loaded. Keys can be read and written meanwhile.
+    /// Counts the keys of every shard whose number is not known, and returns when all numbers are
+    /// known. Of memory that is not loaded yet only the index is loaded. Keys can be read and
+    /// written meanwhile.
     pub fn count_keys(&self) {
         let shards = self.heap.shards();
         let is_known = |lane| self.key_counts.of(lane).is_known();

@@ -1,4 +1,4 @@
-//! A value as it is found in its shard.
+//! A value as an operation finds it in its shard.
 
 use perdura_slots::Lane;
 

@@ -1,9 +1,9 @@
 //! The number of keys of each shard, by database.
 //!
 //! The counts are volatile. They change only while their shard is held, and are read without
-//! holding it, because a shard that is searched for free memory is held for long. They mean nothing
-//! until they are *known*: from the opening on if they were saved, else once the shard's index was
-//! counted.
+//! holding it, because a shard that is searched for free memory is held for long. A count means
+//! nothing until it is *known*: from the opening on if it was saved, otherwise once the shard's
+//! index was counted.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};

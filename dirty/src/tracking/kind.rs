@@ -1,4 +1,4 @@
-//! The ways in which writes can be noticed, as settings name them.
+//! The ways in which writes can be noticed, by the names that settings have for them.
 
 use crate::geometry::{GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP};
 

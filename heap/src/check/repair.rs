@@ -1,4 +1,4 @@
-//! Mending a heap's file in place, once a check has shown that nothing is lost by it that can be
+//! Mends a heap's file in place, once a check has shown that the repair loses nothing that can be
 //! kept.
 
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! Settling: after it, no recovery puts the groups so far in place again.
 //!
 //! The lines that transactions have changed are written back, for all logs, and then one word of
-//! the superblock says below which sequence all groups are over. It is one word for all logs,
-//! because an older group of one log must not be put over a newer group of another. Before the
-//! groups that a chunk holds are below that word, the chunk is not used again, and nothing is
-//! stored past the logs in their places.
+//! the superblock says below which sequence all groups are over. There is one word for all logs,
+//! because an older group of one log must not be put over a newer group of another. Until the
+//! groups of a chunk are below that word, the chunk is not used again, and nothing is stored past
+//! the logs in the groups' places.
 
 use std::sync::atomic::Ordering::*;
 

@@ -1,5 +1,5 @@
-//! Power is lost at any instant of long runs: whatever was acknowledged is there, whatever was not
-//! is whole or absent.
+//! Power is lost at any instant of long runs: acknowledged operations are there, and all others are
+//! whole or absent.
 //!
 //! `perdura sim order` tries every state that a short operation may leave. Here logs fill their
 //! chunks, are folded, and change hands, thousands of operations long, with losses drawn at random.

@@ -1,17 +1,18 @@
-//! A modelled medium: its bytes are in DRAM, its time is a model's.
+//! A modelled medium: its bytes are in DRAM, and its times come from a model.
 //!
 //! An access puts the bytes in place at once and returns [`Due`], the instant at which the medium
-//! would be done. A caller that waits until then (or answers no earlier) has the medium's latency,
-//! and with many accesses outstanding its bandwidth. Nothing shows that the bytes were there
-//! before.
+//! would be done. A caller that waits until then (or answers no earlier) sees the medium's latency,
+//! and with many accesses outstanding its bandwidth. The caller cannot see that the bytes were
+//! there before.
 //!
-//! - The model decides, never the machine: the emulator's own work passes within the modelled time.
-//!   Where the machine is slower than the medium, [`Emulator::wait`] returns how late it was, and
-//!   [`TimingError`] adds that up: every run can report its error against the model.
-//! - [`Pace::Real`] waits by the processor's own clock, calibrated against the system's;
+//! - The model decides the time, and not the machine: the emulator's own work passes within the
+//!   modelled time. Where the machine is slower than the medium, [`Emulator::wait`] returns how
+//!   late it was, and [`TimingError`] adds this up, so that every run can report its error against
+//!   the model.
+//! - [`Pace::Real`] waits by the processor's own clock, calibrated against the system's.
 //!   [`Pace::Virtual`] takes no real time: a wait moves the emulator's clock.
-//! - Accesses have any length and any offset within the capacity. Two that overlap at the same time
-//!   mix their bytes.
+//! - Accesses have any length and any offset within the capacity. Two accesses that overlap at the
+//!   same time mix their bytes.
 
 mod clock;
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Joules from the booked requests.
+//! The energy of the booked requests, in joules.
 //!
 //! Where a profile gives power by the interval between requests (Sprint-AEP, table II and figure
 //! 2), the time from one request's start to the next one's costs the power of the idle interval
 //! between them. Otherwise a unit draws `peak` while it works on a request that waited for the one
-//! before, `active` on one that found it idle, and `idle` in between. Requests that a unit has
-//! under way at the same time count as one time of work.
+//! before, `active` on a request that found the unit idle, and `idle` in between. Requests that a
+//! unit has under way at the same time count as one time of work.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,11 +1,11 @@
-//! The instant at which a medium would be done: one deterministic rule that gives latency and
-//! bandwidth.
+//! The rule of a model: the instant at which a medium would be done. One deterministic rule gives
+//! latency and bandwidth.
 //!
 //! Each unit of each module, and each direction of the link, is *busy until* an instant. A request
-//! claims the units of its bytes, and the link for its length, and waits for each that is busy. It
-//! is done when the last of them is, and not before the latencies have passed. Nothing else is
-//! known of the past, so booking takes tens of nanoseconds; the same requests at the same instants
-//! give the same answers on any machine.
+//! claims the units of its bytes, and the link for its length, and waits for each that is busy. The
+//! request is done when the last of them is done, and not before the latencies have passed. The
+//! model keeps no other state, so booking takes tens of nanoseconds, and the same requests at the
+//! same instants give the same answers on any machine.
 //!
 //! - The link is claimed when a request arrives, not when its data are ready: a disk that seeks
 //!   does not keep the wires.

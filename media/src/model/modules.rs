@@ -1,15 +1,15 @@
-//! Times of the memory modules of a server whose measurements were published.
+//! The times of the memory modules of a server whose measurements were published.
 //!
 //! Each module is *busy until* an instant with reads, and has a backlog of writes, which are
 //! accepted before they are done. Other work of the module makes its reads wait.
 //!
-//! - A backlog shrinks while no reads are there. Beside reads it gets its share of the time, and
-//!   the part that does not fit its buffer goes first. So reads and writes share a busy module, and
+//! - A backlog shrinks while there are no reads. Beside reads it gets its share of the time, and
+//!   the part that does not fit the buffer goes first. So reads and writes share a busy module, and
 //!   neither starves.
 //! - DRAM writes in batches: nothing, and then all of the backlog before the next read.
-//! - A write that finds no room in the buffer is accepted when there is some. The more writes wait,
-//!   the longer each takes: granules leave the buffer before all of their lines are there.
-//! - Both kinds of modules share channels, one module of each kind on one channel.
+//! - A write that finds no room in the buffer is accepted when there is room. The more writes wait,
+//!   the longer each takes, because granules leave the buffer before all of their lines are there.
+//! - Both kinds of modules share channels, with one module of each kind on a channel.
 //!
 //! Times are nanoseconds since the caller's start. The rule is pure: it reads no clock.
 

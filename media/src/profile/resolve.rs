@@ -1,4 +1,4 @@
-//! From text to quantities: bases, defaults, and the search for contradictions.
+//! From the text of a profile to quantities: bases, defaults, and the search for contradictions.
 
 use std::fmt::Display;
 use std::str::FromStr;

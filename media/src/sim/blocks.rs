@@ -1,5 +1,5 @@
-//! Sparse content: bytes that were never written read as zeros. A copy of the whole is cheap
-//! (blocks are shared until one side writes).
+//! Sparse content of a simulated device: bytes that were never written read as zeros. A copy of the
+//! whole is cheap, because blocks are shared until one side writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

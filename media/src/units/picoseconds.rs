@@ -1,4 +1,5 @@
-//! Spans of modelled time: a memory's latency is not a whole number of nanoseconds.
+//! Spans of modelled time in picoseconds, because a memory's latency is not a whole number of
+//! nanoseconds.
 
 use std::fmt;
 use std::str::FromStr;

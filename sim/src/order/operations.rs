@@ -1,4 +1,4 @@
-//! The operations that are checked, each as small as shows what it does.
+//! The operations that are checked, each as small as its behaviour allows.
 //!
 //! Every operation of the heap that changes persistent memory is here. A step tells the oracle the
 //! promises of the operation's documentation: durable on return, all or nothing, and no more leaks

@@ -152,7 +152,8 @@ impl Machine {
 
 fn run(seed: u64, planted: Planted) -> Result<Openings, String> {
     let what = format!(
-        "replay: PERDURA_SEED={seed} cargo test -p perdura-store --test store counts::replay; seed {seed}"
+        "replay: PERDURA_SEED={seed} cargo test -p perdura-store --test store counts::replay; \
+         seed {seed}"
     );
     let (clock, random) = (Arc::new(SimClock::new(1_000_000)), seeded(seed));
     let mut machine = Machine { device: SimDevice::new(0, seed), clock, random, planted };
