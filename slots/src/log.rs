@@ -11,12 +11,12 @@
 //! the head voids the whole log: that one store is the commit. Chunks behind the head count only
 //! while the head's `used` is not 0.
 
-use perdura_region::{LaneGuard, LaneId, Region, RegionError};
+use perdura_region::{LaneGuard, LaneId, Need, Region, RegionError};
 
 use crate::error::Stop;
 use crate::fuse::Fuse;
 use crate::lane::Lane;
-use crate::layout::LOG_BYTES;
+use crate::layout::{GRAIN_BYTES, LOG_BYTES};
 
 const AT_USED: u64 = 0;
 const AT_NEXT: u64 = 8;
@@ -173,6 +173,32 @@ pub(crate) fn set_word(
         let Err(need) = guard.store(offset, value) else { return Ok(()) };
         drop(guard);
         credit = region.satisfy(need)?;
+    }
+}
+
+/// Writes bytes outside of any operation.
+pub(crate) fn set_bytes(
+    region: &Region,
+    lane: LaneId,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(), RegionError> {
+    let mut credit = 0;
+    loop {
+        let mut guard = region.lock_with(lane, credit);
+        let Err(need) = guard.write(offset, bytes) else { return Ok(()) };
+        // The cleaner may need this very lane to make room.
+        drop(guard);
+        credit = region.satisfy(whole(need, bytes.len() as u64))?;
+    }
+}
+
+/// The need of a whole range of `len` bytes, where `need` is that of its first grains: a range is
+/// not to be waited for grain by grain.
+pub(crate) fn whole(need: Need, len: u64) -> Need {
+    match need {
+        Need::Room { bytes } => Need::Room { bytes: bytes.max(len + 2 * GRAIN_BYTES) },
+        Need::Buffer => Need::Buffer,
     }
 }
 

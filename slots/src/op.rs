@@ -1,12 +1,11 @@
 //! One operation over one or more lanes, of which everything happens or nothing.
 
-use perdura_region::{Heat, LaneId, Need};
+use perdura_region::{Heat, LaneId};
 
 use crate::error::Stop;
 use crate::heap::Heap;
 use crate::lane::Lane;
-use crate::layout::GRAIN_BYTES;
-use crate::log::{Log, RECORD_BYTES_MAX, Undo};
+use crate::log::{Log, RECORD_BYTES_MAX, Undo, whole};
 use crate::spans::Spans;
 
 /// The lanes that an operation works on.
@@ -218,14 +217,12 @@ impl<'h> Op<'h> {
         heat: Option<Heat>,
     ) -> Result<&mut [u8], Stop> {
         self.spans.fuse.burn()?;
+        let stop = |need| Stop::Need(whole(need, len as u64));
         if self.has_credit {
             // Paid for here; the second announcement below finds everything entered.
-            self.pay(id, |lane| {
-                lane.guard.announce(offset, len as u64).map_err(|need| whole(need, len as u64))
-            })?;
+            self.pay(id, |lane| lane.guard.announce(offset, len as u64).map_err(stop))?;
         }
-        let announced = self.lane_mut(id).guard.announced_mut(offset, len, heat);
-        announced.map_err(|need| whole(need, len as u64))
+        self.lane_mut(id).guard.announced_mut(offset, len, heat).map_err(stop)
     }
 
     /// Makes all changes final, in one store.
@@ -337,13 +334,4 @@ impl Drop for Op<'_> {
         let lists = [std::mem::take(&mut self.fresh), std::mem::take(&mut self.doomed)];
         self.lead.state_mut().scratch = lists;
     }
-}
-
-/// The need of a whole range of `len` bytes, where `need` is that of its first grains: a range is
-/// not to be waited for grain by grain.
-fn whole(need: Need, len: u64) -> Stop {
-    Stop::Need(match need {
-        Need::Room { bytes } => Need::Room { bytes: bytes.max(len + 2 * GRAIN_BYTES) },
-        Need::Buffer => Need::Buffer,
-    })
 }

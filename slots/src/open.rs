@@ -7,7 +7,7 @@ use crate::error::HeapError;
 use crate::layout::{
     AT_LANES, AT_MAGIC, AT_SPANS, AT_VERSION, LOG_BYTES, Layout, MAGIC, SPAN_BYTES, VERSION,
 };
-use crate::log::{Entry, Undo, read, set_word, void_left};
+use crate::log::{Entry, Undo, read, set_bytes, set_word, void_left};
 use crate::spans::Spans;
 
 /// Opens the spans of the heap in `region`, or makes a heap if the region is new.
@@ -112,12 +112,7 @@ fn corrupt_log((offset, value): (u64, u64)) -> HeapError {
 fn put_back(region: &Region, lane: LaneId, undo: Undo) -> Result<(), HeapError> {
     match undo {
         Undo::Word { offset, old } => set_word(region, lane, offset, old)?,
-        Undo::Bytes { offset, old } => {
-            let mut credit = 0;
-            while let Err(need) = region.lock_with(lane, credit).write(offset, &old) {
-                credit = region.satisfy(need)?;
-            }
-        }
+        Undo::Bytes { offset, old } => set_bytes(region, lane, offset, &old)?,
     }
     Ok(())
 }

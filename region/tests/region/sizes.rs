@@ -25,7 +25,10 @@ fn config(segment_bytes: u64, reserved_bytes: u64) -> Config {
 
 fn write(region: &Region, offset: u64, bytes: &[u8]) {
     let mut credit = 0;
-    while let Err(need) = region.lock_with(LANE, credit).write(offset, bytes) {
+    loop {
+        let mut lane = region.lock_with(LANE, credit);
+        let Err(need) = lane.write(offset, bytes) else { return };
+        drop(lane);
         credit = region.satisfy(need).unwrap();
     }
 }

@@ -157,6 +157,48 @@ fn a_committed_chain_is_not_followed_again() {
     assert_eq!(state(&attach(heap, &device)), before);
 }
 
+/// To put bytes back takes budget if they were not dirty any more. The only dirty data that could
+/// be cleaned for it belong to the same lane.
+#[test]
+fn an_overwrite_is_undone_where_its_lane_has_used_up_the_budget() {
+    const UNDONE: usize = 16 << 10;
+    const OBJECT_BYTES: u64 = 256 << 10;
+    let small = || Config { budget_bytes: 128 << 10, ..config(3) };
+    let mut has_survived = false;
+    for steps in 1..20 {
+        let device = SimDevice::new(0, steps);
+        let (disk, clock) = (Arc::new(device.clone()), Arc::new(SimClock::new(1)));
+        let heap = rebuilt(Region::open(disk.clone(), clock.clone(), small()).unwrap());
+        let mut first = heap.begin(LaneSet::One(LANE), 0);
+        let object = first.alloc(LANE, OBJECT_BYTES).unwrap();
+        first.store(LANE, heap.lane_roots(LANE), object).unwrap();
+        first.fill(LANE, object, UNDONE, None).unwrap().fill(1);
+        first.commit().unwrap();
+        heap.region().checkpoint().unwrap();
+        heap.kill_after(steps);
+        let mut second = heap.begin(LaneSet::One(LANE), 0);
+        has_survived = second.overwrite(LANE, object, &[2; UNDONE]).is_ok();
+        drop(second);
+        // Every grain behind the bytes becomes dirty, until none fits.
+        let mut held = heap.region().lock(LANE);
+        let mut grains = (object + UNDONE as u64..object + OBJECT_BYTES).step_by(64);
+        assert!(grains.any(|grain| held.write(grain, &[3; 64]).is_err()), "{steps} steps");
+        drop(held);
+
+        let (memory, ledger) = heap.region().fds();
+        let fds = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+        drop(heap);
+        let [memory, ledger] = fds;
+        let heap = rebuilt(Region::attach(memory, ledger, disk, clock, small()).unwrap());
+        let bytes = heap.lock(LANE).bytes(object, UNDONE).to_vec();
+        assert!(bytes == [1; UNDONE], "killed after {steps} steps");
+        if has_survived {
+            break;
+        }
+    }
+    assert!(has_survived, "an overwrite takes fewer steps");
+}
+
 /// Part of a range was announced when the budget ran out: it was not changed, and is not put back.
 #[test]
 fn an_overwrite_that_the_budget_stops_is_undone() {
