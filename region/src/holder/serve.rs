@@ -283,6 +283,8 @@ impl Holder {
                     moved.1 = now_ns;
                 }
             }
+            // If the flush fails, the next wait for a server begins here.
+            self.alone_since_ns = clock.now_ns();
         }
         Ok(self.flushes(clock))
     }

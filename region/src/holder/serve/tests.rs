@@ -65,6 +65,21 @@ fn a_wait_that_is_over_begins_anew_and_one_without_end_is_never_over() {
 }
 
 #[test]
+fn the_wait_begins_when_the_server_ends_under_a_warning_and_the_flush_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut holder = holder(dir.path());
+    // Nothing can be written by this descriptor.
+    holder.image = std::fs::File::open(dir.path().join("image")).unwrap().into();
+    let (server, link) = socket::socket_pair().unwrap();
+    holder.link = Some(link);
+    drop(server);
+    let clock = perdura_media::SimClock::new(0);
+    clock.sleep_ns(600_000_000_000);
+    assert!(!holder.heed_warning(&clock).unwrap(), "the flush must fail");
+    assert!(!holder.has_waited(&clock), "the server was there until now");
+}
+
+#[test]
 fn who_visits_a_holder_whose_image_was_removed_is_sent_away_with_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut holder = holder(dir.path());
