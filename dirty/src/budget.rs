@@ -139,6 +139,8 @@ impl Budget {
     /// notify. Call it before looking at what lanes hold.
     pub fn wait_for_lanes(&self) -> LaneWait<'_> {
         self.lane_waiters.fetch_add(1, SeqCst);
+        // Pairs with the fence of `Tell::drop`: bits of the ledger are looked at without a lane.
+        fence(SeqCst);
         LaneWait(self)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A writer that needs room first cleans for itself. If nothing can be cleaned, it waits for one of
 //! these causes, each of which ends with a notification of the budget:
-//! - bytes are given back: frames became durable, a lane keeps less credit, dirty data were
-//!   dropped;
+//! - bytes are given back: frames became durable, or a lane has more credit than it may keep, also
+//!   because dirty data were dropped;
 //! - a lane is released under which budget was taken: data that became dirty can be cleaned now,
 //!   and credit that is left can be taken back. Releases notify only while a thread says that it
 //!   waits for them: they are far more frequent than such waits;
@@ -23,8 +23,9 @@ use perdura_dirty::{Counters, Need, RegionError};
 
 use crate::running::Running;
 
-/// Longest wait for a notification. Only trap mode may need this bound: a fault that takes budget
-/// while a prepared write waits notifies the cleaner's thread alone.
+/// Longest wait for a notification. Two causes may need this bound: in trap mode a fault that takes
+/// budget while a prepared write waits notifies the cleaner's thread alone, and in barrier mode
+/// dropped dirty data that a lane keeps as credit notify nobody.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Attempts in a row that free nothing until the log counts as full. Each of them has committed and
 /// compacted all it could.
