@@ -64,7 +64,7 @@ impl<'l> FrameBuffer<'l> {
     /// The state of the buffer.
     ///
     /// # Panics
-    /// The word stands for no state. Attaching checks the word, so this process wrote it.
+    /// The word stands for no state. Attaching checks the word, so a program damaged it since then.
     pub fn state(&self) -> BufferState {
         match BufferState::of_word(self.found_state()) {
             Ok(state) => state,

@@ -52,7 +52,7 @@ impl<'l> SegmentEntry<'l> {
     /// The state of the segment.
     ///
     /// # Panics
-    /// The word stands for no state. Attaching checks the word, so this process wrote it.
+    /// The word stands for no state. Attaching checks the word, so a program damaged it since then.
     pub fn state(&self) -> SegmentState {
         match SegmentState::of_word(self.found_state()) {
             Ok(state) => state,

@@ -59,7 +59,7 @@ impl Service {
         let start = map.base() as usize;
         let end = start + map.len_bytes() as usize;
         let context = Arc::as_ptr(tracker).cast();
-        // SAFETY: `Region` drops the service before its last reference to the self.memory.
+        // SAFETY: the service keeps the tracker, and drops the registration before it.
         let registration = unsafe { Registration::new(signal, start, end, context, serve_signal) };
         match registration.map_err(refused)? {
             Some(registration) => Ok(Self::Signal(registration, Arc::clone(tracker))),
