@@ -34,7 +34,7 @@ fn programs() -> &'static Path {
             let manifest = format!(
                 "[package]\nname = \"fresh\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
                  [dependencies]\nperdura = {{ path = {:?} }}\n\n\
-                 [profile.dev]\ndebug = false\nopt-level = 1\n",
+                 [profile.dev]\ndebug = false\n",
                 workspace.join("perdura")
             );
             let bin = project.path().join("src/bin");

@@ -1,8 +1,9 @@
-//! Builds the workspace's test programs once, runs them one after another, and lists skipped tests.
+//! Builds the workspace's test programs once, runs them on all processors, and lists skipped tests.
 //!
-//! Many tests measure time, so no two test programs run at once. A program's output is kept until
-//! it ends: a failed program's output is printed whole, and of others only the tests that they
-//! skipped, with the reason.
+//! Many tests measure time, so no more tests run at once than there are processors: as many
+//! programs, and in each program one test after another. A program's output is kept until it ends:
+//! a failed program's output is printed whole, and of others only the tests that they skipped,
+//! with the reason.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,8 +13,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// How many test programs run at the same time.
-const AT_ONCE: usize = 1;
+/// The programs that take longest, begun first, so that no processor waits for one at the end.
+const LONGEST: [&str; 10] = [
+    "region: region",
+    "cli: cli",
+    "heap: power",
+    "xtask: recipes",
+    "perdura: fresh_project",
+    "sim: cut",
+    "lab: lab",
+    "plan: sizing",
+    "sim: order",
+    "plan: skew_sample",
+];
 
 /// How many of the slowest programs are shown at the end, with their times.
 const SLOWEST: usize = 12;
@@ -50,10 +62,15 @@ pub fn build(words: &[&str]) -> Result<Vec<Program>> {
 }
 
 /// Runs the programs, and prints the slowest, the skipped tests and the failures.
-pub fn run(programs: Vec<Program>) -> Result<()> {
-    eprintln!("+ {} test programs, {AT_ONCE} at a time", programs.len());
+pub fn run(mut programs: Vec<Program>) -> Result<()> {
+    let at_once = std::thread::available_parallelism()?.get();
+    eprintln!("+ {} test programs, {at_once} at a time", programs.len());
+    programs.sort_by_key(|program| {
+        let name = program.name();
+        LONGEST.iter().position(|long| *long == name).unwrap_or(LONGEST.len())
+    });
     let began = Instant::now();
-    let mut all = run_all(programs)?;
+    let mut all = run_all(programs, at_once)?;
     eprintln!("  {:.0} s for the test programs, the slowest:", began.elapsed().as_secs_f64());
     all.sort_by_key(|done| std::cmp::Reverse(done.took));
     for done in all.iter().take(SLOWEST) {
@@ -83,7 +100,7 @@ fn program(line: &str) -> Result<Option<Program>> {
     Ok(Some(Program { path: path.into(), folder: folder.to_owned() }))
 }
 
-fn run_all(programs: Vec<Program>) -> Result<Vec<Done>> {
+fn run_all(programs: Vec<Program>, at_once: usize) -> Result<Vec<Done>> {
     let waiting = Mutex::new(programs.into_iter());
     let next = || waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
     let work = || -> Result<Vec<Done>> {
@@ -94,7 +111,7 @@ fn run_all(programs: Vec<Program>) -> Result<Vec<Done>> {
         Ok(all)
     };
     let all = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
         let joined = workers
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -107,8 +124,9 @@ impl Program {
     fn run(&self) -> Result<Done> {
         let began = Instant::now();
         let mut command = Command::new(&self.path);
-        // Without this option, the reasons why tests were skipped would not be printed.
-        command.arg("--show-output").current_dir(&self.folder).stdin(Stdio::null());
+        // Without --show-output, the reasons why tests were skipped would not be printed.
+        command.args(["--show-output", "--test-threads", "1"]);
+        command.current_dir(&self.folder).stdin(Stdio::null());
         let output = command.output().with_context(|| self.path.display().to_string())?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let done = Done {

@@ -24,9 +24,9 @@ pub fn clippy(words: &[&str]) -> Result<()> {
 /// Runs everything that CI runs.
 ///
 /// All code is compiled once, in the development profile, with the programs that tests start. The
-/// Python environment is fetched while the tests are compiled. Clippy and the Python package's
-/// tests run beside the test programs at the lowest priority, so that they do not disturb tests
-/// that measure time.
+/// Python environment is fetched while the tests are compiled. Clippy, the Python package's tests
+/// and the simulation run beside the test programs at the lowest priority, so that they do not
+/// disturb tests that measure time.
 pub fn test() -> Result<()> {
     let missing = deps::install()?;
     format()?;
@@ -38,17 +38,15 @@ pub fn test() -> Result<()> {
             rustix::process::nice(19)?;
             let without_package = python::test(joined(environment))?;
             clippy(&["--workspace"])?;
+            doc_tests()?;
+            // The tests use other seeds.
+            sim(&["cut", "--seed", "2", "--cuts", "300"])?;
+            sim(&["order", "--seed", "2", "--states-max", "8"])?;
             Ok(without_package)
         });
         programs::run(programs)?;
         joined(beside)
     })?;
-    // The C library has no doc tests, and rustdoc would confuse it with the Rust library, which has
-    // the same name.
-    cargo(&["test", "--workspace", "--exclude", "perdura-capi", "--doc", "--quiet"])?;
-    // The tests use other seeds.
-    sim(&["cut", "--seed", "2", "--cuts", "300"])?;
-    sim(&["order", "--seed", "2", "--states-max", "8"])?;
     if !missing.is_empty() {
         eprintln!("xtask: not installed, so some tests were skipped: {}", missing.join(" "));
     }
@@ -89,6 +87,12 @@ pub fn release() -> Result<()> {
         "--features",
         RELEASE,
     ])
+}
+
+/// The examples in the pages of the libraries. The C library has none, and rustdoc would confuse it
+/// with the Rust library, which has the same name.
+fn doc_tests() -> Result<()> {
+    cargo(&["test", "--workspace", "--exclude", "perdura-capi", "--doc", "--quiet"])
 }
 
 /// The features of a release that the default build leaves out.

@@ -1,7 +1,7 @@
 //! A persistent memory as strict as the architecture allows: it has what was flushed and fenced,
 //! and of the rest whatever lines the caches happened to evict.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
@@ -24,8 +24,8 @@ struct State {
     medium: Vec<u8>,
     /// For each line, the event of the last flush that the medium has.
     durable_at: Vec<u64>,
-    /// The lines in which cache and medium differ, or may differ.
-    dirty: BTreeSet<usize>,
+    /// For each line, whether cache and medium differ, or may differ.
+    dirty: Vec<bool>,
     /// For each thread, the lines that its next fence makes durable: line, event of the flush, and
     /// bytes.
     flushing: HashMap<ThreadId, Vec<(usize, u64, [u8; LINE])>>,
@@ -54,8 +54,8 @@ impl Medium {
     /// A medium whose caches differ from its durable bytes.
     pub fn of(cache: Vec<u8>, medium: Vec<u8>) -> Self {
         let lines = cache.len() / LINE;
-        let line = |of: &[u8], line: usize| of[line * LINE..][..LINE].to_vec();
-        let dirty = (0..lines).filter(|at| line(&cache, *at) != line(&medium, *at)).collect();
+        let pairs = cache.chunks_exact(LINE).zip(medium.chunks_exact(LINE));
+        let dirty = pairs.map(|(cache, medium)| cache != medium).collect();
         Self {
             state: Mutex::new(State {
                 cache,
@@ -125,8 +125,10 @@ impl State {
         let acknowledged = self.acknowledged.iter().map(|count| count.load(SeqCst)).collect();
         let mut image = self.medium.clone();
         let evicts: u32 = random.random_range(0..=4);
-        for line in self.dirty.iter().filter(|_| random.random_range(0..4) < evicts) {
-            image[line * LINE..][..LINE].copy_from_slice(&self.line(*line));
+        for (line, _) in self.dirty.iter().enumerate().filter(|(_, dirty)| **dirty) {
+            if random.random_range(0..4) < evicts {
+                image[line * LINE..][..LINE].copy_from_slice(&self.line(line));
+            }
         }
         Image { bytes: image, acknowledged }
     }
@@ -148,7 +150,7 @@ impl State {
     fn store(&mut self, offset: u64, bytes: &[u8]) {
         let at = offset as usize;
         self.cache[at..at + bytes.len()].copy_from_slice(bytes);
-        self.dirty.extend(at / LINE..(at + bytes.len()).div_ceil(LINE));
+        self.dirty[at / LINE..(at + bytes.len()).div_ceil(LINE)].fill(true);
     }
 
     fn flush(&mut self, line: usize) {
@@ -188,7 +190,7 @@ impl Tap for Medium {
                 state.durable_at[line] = at;
                 state.medium[line * LINE..][..LINE].copy_from_slice(&bytes);
                 if bytes == state.line(line) {
-                    state.dirty.remove(&line);
+                    state.dirty[line] = false;
                 }
             }
         }

@@ -49,12 +49,11 @@ fn write(region: &Region, offset: u64, bytes: &[u8]) -> Result<(), RegionError> 
 }
 
 fn memory(region: &Region) -> Vec<u8> {
-    (0..REGION_BYTES / BLOCK_BYTES)
-        .flat_map(|block| {
-            let lane = region.lock(LaneId((block % u64::from(LANES)) as u16));
-            lane.bytes(block * BLOCK_BYTES, BLOCK_BYTES as usize).to_vec()
-        })
-        .collect()
+    let block = |block| {
+        let lane = region.lock(LaneId((block % u64::from(LANES)) as u16));
+        lane.bytes(block * BLOCK_BYTES, BLOCK_BYTES as usize).to_vec()
+    };
+    (0..REGION_BYTES / BLOCK_BYTES).map(block).collect::<Vec<_>>().concat()
 }
 
 /// Writes, and makes checkpoints and group commits, until the power fails. Returns the states that
@@ -126,7 +125,7 @@ fn cut_once(seed: u64, cut: u64, planted: Planted) -> Result<u64, String> {
 fn replay(seed: u64, cut: u64) -> String {
     format!(
         "replay: PERDURA_SEED={seed} PERDURA_CUT={cut} cargo test -p perdura-region \
-         --test recovery replay"
+         --test region recovery::replay"
     )
 }
 

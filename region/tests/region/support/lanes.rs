@@ -51,5 +51,5 @@ pub fn read(region: &Region, offset: u64, len: usize) -> Vec<u8> {
 
 pub fn memory(region: &Region) -> Vec<u8> {
     let block = |block| read(region, block * BLOCK_BYTES, BLOCK_BYTES as usize);
-    (0..BLOCKS).flat_map(block).collect()
+    (0..BLOCKS).map(block).collect::<Vec<_>>().concat()
 }
