@@ -1,5 +1,7 @@
 //! The errors of tracked memory: when it is set up, and while it is used.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 
 use crate::kind::Kind;
@@ -108,6 +110,13 @@ pub enum RegionError {
         asked_bytes: u64,
         /// Reason of the refusal.
         why: &'static str,
+    },
+    /// The live memory holds a state that no program of this version writes: a faulty program has
+    /// written to it. Nothing was flushed, so the image is as it was before.
+    #[error("{source}; nothing was flushed, the image has the last commit, the memory stays held")]
+    DamagedLedger {
+        /// The state, and where it lies.
+        source: Arc<SetupError>,
     },
     /// Pages could not be protected or opened (trap modes); nothing is lost, no checkpoint was
     /// made.

@@ -198,7 +198,10 @@ impl Ledger {
     }
 
     /// Refuses unknown states, which a faulty program has left.
-    fn check_states(&self) -> Result<(), SetupError> {
+    ///
+    /// # Errors
+    /// [`SetupError::UnknownState`] with the first of them.
+    pub fn check_states(&self) -> Result<(), SetupError> {
         for number in 0..self.segments().load(Acquire).min(self.geometry.segments_max.into()) {
             let found = self.segment(number as u32).found_state();
             unknown("segment state", number, SegmentState::of_word(found).err())?;

@@ -2,6 +2,7 @@
 //! is gone.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
 use perdura_media::Device;
@@ -51,12 +52,47 @@ impl Attachment {
     }
 
     /// Flushes everything that is dirty. No process may write to the region any more.
+    ///
+    /// # Errors
+    /// The device fails or the log is full; or the ledger was damaged since it was mapped.
     pub fn flush(
         &self,
         device: &dyn Device,
         options: FlushOptions,
     ) -> Result<FlushReport, RegionError> {
+        let damaged = |source| RegionError::DamagedLedger { source: Arc::new(source) };
+        self.ledger.check_states().map_err(damaged)?;
         let layout = Layout::of(self.ledger.geometry());
         flush_all(&self.ledger, &self.map, &layout, device, options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use perdura_media::{SimClock, SimDevice};
+
+    use super::*;
+    use crate::{Config, Region};
+
+    #[test]
+    fn a_ledger_damaged_after_it_was_mapped_is_refused_and_flushed_once_it_is_right() {
+        let device = Arc::new(SimDevice::new(0, 1));
+        let config = Config { thread: false, ..Config::new(1 << 20, 256 << 10) };
+        let region = Region::open(device.clone(), Arc::new(SimClock::new(0)), config).unwrap();
+        let (memory, ledger) = region.fds();
+        let fds = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+        drop(region);
+        let [memory, ledger] = fds;
+        let holder = Attachment::new(memory, ledger).unwrap();
+        let options = FlushOptions { threads: 1, unix_ms: 7 };
+        let right = holder.ledger.kinds()[0].swap(2, Relaxed);
+        let ops = device.ops();
+        let refused = holder.flush(&*device, options);
+        assert!(matches!(refused, Err(RegionError::DamagedLedger { .. })), "{refused:?}");
+        assert_eq!(device.ops(), ops, "durable operations of a refused flush");
+        holder.ledger.kinds()[0].store(right, Relaxed);
+        holder.flush(&*device, options).unwrap();
     }
 }

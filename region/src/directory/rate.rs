@@ -1,7 +1,8 @@
 //! The proven flush rate of a directory's device: read from its record, or measured.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::ErrorKind::{NotFound, QuotaExceeded, StorageFull};
+use std::io::Write;
 use std::path::Path;
 
 use perdura_media::{Clock, Device, FileDevice};
@@ -72,11 +73,11 @@ pub(super) fn proven_rate(
         let slower = larger.rate_bytes_per_s.min(record.rate_bytes_per_s);
         record = RateRecord { rate_bytes_per_s: slower, ..larger };
     }
-    // Written only if it changed: an image on a full file system must still open.
+    // Written only if it changed: an image on a file system without room must still open.
     if on_record.as_ref() != Some(&record) {
         match write_record(&path, &record) {
             Err(DirectoryError::File { source, .. })
-                if source.kind() == io::ErrorKind::StorageFull =>
+                if matches!(source.kind(), StorageFull | QuotaExceeded) =>
             {
                 tracing::warn!(%source, "the proven rate is not on record; it is measured again");
             }
@@ -113,7 +114,7 @@ fn read_record(path: &Path) -> Result<Option<RateRecord>, DirectoryError> {
             path: path.to_owned(),
             why: error.message().to_owned(),
         }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == NotFound => Ok(None),
         Err(source) => Err(DirectoryError::File { path: path.to_owned(), source }),
     }
 }
