@@ -170,7 +170,7 @@ impl Watcher {
                 let warning = warnings.wait();
                 self.warned.get_or_init(Instant::now);
                 self.stop.trigger();
-                tracing::info!(%warning, "warned");
+                tracing::info!(%warning, "a warning came; stopping and flushing");
                 if self.ended.recv_timeout(TURN_PATIENCE) == Err(RecvTimeoutError::Timeout)
                     && let Some(store) = store.upgrade()
                 {

@@ -216,7 +216,7 @@ impl Holder {
             dir = %self.options.dir.display(),
             pid = self.server_pid,
             dirty_bytes = self.attachment.used_bytes(),
-            wait = ?self.times.wait,
+            wait = %self.times.wait.map_or("without end".into(), |wait| format!("{wait:?}")),
             "the server is gone; holding its memory until a server comes back or the wait is over"
         );
     }
