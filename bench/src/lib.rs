@@ -1,10 +1,10 @@
 //! YCSB's workloads against an embedded store or any server that speaks the Redis protocol, and
 //! their reports.
 //!
-//! `ycsb` runs a workload and `sweep` a series of budgets and sizes, both as `settings` say; `drive`
-//! has the threads, `target` the stores under test, `workload` and `dist` the operations; `tally`,
-//! `pairs` and `student` compute results, `report` has their form, and `machine` describes the
-//! machine.
+//! `ycsb` runs a workload and `sweep` a series of budgets and sizes, both as `settings` say;
+//! `drive` has the threads, `target` the stores under test, `workload` and `dist` the operations;
+//! `tally`, `pairs` and `student` compute results, `report` has their form, and `machine` describes
+//! the machine.
 
 mod causes;
 pub mod dist;

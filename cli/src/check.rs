@@ -70,8 +70,8 @@ fn heap_file(args: &CheckArgs) -> Result<Outcome> {
 fn name_a_heap(error: HeapError) -> anyhow::Error {
     match error {
         HeapError::NotAHeap { found } => anyhow!(
-            "it is not a Perdura heap: it begins with {found:#018x}, a heap with \"PERDDUAL\"; name \
-             a heap file, or the directory that holds {IMAGE_NAME}"
+            "it is not a Perdura heap: it begins with {found:#018x}, a heap with \"PERDDUAL\"; \
+             name a heap file, or the directory that holds {IMAGE_NAME}"
         ),
         error => error.into(),
     }

@@ -1,5 +1,5 @@
 //! Measures how fast the analysis counts records in memory, and the memory that the analysis takes.
-//! It can also write the records to a file, for other programs.
+//! With `--dump`, the records are written to a file, for other programs.
 //!
 //! `skew_speed PAGES zipf|uniform RECORDS [VOLUMES] [--mergeable] [--apart] [--sample] [--windows
 //! 1,10,60] [--step-ns 10000] [--rounds 3] [--dump FILE | --load FILE]`

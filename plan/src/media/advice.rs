@@ -42,8 +42,8 @@ pub struct Conclusion {
     /// Whether the conclusion holds at these prices. `None`: a medium that it names was not
     /// compared, or has no price.
     pub holds: Option<bool>,
-    /// The same in words: which media were compared, and by how much another medium in the same
-    /// role is cheaper or dearer.
+    /// The comparison in words: the media, and by how much another medium in the same role is
+    /// cheaper or dearer.
     pub verdict: String,
     /// The figures that the verdict rests on.
     pub because: String,

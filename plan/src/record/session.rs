@@ -1,4 +1,4 @@
-//! One recording: looks, at regular times, at the processes that are recorded at that time.
+//! A recording: it looks, at regular times, at the processes that are recorded at that time.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};

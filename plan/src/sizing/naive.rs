@@ -1,7 +1,7 @@
-//! The same replay in the plainest code, as an oracle for the tests: sets and maps of pages, a look
-//! at every page for each write, and no code shared with the quick replay.
+//! The replay of a trace in the plainest code, as an oracle for the tests of the quick replay: sets
+//! and maps of pages, a look at every page for each write, and no code shared with the quick one.
 //!
-//! It covers a smaller case: the policy `fifo`, a log that is never short of space, and no
+//! The oracle covers a smaller case: the policy `fifo`, a log that is never short of space, and no
 //! checkpoints. The quick replay keeps bitmaps and summaries and skips rounds, and must come to the
 //! same result.
 
