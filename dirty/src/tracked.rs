@@ -48,6 +48,16 @@ impl Tracked {
         self.lanes.assign(block, lane);
     }
 
+    /// Whether writers of these grains of a bitmap word are kept out, as far as that can be seen:
+    /// somebody holds the lane of the word, or has locked the pages.
+    pub fn are_writers_out(&self, word: usize, bits: u64) -> bool {
+        let offset = word as u64 * self.memory.ledger.geometry().word_bytes();
+        match &self.tracker {
+            None => self.lanes.lock(self.lanes.of(offset)).is_held(),
+            Some(tracker) => tracker.are_locked(word, bits),
+        }
+    }
+
     /// Calls `f` with each word of a bitmap from word `from` up to `to` that is not zero, and its
     /// bits; stops when `f` returns false.
     pub fn for_dirty_words(

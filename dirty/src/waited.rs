@@ -42,6 +42,11 @@ impl<T> Waited<T> {
         self.mutex.try_lock()
     }
 
+    /// Whether anybody holds the mutex.
+    pub(crate) fn is_held(&self) -> bool {
+        self.mutex.is_locked()
+    }
+
     #[cold]
     fn wait(&self) -> MutexGuard<'_, T> {
         self.waiting.fetch_add(1, Relaxed);

@@ -55,6 +55,10 @@ impl Backed {
     ) -> (u64, Option<Refusal>) {
         let ledger = &self.memory.ledger;
         let bitmap = ledger.dirty_word(parity, word);
+        debug_assert!(
+            self.tracked.are_writers_out(word, bits),
+            "grains of word {word} are copied while their writers may change them"
+        );
         let spare_before = appender.spare_segments();
         let mut done = 0;
         for mut run in runs(word, bits) {

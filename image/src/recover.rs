@@ -514,4 +514,47 @@ mod tests {
         fill(&device, &geometry, &empty, &found);
         assert_eq!(found.octets(5 * 4096, 1)[0].load(Relaxed), 2);
     }
+
+    /// Writes a frame with a page of `byte` to the place that the appender gives it.
+    fn write_frame(bare: &mut Bare, byte: u8, flags: u16) {
+        let Bare { layout, device, map, ledger, appender, .. } = bare;
+        map.copy_in(5 * 4096, &[byte; 4096]);
+        appender.append(ledger, &*map, Extent { grain: 5, len: 1 }, false).unwrap();
+        appender.close_frame(ledger, flags);
+        let buffer = ledger.buffer(0);
+        seal(ledger, &buffer, 7, 0);
+        let at = layout.segment_at(0) + buffer.segment_offset().load(Relaxed);
+        // SAFETY: nobody else uses the buffer.
+        let bytes = unsafe { buffer.bytes_mut(0, frame_bytes(&buffer) as usize) };
+        device.write_at(at, bytes).unwrap();
+        appender.closed.clear();
+        crate::append::free_buffer(ledger, 0);
+        appender.free_buffers.push(0);
+    }
+
+    /// The first life loses its first frame, and keeps the group commit behind it. The second life
+    /// writes a frame of the same size over the lost one.
+    #[test]
+    fn a_group_commit_of_an_earlier_life_does_not_count_behind_one_of_this_life() {
+        let mut bare = bare();
+        for (life, bytes) in [(1, &[1u8, 2][..]), (2, &[3][..])] {
+            let segments = [0, 1].into();
+            bare.appender = Appender::new(vec![0], segments, 0, bare.geometry.segment_bytes);
+            bare.ledger = Ledger::create(bare.geometry, 7, bare.geometry.reserved_bytes).unwrap();
+            bare.ledger.segments().store(2, Relaxed);
+            bare.ledger.incarnation().store(life, Relaxed);
+            for byte in bytes {
+                write_frame(&mut bare, *byte, FRAME_COMMIT);
+            }
+        }
+        let Bare { geometry, layout, device, ledger, .. } = &bare;
+        let needed = &[false, false];
+        let slot = SlotContents { needed, last_seq: 0, is_final: false, unix_ms: 0 };
+        write_slot(ledger, layout, device, &slot, false).unwrap();
+
+        let found = SharedMemory::create("test", geometry.reserved_bytes).unwrap().map().unwrap();
+        let empty = Ledger::create(*geometry, 7, 0).unwrap();
+        fill(device, geometry, &empty, &found);
+        assert_eq!(found.octets(5 * 4096, 1)[0].load(Relaxed), 3);
+    }
 }

@@ -112,6 +112,58 @@ impl Clock for SimClock {
     }
 }
 
+/// Waits in a row that a lone thread may begin: what it waits for is looked at again some times
+/// before it is given up.
+const LONE_WAITS_MAX: u32 = 1_000;
+
+/// The simulated clock of a program with one thread. A wait for another thread returns at once, and
+/// panics if the same is waited for again and again, because nobody is left to end the wait: a
+/// simulation that hangs ends, and says so.
+#[derive(Debug, Default)]
+pub struct LoneClock {
+    /// The time, which moves only when told to.
+    pub time: SimClock,
+    waits: AtomicU32,
+}
+
+impl LoneClock {
+    /// A clock at 0 ns and `unix_ms`.
+    #[must_use]
+    pub fn new(unix_ms: u64) -> Self {
+        Self { time: SimClock::new(unix_ms), waits: AtomicU32::new(0) }
+    }
+}
+
+impl Clock for LoneClock {
+    fn now_ns(&self) -> u64 {
+        self.time.now_ns()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.time.unix_ms()
+    }
+
+    fn thread_cpu_ns(&self) -> u64 {
+        self.time.thread_cpu_ns()
+    }
+
+    fn sleep_ns(&self, duration_ns: u64) {
+        self.time.sleep_ns(duration_ns);
+    }
+
+    fn wait_change(&self, word: &AtomicU32, seen: u32, _longest: Duration) {
+        if word.load(Ordering::SeqCst) != seen {
+            self.waits.store(0, Ordering::Relaxed);
+            return;
+        }
+        let waits = self.waits.fetch_add(1, Ordering::Relaxed) + 1;
+        assert!(
+            waits < LONE_WAITS_MAX,
+            "the only thread waits for a notification that nobody is left to send ({waits} waits)"
+        );
+    }
+}
+
 const NS_PER_S: u64 = 1_000_000_000;
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -149,5 +201,16 @@ mod tests {
         assert_eq!((clock.now_ns(), clock.unix_ms()), (7_000_000, 3));
         clock.advance_ns(1_000_000);
         assert_eq!(clock.unix_ms(), 4);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody is left to send")]
+    fn a_lone_thread_that_waits_for_ever_is_ended() {
+        let (clock, word) = (LoneClock::new(0), AtomicU32::new(7));
+        // What has changed already is no wait.
+        (0..2 * LONE_WAITS_MAX).for_each(|_| clock.wait_change(&word, 6, Duration::MAX));
+        loop {
+            clock.wait_change(&word, 7, Duration::MAX);
+        }
     }
 }

@@ -17,7 +17,7 @@ pub mod timed;
 pub mod turns;
 pub mod units;
 
-pub use clock::{Clock, RealClock, SimClock};
+pub use clock::{Clock, LoneClock, RealClock, SimClock};
 pub use device::{BLOCK_BYTES, Completion, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue};
 pub use emulator::{Due, Emulator, EmulatorError, Pace};
 pub use energy::{Energy, EnergyError};

@@ -5,6 +5,7 @@
 //! same whatever else is run: `--seed S --only n` replays it.
 
 mod account;
+mod battery;
 mod broken;
 mod detected;
 mod ends;

@@ -26,6 +26,7 @@ use crate::extent::{Extent, mask, runs};
 use crate::gate::{Gate, Inside};
 use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::memory::Memory;
+use crate::planted::Planted;
 use crate::stats::Counters;
 use crate::sys::{Access, Delivery, Mapping, Uffd};
 
@@ -300,7 +301,9 @@ impl PageTracker {
             while words != 0 {
                 let word = group * 64 + words.trailing_zeros() as usize;
                 words &= words - 1;
-                for run in runs(word, self.open()[word].load(Acquire)) {
+                let open = self.open()[word].load(Acquire);
+                debug_assert!(self.are_dirty(word, open), "an open page of word {word} is clean");
+                for run in runs(word, open) {
                     pages += run.len;
                     pending = match pending {
                         Some(before) if run.grain - before.grain - before.len <= BRIDGE_PAGES => {
@@ -331,6 +334,12 @@ impl PageTracker {
         Ok(())
     }
 
+    /// Whether all pages `bits` are dirty in the current epoch. A planted bug may open others.
+    fn are_dirty(&self, word: usize, bits: u64) -> bool {
+        let dirty = self.memory.ledger.bitmap(self.memory.parity())[word].load(Acquire);
+        bits & !dirty == 0 || self.memory.planted != Planted::None
+    }
+
     /// Protects pages, or opens them. Async-signal-safe.
     pub(super) fn protect(&self, first: u64, pages: u64, protect: bool) -> Result<(), Errno> {
         let (offset, len) = (first * PAGE_BYTES, (pages * PAGE_BYTES) as usize);
@@ -352,6 +361,11 @@ impl PageTracker {
 
     pub(super) fn unlock_pages(&self, word: usize, bits: u64) {
         self.locks()[word].fetch_and(!bits, AcqRel);
+    }
+
+    /// Whether all pages `bits` are locked.
+    pub(crate) fn are_locked(&self, word: usize, bits: u64) -> bool {
+        bits & !self.locks()[word].load(Acquire) == 0
     }
 
     pub(super) fn is_open(&self, word: usize, bit: u64) -> bool {

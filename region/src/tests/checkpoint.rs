@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use perdura_media::{SimClock, SimDevice};
 
@@ -60,4 +61,83 @@ fn a_group_commit_makes_durable_what_was_cleaned_before_it_too() {
     };
     assert_eq!(lost(Planted::None), 0);
     assert!(lost(Planted::SingleAlways) > 0);
+}
+
+/// Runs `act` on a region while each lane in turn is held. It must wait for that lane, with the
+/// lanes before it held, before it ends the epoch or writes anything.
+#[track_caller]
+fn assert_waits_for_each_lane(what: &str, act: impl Fn(&Region) + Sync) {
+    const LANES: u16 = 3;
+    for held in 0..LANES {
+        let config = Config {
+            lanes: Some(LANES),
+            thread: false,
+            checkpoint_every: None,
+            ..Config::new(64 * BLOCK_BYTES, 32 * BLOCK_BYTES)
+        };
+        let device = SimDevice::new(0, 1);
+        let clock = Arc::new(SimClock::new(1_000));
+        let region = Region::open(Arc::new(device.clone()), clock, config).unwrap();
+        for lane in 0..LANES {
+            region.assign_block(lane.into(), LaneId(lane));
+        }
+        let (ledger, lanes) = {
+            let backed = &region.running().backed;
+            (&backed.memory.ledger, &backed.tracked.lanes)
+        };
+        let before = (ledger.epoch().load(Acquire), device.ops());
+        std::thread::scope(|scope| {
+            let guard = region.lock(LaneId(held));
+            let acting = scope.spawn(|| act(&region));
+            while !lanes.lock(LaneId(held)).is_waited_for() {
+                assert!(!acting.is_finished(), "{what} did not wait for lane {held}");
+                std::thread::yield_now();
+            }
+            let now = (ledger.epoch().load(Acquire), device.ops());
+            assert_eq!(now, before, "{what} began before it held lane {held}");
+            for lane in 0..u64::from(held) {
+                let free = lanes.try_lock_owner_of(lane * BLOCK_BYTES);
+                assert!(free.is_none(), "{what} let lane {lane} go before it held lane {held}");
+            }
+            drop(guard);
+        });
+    }
+}
+
+#[test]
+fn whatever_ends_an_epoch_or_flushes_holds_every_lane() {
+    assert_waits_for_each_lane("a checkpoint", |region| region.checkpoint().unwrap());
+    assert_waits_for_each_lane("a group commit", |region| region.commit_group().unwrap());
+    assert_waits_for_each_lane("a drill", |region| _ = region.drill(false, 1).unwrap());
+    assert_waits_for_each_lane("a close", |region| _ = region.close(1).unwrap());
+}
+
+/// After a kill the numbers of frames may have a gap, and a process that attaches may have enlarged
+/// the region. No commit records either of these, so a group commit must not count on one.
+#[test]
+fn the_first_group_commit_of_a_process_that_attached_is_found_after_a_power_cut() {
+    for (lost_numbers, blocks) in [(1, 8), (0, 12)] {
+        let config = |blocks| Config {
+            lanes: Some(1),
+            thread: false,
+            checkpoint_every: None,
+            reserved_bytes: Some(12 * BLOCK_BYTES),
+            ..Config::new(blocks * BLOCK_BYTES, 4 * BLOCK_BYTES)
+        };
+        let device = SimDevice::new(0, 1);
+        let clock = || Arc::new(SimClock::new(1_000));
+        let region = Region::open(Arc::new(device.clone()), clock(), config(8)).unwrap();
+        region.running().backed.memory.ledger.next_seq().fetch_add(lost_numbers, AcqRel);
+        let (memory, ledger) = region.fds();
+        let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+        drop(region);
+        let shared = Arc::new(device.clone());
+        let region = Region::attach(memory, ledger, shared, clock(), config(blocks)).unwrap();
+        let offset = blocks * BLOCK_BYTES - 100;
+        write(&region, offset, &[7; 100]);
+        region.commit_group().unwrap();
+        let after_the_cut = Arc::new(device.power_cycle(1));
+        let region = Region::open(after_the_cut, clock(), config(8)).unwrap();
+        assert_eq!(region.lock(LaneId(0)).bytes(offset, 100), [7; 100], "{lost_numbers} {blocks}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Tests of the image's parts through a region: prezeroing, checkpoints, compaction, compression.
 
+mod beside;
 mod checkpoint;
 mod compact;
 mod notified;

@@ -4,6 +4,7 @@
 use perdura_region::{OpenError, RegionError};
 use perdura_store::StoreError;
 
+use super::battery::Battery;
 use super::broken::Broken;
 use super::oracle::Oracle;
 use super::step::{self, Change, Step};
@@ -78,11 +79,17 @@ impl World<'_> {
     pub fn commit(&mut self, step: &Step) -> Result<Went, Broken> {
         let had_failed = self.has_failed();
         let region = self.region();
+        let battery = match step {
+            Step::SetBattery(bytes) => Battery::for_dirty(*bytes),
+            _ => self.battery,
+        };
         let result = match step {
             Step::Checkpoint => region.checkpoint(),
             Step::Group => region.commit_group(),
             Step::Drill => region.drill(true, 1).map(drop),
-            Step::SetBudget(bytes) => region.set_budget(*bytes),
+            Step::SetBattery(_) => {
+                region.set_budget(battery.budget_bytes(region.geometry(), region.len_bytes()))
+            }
             Step::Grow(bytes) => match region.grow(*bytes) {
                 Err(OpenError::Region(error)) => Err(error),
                 Err(error) => return Err(Broken::Open { when: "growing", error }),
@@ -97,9 +104,7 @@ impl World<'_> {
                 if reports && had_failed {
                     return Err(Broken::FalseSuccess { step: step.to_string() });
                 }
-                if let Step::SetBudget(bytes) = step {
-                    self.budget_bytes = *bytes;
-                }
+                self.battery = battery;
                 if reports || committed {
                     self.allowed = vec![self.oracle.clone()];
                 }

@@ -11,9 +11,11 @@ use perdura_store::Unreadable;
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
+use super::battery::final_commit_bytes;
 use super::broken::Broken;
 use super::detected;
 use super::scenario::{Scenario, Shape};
+use super::step::Step;
 use super::world::{Went, World};
 
 /// Number of bits that are flipped in turn, each in a copy of one image.
@@ -22,6 +24,12 @@ const FLIPS: usize = 4;
 const STEPS_AFTER_FAILURE: usize = 25;
 /// Steps that are run in the life after a loss.
 const STEPS_AFTER_ALL: usize = 12;
+/// Most losses of power that follow the first one.
+const LOSSES_AFTER: u64 = 2;
+/// Most durable operations between two losses.
+const OPS_BETWEEN: u64 = 24;
+/// Most durable operations of a flush before the power goes.
+const FLUSH_OPS: u64 = 40;
 
 /// How a process dies.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +40,19 @@ pub(crate) enum Death {
     AtWrite(u64),
     /// In the region, at the device flush with this number, counted from now.
     AtFlush(u64),
+}
+
+/// What happens to the memory of a dead process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Heir {
+    /// A holder flushes it on the battery.
+    Holder,
+    /// Another process takes it over, and is stopped.
+    Process,
+    /// The power goes while a holder flushes it.
+    LostHolder,
+    /// The power goes while another process takes it over.
+    LostProcess,
 }
 
 /// A fault of the device.
@@ -48,14 +69,14 @@ pub(crate) enum Fault {
 pub(crate) enum End {
     /// The power goes without a warning.
     Unwarned { at: u64 },
-    /// The warning comes after the step that reached `at`; the battery is exactly as large as
-    /// promised.
-    Warned { at: u64 },
-    /// The process dies; its memory is flushed by a holder on the battery, or taken over by another
-    /// process.
-    Crashed { at: u64, death: Death, by_holder: bool },
-    /// Bits of the image of a stopped machine flip.
-    Flipped { at: u64 },
+    /// The warning comes after the step that reached `at`; the battery is the one for which the
+    /// budget was promised, or, if `is_lost`, it fails in the middle of the flush.
+    Warned { at: u64, is_lost: bool },
+    /// The process dies.
+    Crashed { at: u64, death: Death, heir: Heir },
+    /// Bits of the image of a stopped machine flip, or, if `is_cut`, bits of superblocks and commit
+    /// slots of a machine that lost power.
+    Flipped { at: u64, is_cut: bool },
     /// The device fails; then the power goes, or the machine is stopped.
     Latched { at: u64, fault: Fault, power_goes: bool },
 }
@@ -76,7 +97,7 @@ impl End {
         let kind = if few { scenario.seed % 86 } else { random.random_range(0..100) };
         match kind {
             0..56 => Self::Unwarned { at },
-            56..72 => Self::Warned { at },
+            56..72 => Self::Warned { at, is_lost: random.random_ratio(1, 4) },
             72..86 => {
                 // With compression more processes die with frames written that are not durable:
                 // such frames are written again from their compressed form.
@@ -86,9 +107,15 @@ impl End {
                     2 => Death::AtWrite(random.random_range(1..12)),
                     _ => Death::AtFlush(random.random_range(1..5)),
                 };
-                Self::Crashed { at, death, by_holder: random.random_bool(0.5) }
+                let heir = match random.random_range(0..6) {
+                    0..2 => Heir::Holder,
+                    2..4 => Heir::Process,
+                    4 => Heir::LostHolder,
+                    _ => Heir::LostProcess,
+                };
+                Self::Crashed { at, death, heir }
             }
-            86..92 => Self::Flipped { at },
+            86..92 => Self::Flipped { at, is_cut: random.random_ratio(1, 4) },
             _ => {
                 let fault = match random.random_range(0..4) {
                     0 => Fault::Write(random.random_range(1..10)),
@@ -105,9 +132,10 @@ impl End {
     pub fn check(self, world: &mut World<'_>, random: &mut Random) -> Result<(), Broken> {
         match self {
             Self::Unwarned { at } => unwarned(world, at, random)?,
-            Self::Warned { at } => warned(world, at, random)?,
-            Self::Crashed { at, death, by_holder } => crashed(world, at, death, by_holder, random)?,
-            Self::Flipped { at } => return flipped(world, at, random),
+            Self::Warned { at, is_lost } => warned(world, at, is_lost, random)?,
+            Self::Crashed { at, death, heir } => crashed(world, at, death, heir, random)?,
+            Self::Flipped { at, is_cut: false } => return flipped(world, at, random),
+            Self::Flipped { at, is_cut: true } => return head_flipped(world, at, random),
             Self::Latched { at, fault, power_goes } => {
                 latched(world, at, fault, power_goes, random)?;
             }
@@ -136,7 +164,15 @@ fn play(world: &mut World<'_>, from: usize, at: u64) -> Result<(usize, Went), Br
 /// Runs all steps undisturbed. Returns the number of durable operations, at which cuts are made.
 pub(crate) fn count_ops(world: &mut World<'_>) -> Result<u64, Broken> {
     world.boot("creating")?;
-    play(world, 0, u64::MAX)?;
+    for step in &world.scenario.steps {
+        if world.step(step)? != Went::On {
+            break;
+        }
+        if matches!(step, Step::Attach(_)) {
+            // Frames that were written again are clean, and so must be durable.
+            world.prove()?;
+        }
+    }
     world.look_closely("at the end")?;
     world.prove()?;
     Ok(world.device.ops())
@@ -151,21 +187,48 @@ fn unwarned(world: &mut World<'_>, at: u64, random: &mut Random) -> Result<(), B
             world.prove()?;
         }
     }
-    after_power_cut(world, random)
+    after_power_cut(world, random)?;
+    for _ in 0..random.random_range(0..=LOSSES_AFTER) {
+        // Frames of the lives before lie behind those of this one.
+        world.device.cut_after(world.device.ops() + random.random_range(0..OPS_BETWEEN));
+        play(world, random.random_range(0..world.scenario.steps.len()), u64::MAX)?;
+        world.device.power_off();
+        after_power_cut(world, random)?;
+    }
+    Ok(())
 }
 
 fn after_power_cut(world: &mut World<'_>, random: &mut Random) -> Result<(), Broken> {
     let states = take(&mut world.allowed);
     world.power_cycle(random.random());
     world.boot("after a power cut")?;
-    world.believe_one_of(&states, "after a power cut")
+    world.believe_one_of(&states, "after a power cut")?;
+    // Opening an image commits.
+    world.allowed = vec![world.oracle.clone()];
+    Ok(())
 }
 
-fn warned(world: &mut World<'_>, at: u64, random: &mut Random) -> Result<(), Broken> {
+fn warned(
+    world: &mut World<'_>,
+    at: u64,
+    is_lost: bool,
+    random: &mut Random,
+) -> Result<(), Broken> {
     world.boot("creating")?;
     play(world, 0, at)?;
     if random.random_bool(0.1) {
         world.prove()?;
+    }
+    if is_lost {
+        world.device.cut_after(world.device.ops() + random.random_range(0..FLUSH_OPS));
+        return match world.stop() {
+            Ok(_) => come_up_whole(world, random, "stopped before the power went"),
+            Err(_) if !world.device.is_powered() => {
+                world.allowed.push(world.oracle.clone());
+                after_power_cut(world, random)
+            }
+            Err(error) => Err(Broken::WarnedFlush { error }),
+        };
     }
     run_on_battery(world);
     world.stop().map_err(|error| Broken::WarnedFlush { error })?;
@@ -176,7 +239,7 @@ fn crashed(
     world: &mut World<'_>,
     at: u64,
     death: Death,
-    by_holder: bool,
+    heir: Heir,
     random: &mut Random,
 ) -> Result<(), Broken> {
     world.boot("creating")?;
@@ -196,27 +259,46 @@ fn crashed(
     if random.random_bool(0.15) {
         world.prove()?;
     }
-    // The warning's reserve pays for what the dead process left half done.
-    let energy_bytes =
-        energy_bytes(world) + world.region().geometry().redo_bytes(world.region().budget_bytes());
+    let energy_bytes = energy_bytes(world) + world.battery.redo_bytes;
     let held = world.held()?;
     world.die();
-    if !by_holder {
-        world.attach(held, "attaching after a crash")?;
-        world.believe_one_of(&states, "attached after a crash")?;
-        if world.scenario.compression == Compression::Off {
-            return Ok(());
-        }
-        // Frames that were written again are checked when the image is read.
-        let step = "stopping after a crash".to_string();
-        world.stop().map_err(|error| Broken::Region { step, error })?;
-        return come_up_whole(world, random, "stopped after a crash");
+    let when = match heir {
+        Heir::Holder => "flushed by the holder after a crash",
+        Heir::Process => "attached after a crash",
+        Heir::LostHolder | Heir::LostProcess => "lost after a crash",
+    };
+    if let Heir::LostHolder | Heir::LostProcess = heir {
+        world.device.cut_after(world.device.ops() + random.random_range(0..FLUSH_OPS));
+        world.allowed.extend(states.iter().cloned());
     }
-    let when = "flushed by the holder after a crash";
+    if let Heir::Process | Heir::LostProcess = heir {
+        if world.attach(held, when)? == Went::On {
+            world.believe_one_of(&states, when)?;
+            // The frames that were written again, and what the dead process owed, are read from
+            // the image after the next stop.
+            match world.stop() {
+                Ok(_) => return come_up_whole(world, random, "stopped after a crash"),
+                Err(error) if world.device.is_powered() => {
+                    return Err(Broken::Region { step: "stopping after a crash".into(), error });
+                }
+                Err(_) => {}
+            }
+        }
+        return after_power_cut(world, random);
+    }
     let holder = Attachment::new(held.0, held.1).map_err(|error| Broken::Open { when, error })?;
-    world.device.set_energy_bytes(Some(energy_bytes));
+    if let Heir::Holder = heir {
+        // The warning's reserve pays for what the dead process left half done.
+        world.device.set_energy_bytes(Some(energy_bytes));
+    }
     let options = FlushOptions { threads: 1, unix_ms: world.clock.unix_ms() };
-    holder.flush(&world.device, options).map_err(|error| Broken::WarnedFlush { error })?;
+    match holder.flush(&world.device, options) {
+        Ok(_) => {}
+        Err(_) if matches!(heir, Heir::LostHolder) && !world.device.is_powered() => {
+            return after_power_cut(world, random);
+        }
+        Err(error) => return Err(Broken::WarnedFlush { error }),
+    }
     world.power_cycle(random.random());
     world.boot(when)?;
     if !world.was_final() {
@@ -241,12 +323,39 @@ fn flipped(world: &mut World<'_>, at: u64, random: &mut Random) -> Result<(), Br
         // Nothing is unflushed: this is a plain copy.
         world.device = stopped.power_cycle(0);
         let block = written[random.random_range(0..written.len())];
-        let byte = block * block_bytes + random.random_range(0..block_bytes);
-        world.device.flip_bit(byte as u64, random.random_range(0..8));
+        flip_near(world, &image, block * block_bytes + random.random_range(0..block_bytes), random);
         let when = "after a bit flipped";
         // Damage is met when the image is opened, or when the damaged block is first used.
         let outcome = Unreadable::catch(|| world.boot(when).and_then(|_| world.look_closely(when)));
         detected::accept(outcome)?;
+        world.die();
+    }
+    Ok(())
+}
+
+/// Flips a bit of a byte that is not zero: of the byte at `from`, or of the first one behind it.
+fn flip_near(world: &World<'_>, image: &[u8], from: usize, random: &mut Random) {
+    let found = image[from..].iter().position(|byte| *byte != 0);
+    let byte = from + found.unwrap_or(0);
+    world.device.flip_bit(byte as u64, random.random_range(0..8));
+}
+
+/// Flips bits of superblocks and commit slots, each of which has a copy, after a loss of power. No
+/// flip may be noticed.
+fn head_flipped(world: &mut World<'_>, at: u64, random: &mut Random) -> Result<(), Broken> {
+    world.boot("creating")?;
+    play(world, 0, at)?;
+    let head_bytes = Layout::of(world.region().geometry()).segment_at(0) as usize;
+    let states = take(&mut world.allowed);
+    world.power_cycle(random.random());
+    let (stopped, image) = (world.device.clone(), world.device.snapshot());
+    let written: Vec<_> = (0..head_bytes).filter(|byte| image[*byte] != 0).collect();
+    for _ in 0..FLIPS {
+        world.device = stopped.power_cycle(0);
+        flip_near(world, &image, written[random.random_range(0..written.len())], random);
+        let when = "after a bit of a commit flipped";
+        world.boot(when)?;
+        world.believe_one_of(&states, when)?;
         world.die();
     }
     Ok(())
@@ -324,23 +433,31 @@ fn run_on_battery(world: &World<'_>) {
     world.device.set_energy_bytes(Some(energy_bytes(world)));
 }
 
-/// The flush of the whole budget in force, and its commit in both slots.
+/// The flush for which the budget was promised, and its commit in both slots.
 fn energy_bytes(world: &World<'_>) -> u64 {
-    let (geometry, budget_bytes) = (world.region().geometry(), world.region().budget_bytes());
-    geometry.flush_bytes(budget_bytes) + Layout::of(geometry).final_commit_bytes()
+    world.battery.flush_bytes + final_commit_bytes(world.region().geometry())
 }
 
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unwarned { at } => write!(f, "power lost at durable operation {at}"),
-            Self::Warned { at } => write!(f, "warned after durable operation {at}"),
-            Self::Crashed { at, death, by_holder } => {
-                write!(f, "killed after durable operation {at} ({death:?}), ")?;
-                f.write_str(if *by_holder { "flushed by the holder" } else { "attached again" })
+            Self::Warned { at, is_lost } => {
+                write!(f, "warned after durable operation {at}")?;
+                f.write_str(if *is_lost { ", power lost in the flush" } else { "" })
             }
-            Self::Flipped { at } => {
-                write!(f, "bits flipped in the image made after durable operation {at}")
+            Self::Crashed { at, death, heir } => {
+                write!(f, "killed after durable operation {at} ({death:?}), ")?;
+                f.write_str(match heir {
+                    Heir::Holder => "flushed by the holder",
+                    Heir::Process => "attached again",
+                    Heir::LostHolder => "power lost while the holder flushed",
+                    Heir::LostProcess => "power lost while another process attached",
+                })
+            }
+            Self::Flipped { at, is_cut } => {
+                let place = if *is_cut { "head of the image, cut" } else { "image made" };
+                write!(f, "bits flipped in the {place} after durable operation {at}")
             }
             Self::Latched { at, fault, power_goes } => {
                 write!(f, "device failure ({fault:?}) after durable operation {at}")?;

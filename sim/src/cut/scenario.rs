@@ -20,6 +20,9 @@ pub(crate) enum Shape {
     /// Large values in a small region with a short log, so that segments must be freed and
     /// compacted.
     Churn,
+    /// So much dirty data that the frame buffers hold a part of it only: a process that dies in a
+    /// checkpoint leaves an epoch that is not written.
+    Large,
 }
 
 /// When an operation counts as acknowledged.
@@ -38,7 +41,8 @@ pub(crate) struct Scenario {
     pub durability: Durability,
     pub region_bytes: u64,
     pub reserved_bytes: u64,
-    pub budget_bytes: u64,
+    /// Dirty bytes for which the battery was bought: about the budget.
+    pub dirty_bytes: u64,
     pub log_percent: u64,
     pub lanes: u16,
     pub policy: PolicyKind,
@@ -51,15 +55,21 @@ impl Scenario {
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::seed_from_u64(seed);
         let random = &mut random;
-        let shape = match random.random_range(0..10) {
+        let shape = match random.random_range(0..12) {
             0..3 => Shape::Small,
             3..7 => Shape::Mixed,
-            _ => Shape::Churn,
+            7..10 => Shape::Churn,
+            _ => Shape::Large,
         };
-        let mebibytes = if shape == Shape::Churn { 4..=6 } else { 4..=16 };
+        let mebibytes = match shape {
+            Shape::Churn => 4..=6,
+            Shape::Large => 10..=16,
+            Shape::Small | Shape::Mixed => 4..=16,
+        };
         let region_bytes = random.random_range(mebibytes) << 20;
         let percent = match shape {
             Shape::Churn => random.random_range(2..=8),
+            Shape::Large => random.random_range(40..=60),
             _ => [2, 5, 11, 23, 46][random.random_range(0..5)],
         };
         let mut scenario = Self {
@@ -72,7 +82,7 @@ impl Scenario {
             },
             region_bytes,
             reserved_bytes: region_bytes + (random.random_range(0..=4) << 20),
-            budget_bytes: share(region_bytes, percent),
+            dirty_bytes: share(region_bytes, percent),
             log_percent: match shape {
                 Shape::Churn => 125,
                 _ => random.random_range(125..=300),
@@ -86,13 +96,14 @@ impl Scenario {
             Shape::Small => random.random_range(6..16),
             Shape::Mixed => random.random_range(60..160),
             Shape::Churn => random.random_range(300..700),
+            Shape::Large => random.random_range(300..450),
         };
         scenario.steps = (0..steps).map(|_| Steps { of: &scenario, random }.draw()).collect();
         scenario
     }
 
     /// Settings of the region.
-    pub fn config(&self, budget_bytes: u64, planted: Planted) -> Config {
+    pub fn config(&self, region_bytes: u64, budget_bytes: u64, planted: Planted) -> Config {
         Config {
             reserved_bytes: Some(self.reserved_bytes),
             segment_bytes: Some(64 << 10),
@@ -105,7 +116,7 @@ impl Scenario {
             defer_load: true,
             seed: self.seed,
             planted,
-            ..Config::new(self.region_bytes, budget_bytes)
+            ..Config::new(region_bytes, budget_bytes)
         }
     }
 }
@@ -116,16 +127,17 @@ impl fmt::Display for Scenario {
             Shape::Small => "small",
             Shape::Mixed => "mixed",
             Shape::Churn => "churn",
+            Shape::Large => "large",
         };
         write!(f, "{shape}, {} steps, ", self.steps.len())?;
         match self.durability {
             Durability::Warned => f.write_str("warned")?,
             Durability::Fsync { every } => write!(f, "fsync every {every}")?,
         }
-        let (mebibytes, kibibytes) = (self.region_bytes >> 20, self.budget_bytes >> 10);
+        let (mebibytes, kibibytes) = (self.region_bytes >> 20, self.dirty_bytes >> 10);
         write!(
             f,
-            ", {mebibytes} MiB region, budget {kibibytes} KiB, log {} %, {} lanes, {}, \
+            ", {mebibytes} MiB region, battery for {kibibytes} KiB, log {} %, {} lanes, {}, \
              compression {}",
             self.log_percent,
             self.lanes,
@@ -158,6 +170,8 @@ impl Steps<'_> {
         let kind = match self.of.shape {
             Shape::Small => self.random.random_range(300..1000),
             Shape::Mixed => self.random.random_range(0..1000),
+            Shape::Large if self.random.random_bool(0.98) => 0,
+            Shape::Large => self.random.random_range(845..915),
             Shape::Churn if self.random.random_bool(0.97) => self.random.random_range(0..845),
             Shape::Churn => self.random.random_range(845..1000),
         };
@@ -174,14 +188,18 @@ impl Steps<'_> {
             915..940 => {
                 let most = if self.of.shape == Shape::Churn { 8 } else { 46 };
                 let percent = self.random.random_range(2..=most);
-                Step::SetBudget(share(self.of.region_bytes, percent))
+                Step::SetBattery(share(self.of.region_bytes, percent))
             }
             940..948 => {
                 let more = self.of.reserved_bytes - self.of.region_bytes;
                 Step::Grow(self.of.region_bytes + self.random.random_range(0..=more))
             }
             948..960 => Step::Drill,
-            960..980 => Step::Attach,
+            960..980 => {
+                // A process may be started with more memory than the one before it.
+                let more = self.of.reserved_bytes - self.of.region_bytes;
+                Step::Attach(self.of.region_bytes + self.random.random_range(0..=more))
+            }
             _ => Step::Reopen,
         }
     }
@@ -254,6 +272,7 @@ impl Steps<'_> {
             (_, 2..6) => format!("key:{}", self.random.random_range(0..12)),
             (Shape::Churn, _) => format!("key:{}", self.random.random_range(0..50)),
             (Shape::Mixed, _) => format!("key:{}", self.random.random_range(0..250)),
+            (Shape::Large, _) => format!("key:{}", self.random.random_range(0..450)),
         };
         Name { db, key: Rc::from(key.into_bytes()) }
     }
@@ -270,6 +289,7 @@ impl Steps<'_> {
     fn value(&mut self) -> Rc<[u8]> {
         let len = match (self.of.shape, self.random.random_range(0..100)) {
             (Shape::Churn, 0..85) => self.random.random_range(12_000..60_000),
+            (Shape::Large, 0..90) => self.random.random_range(4_096..=16_384),
             (_, 0..30) => self.random.random_range(1..64),
             (_, 30..70) => self.random.random_range(64..1_024),
             (_, 70..93) => self.random.random_range(1_024..8_192),

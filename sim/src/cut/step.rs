@@ -54,19 +54,21 @@ pub(crate) enum Step {
     Look,
     Checkpoint,
     Group,
-    SetBudget(u64),
+    /// Another battery, for about so many dirty bytes, and the budget that follows from it.
+    SetBattery(u64),
     Grow(u64),
     Drill,
     /// Ends the process cleanly, and opens the image again.
     Reopen,
-    /// Replaces the process by another that attaches to its memory.
-    Attach,
+    /// Replaces the process by another that attaches to its memory and wants at least so many
+    /// bytes of it.
+    Attach(u64),
 }
 
 impl Step {
     /// Whether the step ends the process.
     pub fn ends_life(&self) -> bool {
-        matches!(self, Self::Reopen | Self::Attach)
+        matches!(self, Self::Reopen | Self::Attach(_))
     }
 }
 
@@ -176,11 +178,11 @@ impl fmt::Display for Step {
             Self::Look => f.write_str("compare"),
             Self::Checkpoint => f.write_str("checkpoint"),
             Self::Group => f.write_str("group commit"),
-            Self::SetBudget(bytes) => write!(f, "budget {bytes} bytes"),
+            Self::SetBattery(bytes) => write!(f, "a battery for {bytes} bytes"),
             Self::Grow(bytes) => write!(f, "grow to {bytes} bytes"),
             Self::Drill => f.write_str("drill"),
             Self::Reopen => f.write_str("reopen"),
-            Self::Attach => f.write_str("attach"),
+            Self::Attach(bytes) => write!(f, "attach with {bytes} bytes"),
         }
     }
 }

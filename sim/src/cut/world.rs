@@ -9,10 +9,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use perdura_media::{Clock, Device, FaultPlan, FaultyDevice, SimClock, SimDevice};
-use perdura_region::{FlushReport, OpenError, Origin, Planted, Region, RegionError};
+use perdura_media::{Clock, Device, FaultPlan, FaultyDevice, LoneClock, SimDevice};
+use perdura_region::{
+    BUDGET_MIN_BYTES, Config, FlushReport, OpenError, Origin, Planted, Region, RegionError,
+};
 use perdura_store::{DATABASES, Heap, Store, StoreOptions};
 
+use super::battery::Battery;
 use super::broken::Broken;
 use super::oracle::Oracle;
 use super::proof;
@@ -41,14 +44,16 @@ pub(crate) struct World<'s> {
     pub device: SimDevice,
     /// Faults of the device that this process meets.
     pub faults: Arc<FaultPlan>,
-    pub clock: Arc<SimClock>,
+    pub clock: Arc<LoneClock>,
     pub oracle: Oracle,
     pub allowed: Vec<Oracle>,
     /// The oracle's contents after the step in which the process was killed, had it been done.
     pub in_doubt: Option<Oracle>,
     /// Operations that were refused for want of memory or budget, which the oracle cannot judge.
     pub refused: u64,
-    pub budget_bytes: u64,
+    pub battery: Battery,
+    /// Bytes of memory that the next process wants.
+    region_bytes: u64,
     /// Dirty bytes that were freed by the processes before, whose memory this process has.
     freed_before_bytes: u64,
     ops_before: u64,
@@ -66,12 +71,13 @@ impl<'s> World<'s> {
             planted,
             device,
             faults: Arc::new(FaultPlan::new()),
-            clock: Arc::new(SimClock::new(1_700_000_000_000)),
+            clock: Arc::new(LoneClock::new(1_700_000_000_000)),
             oracle: Oracle::default(),
             allowed: vec![Oracle::default()],
             in_doubt: None,
             refused: 0,
-            budget_bytes: scenario.budget_bytes,
+            battery: Battery::for_dirty(scenario.dirty_bytes),
+            region_bytes: scenario.region_bytes,
             freed_before_bytes: 0,
             ops_before: 0,
             commits: 0,
@@ -117,7 +123,7 @@ impl<'s> World<'s> {
         self.die();
         self.ops_before += self.device.ops();
         self.device = self.device.power_cycle(seed);
-        self.clock.advance_ns(1_000_000_000);
+        self.clock.time.advance_ns(1_000_000_000);
     }
 
     /// Descriptors of memory and ledger, as a holder has them.
@@ -130,14 +136,14 @@ impl<'s> World<'s> {
     pub fn boot(&mut self, when: &'static str) -> Result<Went, Broken> {
         self.die();
         self.freed_before_bytes = 0;
-        let (device, config) = (self.fresh_device(), self.config());
+        let (device, config) = (self.fresh_device(), self.config()?);
         self.adopt(Region::open(device, self.clock.clone(), config), when)
     }
 
     /// Goes on in a new process with memory that a dead one left.
     pub fn attach(&mut self, held: (OwnedFd, OwnedFd), when: &'static str) -> Result<Went, Broken> {
         self.die();
-        let (device, config) = (self.fresh_device(), self.config());
+        let (device, config) = (self.fresh_device(), self.config()?);
         let region = Region::attach(held.0, held.1, device, self.clock.clone(), config);
         self.adopt(region, when)
     }
@@ -156,7 +162,7 @@ impl<'s> World<'s> {
                 self.settle(step, result, Some(after))?
             }
             Step::Tick(ms) => {
-                self.clock.advance_ns(ms * 1_000_000);
+                self.clock.time.advance_ns(ms * 1_000_000);
                 let swept = self.store().expire_some(200);
                 let result = swept.and_then(|_| self.store().save_quiet_counts());
                 let after = self.oracle.clone();
@@ -168,8 +174,9 @@ impl<'s> World<'s> {
                 looked => looked.map(|()| Went::On)?,
             },
             Step::Reopen => self.reopen(step)?,
-            Step::Attach => {
+            Step::Attach(bytes) => {
                 let held = self.held()?;
+                self.region_bytes = self.region_bytes.max(*bytes);
                 self.attach(held, "attaching")?
             }
             _ => self.commit(step)?,
@@ -314,8 +321,12 @@ impl<'s> World<'s> {
         Err(Broken::Budget { step: step.to_string(), used_bytes, budget_bytes })
     }
 
-    fn config(&self) -> perdura_region::Config {
-        self.scenario.config(self.budget_bytes, self.planted)
+    /// Settings of the next process, with the budget that is promised for the battery.
+    fn config(&self) -> Result<Config, Broken> {
+        let with_budget = |bytes| self.scenario.config(self.region_bytes, bytes, self.planted);
+        let opened = |error| Broken::Open { when: "the sizes of a region", error };
+        let geometry = with_budget(BUDGET_MIN_BYTES).geometry().map_err(opened)?;
+        Ok(with_budget(self.battery.budget_bytes(&geometry, self.region_bytes)))
     }
 
     fn fresh_device(&mut self) -> Arc<dyn Device> {
