@@ -5,12 +5,16 @@
 //! a failed program's output is printed whole, and of others only the tests that they skipped,
 //! with the reason.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The programs that take longest, begun first, so that no processor waits for one at the end.
@@ -26,6 +30,10 @@ const LONGEST: [&str; 10] = [
     "sim: order",
     "plan: skew_sample",
 ];
+
+/// The longest that a program may run: twice as long as the longest takes beside others. A program
+/// that waits for ever is ended then, and its last lines name the test.
+const LONGEST_RUN: Duration = Duration::from_secs(400);
 
 /// How many of the slowest programs are shown at the end, with their times.
 const SLOWEST: usize = 12;
@@ -112,10 +120,7 @@ fn run_all(programs: Vec<Program>, at_once: usize) -> Result<Vec<Done>> {
     };
     let all = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
-        let joined = workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        joined.collect::<Result<Vec<_>>>()
+        workers.into_iter().map(joined).collect::<Result<Vec<_>>>()
     })?;
     Ok(all.into_iter().flatten().collect())
 }
@@ -127,14 +132,10 @@ impl Program {
         // Without --show-output, the reasons why tests were skipped would not be printed.
         command.args(["--show-output", "--test-threads", "1"]);
         command.current_dir(&self.folder).stdin(Stdio::null());
-        let output = command.output().with_context(|| self.path.display().to_string())?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let done = Done {
-            name: self.name(),
-            took: began.elapsed(),
-            output: text(&output.stdout) + &text(&output.stderr),
-            failed: !output.status.success(),
-        };
+        let (succeeded, output) =
+            run_within(command, LONGEST_RUN).with_context(|| self.path.display().to_string())?;
+        let (name, took) = (self.name(), began.elapsed());
+        let done = Done { name, took, output, failed: !succeeded };
         eprintln!("  {} {}", if done.failed { "FAILED" } else { "ok" }, done.name);
         Ok(done)
     }
@@ -166,6 +167,45 @@ fn show_skipped(all: &[Done]) {
     }
 }
 
+/// Runs a program, but no longer than `longest`. Returns whether it succeeded, and its output, with
+/// a last line that says so if it was ended.
+fn run_within(mut command: Command, longest: Duration) -> Result<(bool, String)> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let id = Pid::from_child(&child);
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    std::thread::scope(|scope| {
+        let (ended, end) = channel::<()>();
+        let ending = scope.spawn(move || {
+            let is_late = end.recv_timeout(longest) == Err(RecvTimeoutError::Timeout);
+            // The child was not waited for yet, so the number is still its own.
+            if is_late { kill_process(id, Signal::KILL).map(|()| true) } else { Ok(false) }
+        });
+        let stdout = scope.spawn(|| read_all(stdout));
+        let mut output = read_all(stderr)?;
+        output.insert_str(0, &joined(stdout)?);
+        // Both ends are closed, so the program has ended, or is about to.
+        drop(ended);
+        let was_ended = joined(ending)?;
+        if was_ended {
+            output.push_str(&format!("\nended, because it ran longer than {longest:?}\n"));
+        }
+        Ok((child.wait()?.success() && !was_ended, output))
+    })
+}
+
+fn read_all(from: Option<impl Read>) -> Result<String> {
+    let mut bytes = Vec::new();
+    if let Some(mut from) = from {
+        from.read_to_end(&mut bytes)?;
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The result of a thread; its panic goes on in this one.
+pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,5 +218,17 @@ mod tests {
         assert_eq!(found(test), Some(("media: perdura_media".into(), "/w/media".into())));
         assert_eq!(found(r#"{"executable":"/x","profile":{"test":false}}"#), None);
         assert_eq!(found(r#"{"reason":"build-finished","executable":null}"#), None);
+    }
+
+    #[test]
+    fn a_program_that_waits_for_ever_is_ended_and_what_it_wrote_is_kept() {
+        let run = |script: &str, longest| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            run_within(command, longest).unwrap()
+        };
+        assert_eq!(run("echo done", LONGEST_RUN), (true, "done\n".into()));
+        let (succeeded, output) = run("echo test one; exec sleep 1000", Duration::from_millis(300));
+        assert!(!succeeded && output.starts_with("test one\n") && output.contains("ran longer"));
     }
 }

@@ -1,7 +1,6 @@
 //! The steps of the commands, each of which runs programs to their end.
 
 use std::process::Command;
-use std::thread::ScopedJoinHandle;
 
 use anyhow::{Context, Result, bail};
 
@@ -36,7 +35,7 @@ pub fn test() -> Result<()> {
         let beside = scope.spawn(move || -> Result<Option<String>> {
             // Linux gives each thread a priority of its own; the programs it starts inherit it.
             rustix::process::nice(19)?;
-            let without_package = python::test(joined(environment))?;
+            let without_package = python::test(programs::joined(environment))?;
             clippy(&["--workspace"])?;
             doc_tests()?;
             // The tests use other seeds.
@@ -45,7 +44,7 @@ pub fn test() -> Result<()> {
             Ok(without_package)
         });
         programs::run(programs)?;
-        joined(beside)
+        programs::joined(beside)
     })?;
     if !missing.is_empty() {
         eprintln!("xtask: not installed, so some tests were skipped: {}", missing.join(" "));
@@ -54,10 +53,6 @@ pub fn test() -> Result<()> {
         eprintln!("xtask: the tests of the Python package were skipped: {reason}");
     }
     Ok(())
-}
-
-fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Runs the lints and tests of the packages that differ from `main`, without those of packages that
