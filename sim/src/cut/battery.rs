@@ -72,3 +72,42 @@ pub(crate) fn final_commit_bytes(geometry: &Geometry) -> u64 {
     let slot_bytes = 128 + u64::from(geometry.segments_max) * 16;
     4 * slot_bytes.next_multiple_of(4096)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_media::{LoneClock, SimDevice};
+    use perdura_region::{BUDGET_MIN_BYTES, Config, LaneId, Region};
+
+    use super::*;
+
+    #[test]
+    fn a_full_budget_of_isolated_grains_is_flushed_on_the_battery_it_was_promised_for() {
+        let region_bytes = 16 << 20;
+        for dirty_bytes in [128 << 10, 500 << 10, 2 << 20, 5 << 20] {
+            let config = |budget_bytes| Config {
+                segment_bytes: Some(FRAME_BYTES_MAX),
+                lanes: Some(1),
+                thread: false,
+                checkpoint_every: None,
+                ..Config::new(region_bytes, budget_bytes)
+            };
+            let battery = Battery::for_dirty(dirty_bytes);
+            let geometry = config(BUDGET_MIN_BYTES).geometry().unwrap();
+            let budget_bytes = battery.budget_bytes(&geometry, region_bytes);
+            let device = SimDevice::new(0, 1);
+            let clock = Arc::new(LoneClock::new(1_000));
+            let region = Region::open(Arc::new(device.clone()), clock, config(budget_bytes));
+            let region = region.unwrap();
+            let announced = (0..region_bytes)
+                .step_by(128)
+                .take_while(|offset| region.lock(LaneId(0)).announce(*offset, 1).is_ok())
+                .count() as u64;
+            assert!(announced * 64 + 4096 >= budget_bytes, "{announced} grains, {budget_bytes} B");
+            device.set_energy_bytes(Some(battery.flush_bytes + final_commit_bytes(&geometry)));
+            let report = region.close(1).unwrap();
+            assert_eq!(report.dirty_bytes, announced * 64);
+        }
+    }
+}

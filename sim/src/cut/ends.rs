@@ -85,7 +85,6 @@ impl End {
     /// Draws the end of cut `index` of the `of` cuts of a scenario, in a run of `ops` durable
     /// operations.
     pub fn draw(scenario: &Scenario, ops: u64, index: u64, of: u64, random: &mut Random) -> Self {
-        let few = scenario.shape == Shape::Small;
         let at = if ops < of {
             index % (ops + 1)
         } else {
@@ -93,8 +92,13 @@ impl End {
             let from = ops * index / of;
             random.random_range(from..=(ops * (index + 1) / of).max(from))
         };
-        // All cuts of a small run are of one kind, so that there is one at every operation.
-        let kind = if few { scenario.seed % 86 } else { random.random_range(0..100) };
+        let kind = match scenario.shape {
+            // All cuts of a small run are of one kind, so that there is one at every operation.
+            Shape::Small => scenario.seed % 86,
+            // Half of the processes with much dirty data are killed.
+            Shape::Large if random.random() => 72,
+            _ => random.random_range(0..100),
+        };
         match kind {
             0..56 => Self::Unwarned { at },
             56..72 => Self::Warned { at, is_lost: random.random_ratio(1, 4) },

@@ -170,7 +170,7 @@ impl Steps<'_> {
         let kind = match self.of.shape {
             Shape::Small => self.random.random_range(300..1000),
             Shape::Mixed => self.random.random_range(0..1000),
-            Shape::Large if self.random.random_bool(0.98) => 0,
+            Shape::Large if self.random.random_bool(0.992) => 0,
             Shape::Large => self.random.random_range(845..915),
             Shape::Churn if self.random.random_bool(0.97) => self.random.random_range(0..845),
             Shape::Churn => self.random.random_range(845..1000),
@@ -210,6 +210,9 @@ impl Steps<'_> {
 
     fn change(&mut self) -> Change {
         let name = self.name();
+        if self.of.shape == Shape::Large && self.random.random_bool(0.8) {
+            return Change::Put(name, self.value(), Term::Never);
+        }
         if name.key.starts_with(b"hash") && self.random.random_bool(0.7) {
             return self.hash_change(name);
         }
