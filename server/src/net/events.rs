@@ -6,24 +6,28 @@
 //! connection must not be read any more, its receive is ended: bytes that were not received by then
 //! stay in the socket, as with epoll, and the others fit the ring's buffers.
 //!
+//! No request of the ring names a listening socket. A request keeps its file open until the kernel
+//! has ended it, and after a SIGKILL that is some milliseconds later than the end of the process:
+//! the server that is started next would find its address taken. An epoll, which keeps no file
+//! open, watches the listening sockets, and the ring polls the epoll.
+//!
 //! A completion names its connection by slot and generation (the lower bits of the client's
 //! number), so a completion for a connection that has gone never reaches its successor in the slot.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::{self, EventFlags};
 
+use super::queue::{Queue, failed};
 use crate::config::{EventQueue, ServeError};
 use crate::conn::{Conn, Receiving};
 use crate::sys::{Completion, Filled, Ring, Several};
 
 /// The queue of events from the kernel.
 pub(super) enum Events {
-    Epoll { queue: OwnedFd, ready: Vec<epoll::Event> },
-    Uring(Box<Ring>),
+    Epoll(Queue),
+    Uring { ring: Box<Ring>, listeners: Queue },
 }
 
 /// An event that the kernel or another thread reports to the loop.
@@ -79,43 +83,46 @@ impl Events {
     pub fn new(wanted: EventQueue, turn_bytes_max: usize) -> Result<Self, ServeError> {
         if wanted != EventQueue::Epoll {
             match Ring::new(BUFFERS, turn_bytes_max) {
-                Ok(ring) => return Ok(Self::Uring(Box::new(ring))),
+                Ok(ring) => return Self::with_ring(Box::new(ring)),
                 Err(source) if wanted == EventQueue::Uring => {
                     return Err(ServeError::Events { op: "io_uring_setup", source });
                 }
                 Err(error) => tracing::info!(%error, "no io_uring for the event loop; using epoll"),
             }
         }
-        let queue = epoll::create(CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
-        Ok(Self::Epoll { queue, ready: Vec::with_capacity(EVENTS_MAX) })
+        Ok(Self::Epoll(Queue::new(EVENTS_MAX)?))
+    }
+
+    fn with_ring(mut ring: Box<Ring>) -> Result<Self, ServeError> {
+        let listeners = Queue::new(LISTENERS_MAX)?;
+        ring.poll(&listeners, LISTENERS).map_err(ring_failed)?;
+        Ok(Self::Uring { ring, listeners })
     }
 
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Epoll { .. } => "epoll",
-            Self::Uring(_) => "io_uring",
+            Self::Epoll(_) => "epoll",
+            Self::Uring { .. } => "io_uring",
         }
     }
 
     /// Watches the stop flag, which can be read once it is set.
     pub fn watch_stop(&mut self, stop: impl AsFd) -> Result<(), ServeError> {
         match self {
-            Self::Epoll { queue, .. } => {
-                let data = EventData::new_u64(STOP);
-                epoll::add(queue, stop, data, EventFlags::IN).map_err(failed("epoll_ctl"))
+            Self::Epoll(queue) => {
+                queue.add(stop, STOP, EventFlags::IN).map_err(failed("epoll_ctl"))
             }
-            Self::Uring(ring) => ring.poll(stop, STOP).map_err(ring_failed),
+            Self::Uring { ring, .. } => ring.poll(stop, STOP).map_err(ring_failed),
         }
     }
 
     /// Watches the committing thread's event descriptor; the ring tells of it once.
     pub fn watch_commits(&mut self, news: impl AsFd) -> Result<(), ServeError> {
         match self {
-            Self::Epoll { queue, .. } => {
-                let data = EventData::new_u64(COMMITTED);
-                epoll::add(queue, news, data, EventFlags::IN).map_err(failed("epoll_ctl"))
+            Self::Epoll(queue) => {
+                queue.add(news, COMMITTED, EventFlags::IN).map_err(failed("epoll_ctl"))
             }
-            Self::Uring(ring) => ring.poll(news, COMMITTED).map_err(ring_failed),
+            Self::Uring { ring, .. } => ring.poll(news, COMMITTED).map_err(ring_failed),
         }
     }
 
@@ -123,26 +130,15 @@ impl Events {
     /// it.
     pub fn watch_commits_again(&mut self, news: impl AsFd) -> Result<(), ServeError> {
         match self {
-            Self::Epoll { .. } => Ok(()),
-            Self::Uring(_) => self.watch_commits(news),
+            Self::Epoll(_) => Ok(()),
+            Self::Uring { .. } => self.watch_commits(news),
         }
     }
 
     /// Watches listening socket number `at`, and tells once that a connection waits there.
     pub fn watch_listener(&mut self, socket: impl AsFd, at: usize) -> Result<(), ServeError> {
-        let data = LISTENERS + at as u64;
-        match self {
-            Self::Epoll { queue, .. } => {
-                let (data, flags) =
-                    (EventData::new_u64(data), EventFlags::IN | EventFlags::ONESHOT);
-                match epoll::modify(&*queue, &socket, data, flags) {
-                    Err(rustix::io::Errno::NOENT) => epoll::add(queue, &socket, data, flags),
-                    done => done,
-                }
-                .map_err(failed("epoll_ctl"))
-            }
-            Self::Uring(ring) => ring.poll(socket, data).map_err(ring_failed),
-        }
+        let (Self::Epoll(queue) | Self::Uring { listeners: queue, .. }) = self;
+        queue.watch_once(socket, LISTENERS + at as u64).map_err(failed("epoll_ctl"))
     }
 
     /// Waits for events, at most `timeout_ns`, and appends them to `happened`. The ring can wait
@@ -154,30 +150,19 @@ impl Events {
         happened: &mut Vec<Event>,
     ) -> Result<(), ServeError> {
         match self {
-            Self::Epoll { queue, ready } => {
-                ready.clear();
-                let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ns.into() };
-                match epoll::wait(queue, spare_capacity(ready), Some(&timeout)) {
-                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(failed("epoll_wait")(error)),
-                }
-                happened.extend(ready.iter().map(|event| match event.data.u64() {
-                    STOP => Event::Stop,
-                    COMMITTED => Event::Committed,
-                    data @ LISTENERS.. => Event::Listener((data - LISTENERS) as usize),
-                    data => Event::Ready { slot: data as u32, flags: event.flags },
-                }));
-            }
-            Self::Uring(ring) => {
+            Self::Epoll(queue) => happened.extend(queue.wait(timeout_ns)?.iter().map(told)),
+            Self::Uring { ring, listeners } => {
                 ring.wait(timeout_ns, several).map_err(ring_failed)?;
                 while happened.len() < EVENTS_MAX
                     && let Some(done) = ring.reap()
                 {
-                    happened.push(match done {
+                    let event = match done {
                         Completion::Polled { token: STOP } => Event::Stop,
                         Completion::Polled { token: COMMITTED } => Event::Committed,
-                        Completion::Polled { token } => {
-                            Event::Listener(token.saturating_sub(LISTENERS) as usize)
+                        Completion::Polled { .. } => {
+                            happened.extend(listeners.wait(0)?.iter().map(told));
+                            ring.poll(&*listeners, LISTENERS).map_err(ring_failed)?;
+                            continue;
                         }
                         Completion::Received { token, result, goes_on } => {
                             Event::Received { of: Tag::from_token(token), result, goes_on }
@@ -185,7 +170,8 @@ impl Events {
                         Completion::Sent { token, buffer, from, result } => {
                             Event::Sent { of: Tag::from_token(token), buffer, from, result }
                         }
-                    });
+                    };
+                    happened.push(event);
                 }
             }
         }
@@ -195,11 +181,8 @@ impl Events {
     /// Begins to watch a new connection.
     pub fn add(&mut self, slot: u32, conn: &mut Conn) -> io::Result<()> {
         match self {
-            Self::Epoll { queue, .. } => {
-                let data = EventData::new_u64(u64::from(slot));
-                Ok(epoll::add(queue, &conn.stream, data, conn.interest)?)
-            }
-            Self::Uring(_) => self.watch(slot, conn),
+            Self::Epoll(queue) => Ok(queue.add(&conn.stream, slot.into(), conn.interest)?),
+            Self::Uring { .. } => self.watch(slot, conn),
         }
     }
 
@@ -207,14 +190,13 @@ impl Events {
     pub fn watch(&mut self, slot: u32, conn: &mut Conn) -> io::Result<()> {
         let wanted = conn.wanted_interest();
         match self {
-            Self::Epoll { queue, .. } => {
+            Self::Epoll(queue) => {
                 if wanted != conn.interest {
                     conn.interest = wanted;
-                    let data = EventData::new_u64(u64::from(slot));
-                    epoll::modify(queue, &conn.stream, data, wanted)?;
+                    queue.change(&conn.stream, slot.into(), wanted)?;
                 }
             }
-            Self::Uring(ring) => {
+            Self::Uring { ring, .. } => {
                 let token = Tag::of(slot, conn).token();
                 match (wanted.contains(EventFlags::IN), conn.receiving) {
                     (true, Receiving::No) => {
@@ -234,7 +216,7 @@ impl Events {
 
     /// With the ring: asks for `buffer[from..]` to be sent.
     pub fn send(&mut self, slot: u32, conn: &mut Conn, buffer: Vec<u8>, from: usize) {
-        let Self::Uring(ring) = self else { return };
+        let Self::Uring { ring, .. } = self else { return };
         conn.in_flight = buffer.len() - from;
         if let Err(error) = ring.send(&conn.stream, Tag::of(slot, conn).token(), buffer, from) {
             tracing::warn!(%error, "cannot send to a connection; it is closed");
@@ -244,7 +226,7 @@ impl Events {
 
     /// With the ring: returns a buffer whose bytes have been used.
     pub fn give_back(&mut self, filled: Filled) {
-        if let Self::Uring(ring) = self {
+        if let Self::Uring { ring, .. } = self {
             ring.give_back(filled);
         }
     }
@@ -252,7 +234,7 @@ impl Events {
     /// Prepares for the closing of a connection's socket: every request for it reaches the kernel
     /// first, and then ends.
     pub fn forget(&mut self, conn: &Conn) {
-        if let Self::Uring(ring) = self
+        if let Self::Uring { ring, .. } = self
             && (conn.receiving != Receiving::No || conn.in_flight > 0)
         {
             if let Err(error) = ring.submit() {
@@ -264,21 +246,97 @@ impl Events {
     }
 }
 
-fn failed(op: &'static str) -> impl Fn(rustix::io::Errno) -> ServeError {
-    move |errno| ServeError::Events { op, source: errno.into() }
+/// The event that an epoll tells of.
+fn told(event: &epoll::Event) -> Event {
+    match event.data.u64() {
+        STOP => Event::Stop,
+        COMMITTED => Event::Committed,
+        data @ LISTENERS.. => Event::Listener((data - LISTENERS) as usize),
+        data => Event::Ready { slot: data as u32, flags: event.flags },
+    }
 }
 
 fn ring_failed(source: io::Error) -> ServeError {
     ServeError::Events { op: "io_uring_enter", source }
 }
 
-/// First event data of a listening socket; lower data are slots of connections.
+/// First event data of a listening socket in an epoll; lower data are slots of connections. In the
+/// ring the token of the epoll that watches all listening sockets.
 const LISTENERS: u64 = 1 << 32;
 const STOP: u64 = (1 << crate::sys::TOKEN_BITS) - 1;
 const COMMITTED: u64 = STOP - 1;
 const GENERATION_MAX: u32 = (1 << 30) - 1;
 
 const EVENTS_MAX: usize = 1024;
+/// Listening sockets that one look beside the ring can tell of; the next look tells of the others.
+const LISTENERS_MAX: usize = 64;
 /// Buffers that the ring receives into, and so the connections that can be received from in one
 /// turn.
 const BUFFERS: u16 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const ONE: Several = Several { count: 1, moment_us: 0 };
+    const LONG_NS: u32 = 900_000_000;
+
+    /// The events of each kind of queue that the system allows.
+    fn queues() -> impl Iterator<Item = Events> {
+        [EventQueue::Epoll, EventQueue::Uring].into_iter().flat_map(|one| Events::new(one, 4096))
+    }
+
+    fn heard(events: &mut Events) -> Vec<usize> {
+        let mut happened = Vec::new();
+        events.wait(LONG_NS, ONE, &mut happened).unwrap();
+        let number = |event| match event {
+            Event::Listener(at) => at,
+            other => panic!("{other:?}"),
+        };
+        happened.into_iter().map(number).collect()
+    }
+
+    #[test]
+    fn a_closed_listening_socket_leaves_its_address_while_the_queue_lives_on() {
+        for mut events in queues() {
+            let first = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = first.local_addr().unwrap();
+            events.watch_listener(&first, 0).unwrap();
+            events.wait(0, ONE, &mut Vec::new()).unwrap();
+            drop(first);
+            let second = TcpListener::bind(address);
+            assert!(second.is_ok(), "{}: {address}: {second:?}", events.name());
+            // A new socket may have the number of one that was closed.
+            let second = second.unwrap();
+            events.watch_listener(&second, 0).unwrap();
+            let _client = TcpStream::connect(address).unwrap();
+            assert_eq!(heard(&mut events), [0], "{}", events.name());
+        }
+    }
+
+    #[test]
+    fn each_listening_socket_is_told_of_once_until_it_is_watched_again() {
+        for mut events in queues() {
+            let sockets = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+            let mut clients = Vec::new();
+            for (at, socket) in sockets.iter().enumerate() {
+                events.watch_listener(socket, at).unwrap();
+                clients.push(TcpStream::connect(socket.local_addr().unwrap()).unwrap());
+            }
+            let mut all = Vec::new();
+            while all.len() < sockets.len() {
+                all.extend(heard(&mut events));
+            }
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2], "{}", events.name());
+            let mut again = Vec::new();
+            events.wait(0, ONE, &mut again).unwrap();
+            assert!(again.is_empty(), "{}: {again:?}", events.name());
+            // Its connection still waits.
+            events.watch_listener(&sockets[1], 1).unwrap();
+            assert_eq!(heard(&mut events), [1], "{}", events.name());
+        }
+    }
+}

@@ -1,10 +1,10 @@
 //! Sockets and the event loop.
 //!
-//! `listen` opens sockets. `serve` is the loop, `events` the kernel's event queue on which it
-//! waits, `load` the number of requests that it waits for, `turn` one connection's part of a turn.
-//! `clients` accepts and closes connections, and `ahead` parses a pipeline before it is carried
-//! out. `group` holds the replies that wait for a group commit, which `committer` makes in a
-//! thread.
+//! `listen` opens sockets. `serve` is the loop, `events` the kernel's event queue on which it waits
+//! (an io_uring, or the epoll of `queue`), `load` the number of requests that it waits for, `turn`
+//! one connection's part of a turn. `clients` accepts and closes connections, and `ahead` parses a
+//! pipeline before it is carried out. `group` holds the replies that wait for a group commit, which
+//! `committer` makes in a thread.
 
 mod ahead;
 mod clients;
@@ -13,6 +13,7 @@ mod events;
 mod group;
 mod listen;
 mod load;
+mod queue;
 mod serve;
 mod turn;
 

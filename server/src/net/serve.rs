@@ -364,12 +364,12 @@ impl<'a> Serve<'a> {
             return;
         }
         match &self.events {
-            Events::Epoll { .. } => self.write(conn),
-            Events::Uring(_) if conn.in_flight == 0 => {
+            Events::Epoll(_) => self.write(conn),
+            Events::Uring { .. } if conn.in_flight == 0 => {
                 let (buffer, from) = conn.take_free(&mut self.spare);
                 self.events.send(slot, conn, buffer, from);
             }
-            Events::Uring(_) => {}
+            Events::Uring { .. } => {}
         }
     }
 

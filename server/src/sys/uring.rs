@@ -9,7 +9,9 @@
 //! back from the kernel before it frees any.
 //!
 //! A request names its descriptor by number until it is submitted, so call [`Ring::submit`] before
-//! closing a descriptor.
+//! closing a descriptor. From then on the request keeps the file open until the kernel has ended
+//! the request. After a SIGKILL that is later than the end of the process, so request nothing from
+//! a file that the next process needs for itself alone, such as a listening socket.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
