@@ -57,7 +57,8 @@ pub struct ServerConfig {
     pub bind: Vec<SocketAddr>,
     /// More TCP addresses, each listened on only if the machine has it.
     pub bind_if_there: Vec<SocketAddr>,
-    /// A Unix socket's path; it must not exist.
+    /// A Unix socket's path. It must not exist, or be a socket at which nobody listens any more,
+    /// which is replaced.
     pub unix_socket: Option<PathBuf>,
     /// The password that clients must give first.
     pub requirepass: Option<String>,
@@ -204,6 +205,18 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+}
+
+impl StartError {
+    /// Whether another socket has the address. It may be that of a process that is about to end.
+    pub fn is_address_in_use(&self) -> bool {
+        match self {
+            Self::Bind { source, .. } | Self::BindUnix { source, .. } => {
+                source.kind() == io::ErrorKind::AddrInUse
+            }
+            Self::Unprotected { .. } | Self::NoListener => false,
+        }
+    }
 }
 
 /// The remedy for an address that the system refuses, as the end of an error's text.

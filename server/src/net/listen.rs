@@ -3,7 +3,9 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 
 use crate::config::{BACKLOG, ServerConfig, StartError};
 use crate::conn::Stream;
@@ -18,7 +20,7 @@ pub struct Listener {
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, std::path::PathBuf),
+    Unix(UnixListener, PathBuf),
 }
 
 impl Listener {
@@ -41,8 +43,7 @@ impl Listener {
             }
         }
         if let Some(path) = &config.unix_socket {
-            let socket = UnixListener::bind(path)
-                .and_then(|s| ready(&s).and_then(|()| s.set_nonblocking(true)).map(|()| s))
+            let socket = bind_unix(path)
                 .map_err(|source| StartError::BindUnix { path: path.clone(), source })?;
             sockets.push(Socket::Unix(socket, path.clone()));
         }
@@ -72,6 +73,35 @@ fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     rustix::net::bind(&socket, &addr)?;
     ready(&socket)?;
     Ok(TcpListener::from(socket))
+}
+
+/// Opens a Unix socket at a path, in place of one that a killed server left there.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let socket = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_deserted(path) => {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        bound => bound?,
+    };
+    ready(&socket)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Whether the path is a socket at which nobody listens, as far as this process may look.
+fn is_deserted(path: &Path) -> bool {
+    // A connection to any other file is refused in the same way.
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    is_socket && try_connection(path) == Err(rustix::io::Errno::CONNREFUSED)
+}
+
+/// Connects to a Unix socket without waiting for room in its queue.
+fn try_connection(path: &Path) -> rustix::io::Result<()> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let visitor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&visitor, &SocketAddrUnix::new(path)?)
 }
 
 /// Whether the error says that the machine lacks the address or its family.
@@ -137,5 +167,29 @@ impl Drop for Socket {
             // An error does not matter: nothing uses the file any more.
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deserted_unix_socket_is_replaced_and_anything_else_at_its_path_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("perdura.sock");
+        // The end of a killed process closes its sockets and leaves their files.
+        drop(UnixListener::bind(&path).unwrap());
+        let listening = bind_unix(&path).unwrap();
+        let taken = bind_unix(&path).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        drop(listening);
+
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "a file").unwrap();
+        let taken = bind_unix(&path).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(std::fs::read(&path).unwrap(), b"a file");
     }
 }
