@@ -11,6 +11,7 @@ mod file;
 mod first_start;
 mod flush;
 mod holder;
+mod listen;
 mod password;
 mod plan;
 mod redis_conf;

@@ -10,11 +10,12 @@ use perdura_media::{Bytes, Clock, RealClock, format_duration};
 use perdura_region::Region;
 use perdura_region::directory::{Claim, Directory, DirectoryError};
 use perdura_region::holder::Holders;
-use perdura_server::{Durability, Listener, ServerConfig, StopFlag};
+use perdura_server::{Durability, ServerConfig, StopFlag};
 use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
 use perdura_warning::Warnings;
 
+use crate::listen::listen;
 use crate::serve_args::ServeArgs;
 use crate::{background, banner, first_start, holder, redis_conf, settings};
 use perdura_terminal::LateBar;
@@ -40,7 +41,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let clients_wanted = server.clients_max;
     server.clients_max = perdura_server::clients_that_fit(clients_wanted);
     // Before anything is opened, because an address that is taken must change nothing.
-    let listener = Listener::bind(&server)?;
+    let listener = listen(&server)?;
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let (grace, threads) = (place.warning, place.threads);
     let announcement = first_start::prepare(&mut place, args.place.log.is_some())?;

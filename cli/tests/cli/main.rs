@@ -14,6 +14,7 @@ mod plan_record;
 mod plan_trace;
 mod process;
 mod readme;
+mod restart;
 mod run;
 mod running;
 mod serve;

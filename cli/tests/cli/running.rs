@@ -183,9 +183,13 @@ pub struct Client {
 
 impl Client {
     pub fn connect(port: u16) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self { stream: BufReader::new(stream) }
+        Self::try_connect(port).unwrap()
+    }
+
+    pub fn try_connect(port: u16) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::new(stream) })
     }
 
     pub fn send(&mut self, words: &[&str]) -> std::io::Result<()> {
