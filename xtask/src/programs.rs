@@ -35,6 +35,12 @@ const LONGEST: [&str; 10] = [
 /// that waits for ever is ended then, and its last lines name the test.
 const LONGEST_RUN: Duration = Duration::from_secs(400);
 
+/// Settings of glibc's `malloc`: freed memory stays with the program. Tests make and drop regions of
+/// megabytes thousands of times; without these settings the kernel clears their pages each time,
+/// which was a third of the processor time of region's tests.
+const KEEP_FREED_MEMORY: [(&str, &str); 2] =
+    [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "268435456")];
+
 /// How many of the slowest programs are shown at the end, with their times.
 const SLOWEST: usize = 12;
 
@@ -131,6 +137,7 @@ impl Program {
         let mut command = Command::new(&self.path);
         // Without --show-output, the reasons why tests were skipped would not be printed.
         command.args(["--show-output", "--test-threads", "1"]);
+        command.envs(KEEP_FREED_MEMORY);
         command.current_dir(&self.folder).stdin(Stdio::null());
         let (succeeded, output) =
             run_within(command, LONGEST_RUN).with_context(|| self.path.display().to_string())?;

@@ -257,12 +257,14 @@ pub fn write_until_cut(port: u16, from: u64) -> std::thread::JoinHandle<u64> {
 /// Every key below `acknowledged` must be there and right; returns how many follow without a gap.
 pub fn verify(server: &Server, acknowledged: u64) -> u64 {
     let mut client = server.client();
-    for n in 0..acknowledged {
-        assert_eq!(
-            client.ask(&["GET", &key(n)]),
-            value(n),
-            "key {n} of {acknowledged} acknowledged"
-        );
+    let keys: Vec<u64> = (0..acknowledged).collect();
+    // Many on their way at a time: one after another took half of the time of these tests.
+    for some in keys.chunks(256) {
+        some.iter().for_each(|n| client.send(&["GET", &key(*n)]).unwrap());
+        for n in some {
+            let found = client.reply().expect("a reply");
+            assert_eq!(found, value(*n), "key {n} of {acknowledged} acknowledged");
+        }
     }
     present_prefix(&mut client, acknowledged)
 }

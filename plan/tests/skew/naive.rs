@@ -2,11 +2,36 @@
 //! with the tested code.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use perdura_plan::trace::{Op, Record};
 use serde_json::{Value, json};
 
 type Page = (u32, u64);
+type Pages = HashSet<Page, BuildHasherDefault<PageHasher>>;
+type PageCounts = HashMap<Page, u64, BuildHasherDefault<PageHasher>>;
+
+/// Hashes a page by a multiplication: the standard library's hashes took most of the tests' time.
+#[derive(Default)]
+struct PageHasher(u64);
+
+impl Hasher for PageHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u32(&mut self, volume: u32) {
+        self.write_u64(u64::from(volume));
+    }
+
+    fn write_u64(&mut self, page: u64) {
+        self.0 = (self.0.rotate_left(29) ^ page).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+}
 
 /// The JSON that `Figures` must give, for one volume or for all.
 pub fn figures(
@@ -22,7 +47,7 @@ pub fn figures(
         let last = (record.offset_bytes + record.len_bytes - 1) / 4096;
         (first..=last).map(|page| (record.volume, page)).collect::<Vec<Page>>()
     };
-    let mut touched: HashSet<Page> = HashSet::new();
+    let mut touched = Pages::default();
     let mut writes: Vec<(u64, Page)> = Vec::new();
     for record in &own {
         for page in pages_of(record) {
@@ -32,7 +57,7 @@ pub fn figures(
             }
         }
     }
-    let mut counts: HashMap<Page, u64> = HashMap::new();
+    let mut counts = PageCounts::default();
     writes.iter().for_each(|(_, page)| *counts.entry(*page).or_default() += 1);
     let mut worst = serde_json::Map::new();
     for window_ns in windows_ns {
@@ -65,18 +90,18 @@ fn key(window_ns: u64) -> String {
 }
 
 fn tumbling(writes: &[(u64, Page)], window_ns: u64) -> (u64, usize) {
-    let mut by_window: BTreeMap<u64, (u64, HashSet<Page>)> = BTreeMap::new();
+    let mut by_window: BTreeMap<u64, (u64, Pages)> = BTreeMap::new();
     for (time_ns, page) in writes {
         let window = by_window.entry(time_ns / window_ns).or_default();
         window.0 += 1;
         window.1.insert(*page);
     }
-    let most = |of: fn(&(u64, HashSet<Page>)) -> u64| by_window.values().map(of).max().unwrap_or(0);
+    let most = |of: fn(&(u64, Pages)) -> u64| by_window.values().map(of).max().unwrap_or(0);
     (most(|w| w.0), most(|w| w.1.len() as u64) as usize)
 }
 
 fn sliding(writes: &[(u64, Page)], window_ns: u64) -> (usize, usize) {
-    let (mut queue, mut inside) = (VecDeque::new(), HashMap::<Page, u64>::new());
+    let (mut queue, mut inside) = (VecDeque::new(), PageCounts::default());
     let (mut most, mut unique) = (0, 0);
     for (at, (time_ns, page)) in writes.iter().enumerate() {
         queue.push_back((*time_ns, *page));
@@ -109,8 +134,7 @@ pub fn sliding_written_out(writes: &[(u64, Page)], window_ns: u64) -> (usize, us
     };
     let ends: Vec<u64> = writes.iter().map(|(time_ns, _)| *time_ns).collect();
     let most = ends.iter().map(|end| inside(*end).count()).max().unwrap_or(0);
-    let unique =
-        ends.iter().map(|end| inside(*end).collect::<HashSet<_>>().len()).max().unwrap_or(0);
+    let unique = ends.iter().map(|end| inside(*end).collect::<Pages>().len()).max().unwrap_or(0);
     (most, unique)
 }
 
