@@ -25,7 +25,7 @@ pub use faulty::{FaultPlan, FaultyDevice, Slowdown};
 pub use file::{Direct, Engine, FileDevice, OpenMode};
 pub use model::{Access, Model};
 pub use profile::{ProfileError, System};
-pub use sim::{Channel, SimDevice, Timing};
+pub use sim::{Channel, SimDevice, SimFiles, Timing};
 pub use sys::BlockBuf;
 pub use timed::TimedDevice;
 pub use turns::TurnClock;

@@ -11,6 +11,7 @@
 //!   contract and asserted.
 
 mod blocks;
+mod files;
 mod queue;
 mod state;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use crate::device::{
     BLOCK_BYTES, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue, assert_aligned, check_range,
     whole_blocks_up,
 };
+pub use files::{SimFile, SimFiles};
 use queue::SimQueue;
 use state::State;
 use timing::Schedule;

@@ -4,6 +4,7 @@
 //! device error.
 
 mod buffer;
+mod calls;
 pub(crate) mod file;
 mod shared;
 mod source;
@@ -13,6 +14,8 @@ mod watched;
 pub(crate) mod words;
 
 pub use buffer::BlockBuf;
+pub use calls::{FileKind, FileSystem, OpenFile, WriteRing};
+pub use file::Kernel;
 pub(crate) use shared::SharedBytes;
-pub(crate) use source::Source;
+pub use source::Source;
 pub(crate) use watched::Watched;

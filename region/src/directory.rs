@@ -19,6 +19,7 @@ use std::sync::Arc;
 use perdura_dirty::geometry::BUDGET_MIN_BYTES;
 use perdura_dirty::promise::{Promise, Terms};
 use perdura_image::OpenError;
+use perdura_media::file::Kernel;
 use perdura_media::{Clock, FileDevice};
 
 use crate::holder::{HolderProgram, Link, LinkError, Supervisor};
@@ -86,7 +87,7 @@ impl Claim {
     /// folders that it made.
     pub fn new(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, DirectoryError> {
         let mut made = Made::default();
-        create_dir(&settings.dir, &mut made)?;
+        create_dir(&Kernel, &settings.dir, &mut made)?;
         let found = find(&settings, &settings.dir.join(IMAGE_NAME), &*clock, &mut made)?;
         Ok(Self { settings, clock, found, made })
     }

@@ -9,24 +9,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::shared::Shared;
-use super::whole::write_all;
+use super::whole::{Reach, write_all};
 use crate::device::{Completion, DeviceError, WriteQueue, assert_submittable};
-use crate::sys::Source;
-use crate::sys::file::Reach;
+use crate::sys::{OpenFile, Source};
 
-pub(super) struct PwriteQueue {
-    shared: Arc<Shared>,
+pub(super) struct PwriteQueue<F> {
+    shared: Arc<Shared<F>>,
     depth: usize,
     completed: VecDeque<Completion>,
 }
 
-impl PwriteQueue {
-    pub(super) fn new(shared: Arc<Shared>, depth: usize) -> Self {
+impl<F> PwriteQueue<F> {
+    pub(super) fn new(shared: Arc<Shared<F>>, depth: usize) -> Self {
         Self { shared, depth, completed: VecDeque::with_capacity(depth) }
     }
 }
 
-impl WriteQueue for PwriteQueue {
+impl<F: OpenFile> WriteQueue for PwriteQueue<F> {
     unsafe fn submit(
         &mut self,
         token: u64,
@@ -38,7 +37,7 @@ impl WriteQueue for PwriteQueue {
         self.shared.admit_write(offset_bytes, len_bytes as u64)?;
         // SAFETY: this function's own contract is that of `Source`.
         let source = unsafe { Source::promised(ptr, len_bytes) };
-        let result = write_all(self.shared.fd(), offset_bytes, source, Reach::Device);
+        let result = write_all(&self.shared.file, offset_bytes, source, Reach::Device);
         self.completed.push_back(Completion { token, result });
         Ok(())
     }

@@ -1,23 +1,21 @@
-//! The state that the clones and queues of one file device share: descriptor, capacity, latch.
+//! The state that the clones and queues of one file device share: open file, capacity, latch.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::options::Engine;
 use super::progress;
-use super::whole::write_all;
+use super::whole::{Reach, write_all};
 use crate::device::{BLOCK_BYTES, DeviceError, check_range};
 use crate::latch::Latch;
-use crate::sys::file::{self as sys_file, FileKind, Reach};
-use crate::sys::{BlockBuf, Source};
+use crate::sys::{BlockBuf, FileKind, OpenFile, Source};
 
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) fd: OwnedFd,
+pub(super) struct Shared<F> {
+    pub(super) file: F,
     pub(super) kind: FileKind,
     pub(super) capacity_bytes: AtomicU64,
     pub(super) latch: Latch,
@@ -34,11 +32,7 @@ pub(super) enum Buffering {
     Buffered { refused: Option<Errno> },
 }
 
-impl Shared {
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
+impl<F: OpenFile> Shared<F> {
     pub(super) fn admit_write(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), DeviceError> {
         self.latch.check()?;
         self.check_range(offset_bytes, len_bytes)
@@ -50,7 +44,7 @@ impl Shared {
         if check_range(offset_bytes, len_bytes, known_bytes).is_ok() {
             return Ok(());
         }
-        let size_bytes = sys_file::end_bytes(self.fd()).map_err(|errno| refusal("seek", errno))?;
+        let size_bytes = self.file.end_bytes().map_err(|errno| refusal("seek", errno))?;
         let whole_bytes = size_bytes - size_bytes % BLOCK_BYTES;
         let before_bytes = self.capacity_bytes.fetch_max(whole_bytes, Ordering::AcqRel);
         check_range(offset_bytes, len_bytes, before_bytes.max(whole_bytes))
@@ -73,10 +67,10 @@ impl Shared {
     }
 
     fn reserve(&self, old_bytes: u64, capacity_bytes: u64) -> Result<(), DeviceError> {
-        match sys_file::reserve(self.fd(), capacity_bytes) {
+        match retry_on_intr(|| self.file.fallocate(capacity_bytes)) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                fill_with_zeros(self.fd(), old_bytes, capacity_bytes)
+                fill_with_zeros(&self.file, old_bytes, capacity_bytes)
             }
             Err(errno) => Err(grow_error(old_bytes, capacity_bytes, errno)),
         }
@@ -85,7 +79,7 @@ impl Shared {
 
 /// Reserves space by using it, for file systems without `fallocate`.
 pub(super) fn fill_with_zeros(
-    fd: BorrowedFd<'_>,
+    file: &impl OpenFile,
     from_bytes: u64,
     to_bytes: u64,
 ) -> Result<(), DeviceError> {
@@ -94,7 +88,7 @@ pub(super) fn fill_with_zeros(
     while at_bytes < to_bytes {
         let len_bytes = (to_bytes - at_bytes).min(ZEROS_BYTES as u64) as usize;
         let zeros = Source::borrowed(&zeros[..len_bytes]);
-        write_all(fd, at_bytes, zeros, Reach::Device)?;
+        write_all(file, at_bytes, zeros, Reach::Device)?;
         at_bytes += len_bytes as u64;
     }
     Ok(())

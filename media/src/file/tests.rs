@@ -1,3 +1,4 @@
+mod refused_calls;
 mod small_disk;
 
 use std::fs::File;
@@ -8,7 +9,6 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::device::Completion;
-use crate::sys::file::errno_name;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 const MIB: u64 = 1 << 20;
@@ -182,7 +182,7 @@ fn growing_reserves_and_never_shrinks() {
 fn where_space_cannot_be_reserved_zeros_are_written() {
     let dir = TempDir::new().unwrap();
     let device = new_device(&dir, Engine::Pwrite, Direct::Auto);
-    shared::fill_with_zeros(device.as_fd(), MIB, 3 * MIB + BLOCK_BYTES).unwrap();
+    shared::fill_with_zeros(&device.shared.file, MIB, 3 * MIB + BLOCK_BYTES).unwrap();
     let bytes = std::fs::read(dir.path().join("image")).unwrap();
     assert_eq!(bytes.len() as u64, 3 * MIB + BLOCK_BYTES);
     assert!(bytes.iter().all(|byte| *byte == 0));

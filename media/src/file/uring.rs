@@ -10,13 +10,12 @@ use rustix::io::Errno;
 use super::progress::{Progress, Step};
 use super::shared::Shared;
 use crate::device::{Completion, DeviceError, WriteQueue, assert_submittable};
-use crate::sys::Source;
-use crate::sys::uring::Ring;
+use crate::sys::{OpenFile, Source, WriteRing};
 
-pub(super) struct UringQueue {
+pub(super) struct UringQueue<F: OpenFile> {
     /// Before `shared`: the ring waits for its writes while the descriptor is still open.
-    ring: Ring,
-    shared: Arc<Shared>,
+    ring: F::Ring,
+    shared: Arc<Shared<F>>,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
 }
@@ -28,9 +27,9 @@ struct Slot {
     progress: Progress,
 }
 
-impl UringQueue {
-    pub(super) fn new(shared: Arc<Shared>, depth: usize) -> Result<Self, Errno> {
-        let ring = Ring::new(depth as u32)?;
+impl<F: OpenFile> UringQueue<F> {
+    pub(super) fn new(shared: Arc<Shared<F>>, depth: usize) -> Result<Self, Errno> {
+        let ring = F::Ring::new(depth as u32)?;
         let slots = (0..depth).map(|_| None).collect();
         Ok(Self { ring, shared, slots, free: (0..depth).rev().collect() })
     }
@@ -39,7 +38,7 @@ impl UringQueue {
         let Some(slot) = &self.slots[index] else { unreachable!("a slot in use") };
         let done_bytes = slot.progress.done_bytes();
         self.ring.push_write(
-            self.shared.fd(),
+            &self.shared.file,
             slot.offset_bytes + done_bytes as u64,
             slot.source.after(done_bytes),
             index as u64,
@@ -76,7 +75,7 @@ impl UringQueue {
     }
 }
 
-impl WriteQueue for UringQueue {
+impl<F: OpenFile> WriteQueue for UringQueue<F> {
     unsafe fn submit(
         &mut self,
         token: u64,
@@ -116,7 +115,7 @@ impl WriteQueue for UringQueue {
     }
 }
 
-impl Drop for UringQueue {
+impl<F: OpenFile> Drop for UringQueue<F> {
     fn drop(&mut self) {
         // Short writes are finished here, too. If the ring refuses, the ring's own drop decides.
         let mut unclaimed = Vec::with_capacity(self.outstanding());

@@ -101,23 +101,35 @@ impl State {
 
     /// The durable operation after which all completed writes survive.
     pub(super) fn flush(&mut self) -> Result<(), DeviceError> {
-        self.flush_where(|_| true)
-    }
-
-    /// The durable operation after which the parts of completed writes in this range survive.
-    pub(super) fn flush_range(&mut self, from: u64, len_bytes: u64) -> Result<(), DeviceError> {
-        self.flush_where(|write| {
-            let to = write.offset_bytes + write.bytes.len() as u64;
-            write.offset_bytes < from + len_bytes && from < to
-        })
-    }
-
-    fn flush_where(&mut self, is_meant: impl Fn(&Pending) -> bool) -> Result<(), DeviceError> {
         self.start_op()?;
         self.ops += 1;
-        if self.ignore_flushes {
-            return Ok(());
+        if !self.ignore_flushes {
+            self.settle(0, u64::MAX);
+            self.durable_capacity_bytes = self.capacity_bytes;
         }
+        Ok(())
+    }
+
+    /// The durable operation after which the parts of completed writes in this range survive, and
+    /// the capacity up to its end.
+    pub(super) fn flush_range(&mut self, from: u64, len_bytes: u64) -> Result<(), DeviceError> {
+        self.start_op()?;
+        self.ops += 1;
+        if !self.ignore_flushes {
+            let to = from + len_bytes;
+            self.settle(from, to);
+            self.durable_capacity_bytes = self.durable_capacity_bytes.max(to);
+        }
+        Ok(())
+    }
+
+    /// Makes the parts of completed writes between two offsets durable; their other parts remain
+    /// pending.
+    fn settle(&mut self, from: u64, to: u64) {
+        let is_meant = |write: &Pending| {
+            let end = write.offset_bytes + write.bytes.len() as u64;
+            write.offset_bytes < to && from < end
+        };
         let mut completed = Vec::new();
         self.pending.retain(|_, write| match write.completed {
             Some(order) if is_meant(write) => {
@@ -127,11 +139,20 @@ impl State {
             _ => true,
         });
         completed.sort_unstable_by_key(|(order, ..)| *order);
-        for (_, offset_bytes, bytes) in completed {
-            self.durable.write(offset_bytes, &bytes);
+        for (order, start, bytes) in completed {
+            let within = |offset: u64| (offset - start).min(bytes.len() as u64) as usize;
+            let (first, last) = (within(from.max(start)), within(to));
+            self.durable.write(start + first as u64, &bytes[first..last]);
+            for rest in [0..first, last..bytes.len()] {
+                if !rest.is_empty() {
+                    let number = self.number();
+                    let offset_bytes = start + rest.start as u64;
+                    let bytes = bytes[rest].to_vec();
+                    let part = Pending { offset_bytes, bytes, completed: Some(order) };
+                    self.pending.insert(number, part);
+                }
+            }
         }
-        self.durable_capacity_bytes = self.capacity_bytes;
-        Ok(())
     }
 
     pub(super) fn unflushed_bytes(&self) -> u64 {

@@ -1,5 +1,5 @@
-//! System calls on the file behind a device. Positional only: the offset of an open file
-//! description is shared by every process that holds it.
+//! The kernel's calls on files. Positional only: the offset of an open file description is shared
+//! by every process that holds it.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -8,83 +8,83 @@ use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, S
 use rustix::io::{Errno, retry_on_intr};
 
 use super::Source;
+use super::calls::{FileKind, FileSystem, OpenFile};
+use super::uring::Ring;
 
-/// The kind of file behind a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileKind {
-    Regular,
-    BlockDevice,
-    Other,
+/// The files that the kernel knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel;
+
+impl FileSystem for Kernel {
+    type File = OwnedFd;
+
+    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        fs::open(path, flags, mode)
+    }
+
+    fn mkdir(&self, path: &Path, mode: Mode) -> Result<(), Errno> {
+        fs::mkdir(path, mode)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), Errno> {
+        fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> Result<(), Errno> {
+        fs::unlink(path)
+    }
 }
 
-/// The use for which a file is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Reading.
-    Read,
-    /// Reading and writing.
-    Write,
-    /// Reading and writing of a new file, which must not exist yet.
-    New,
-}
+impl OpenFile for OwnedFd {
+    type Ring = Ring;
 
-/// Opens a file. A file that is created is private to its owner (0600).
-pub(crate) fn open(path: &Path, access: Access) -> Result<OwnedFd, Errno> {
-    let flags = match access {
-        Access::Read => OFlags::RDONLY,
-        Access::Write => OFlags::RDWR,
-        Access::New => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
-    };
-    retry_on_intr(|| fs::open(path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR))
-}
+    fn kind(&self) -> Result<FileKind, Errno> {
+        let stat = fs::fstat(self)?;
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => FileKind::Regular,
+            FileType::BlockDevice => FileKind::BlockDevice,
+            _ => FileKind::Other,
+        })
+    }
 
-/// Makes the directory entry of a new file durable.
-pub(crate) fn sync_parent(path: &Path) -> Result<(), Errno> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = retry_on_intr(|| fs::open(parent, flags, Mode::empty()))?;
-    retry_on_intr(|| fs::fsync(&dir))
-}
+    /// Moves the shared file offset, which no code here uses: `st_size` of a block device is 0.
+    fn end_bytes(&self) -> Result<u64, Errno> {
+        fs::seek(self, SeekFrom::End(0))
+    }
 
-pub(crate) fn kind(fd: BorrowedFd<'_>) -> Result<FileKind, Errno> {
-    let stat = fs::fstat(fd)?;
-    Ok(match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => FileKind::Regular,
-        FileType::BlockDevice => FileKind::BlockDevice,
-        _ => FileKind::Other,
-    })
-}
+    fn flags(&self) -> Result<OFlags, Errno> {
+        fs::fcntl_getfl(self)
+    }
 
-/// Size of a file or of a block device (whose `st_size` is 0). Moves the shared file offset, which
-/// no code here uses.
-pub(crate) fn end_bytes(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    fs::seek(fd, SeekFrom::End(0))
-}
+    fn set_flags(&self, flags: OFlags) -> Result<(), Errno> {
+        fs::fcntl_setfl(self, flags)
+    }
 
-pub(crate) fn is_direct(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
-    Ok(fs::fcntl_getfl(fd)?.contains(OFlags::DIRECT))
-}
+    fn fallocate(&self, len_bytes: u64) -> Result<(), Errno> {
+        fs::fallocate(self, FallocateFlags::empty(), 0, len_bytes)
+    }
 
-/// Switches `O_DIRECT` for the open file description, so for every process that shares it. It is
-/// set after the open, because a refused `open(O_CREAT | O_DIRECT)` leaves the file behind.
-pub(crate) fn set_direct(fd: BorrowedFd<'_>, direct: bool) -> Result<(), Errno> {
-    let mut flags = fs::fcntl_getfl(fd)?;
-    flags.set(OFlags::DIRECT, direct);
-    fs::fcntl_setfl(fd, flags)
-}
+    fn pread(&self, buf: &mut [u8], offset_bytes: u64) -> Result<usize, Errno> {
+        rustix::io::pread(self, buf, offset_bytes)
+    }
 
-/// Reserves space for the first `capacity_bytes` and makes the file at least that long.
-pub(crate) fn reserve(fd: BorrowedFd<'_>, capacity_bytes: u64) -> Result<(), Errno> {
-    retry_on_intr(|| fs::fallocate(fd, FallocateFlags::empty(), 0, capacity_bytes))
-}
+    fn pwritev2(&self, source: Source<'_>, offset_bytes: u64, flags: i32) -> Result<usize, Errno> {
+        let offset = libc::off_t::try_from(offset_bytes).map_err(|_| Errno::FBIG)?;
+        let part =
+            libc::iovec { iov_base: source.ptr().cast_mut().cast(), iov_len: source.len_bytes() };
+        // SAFETY: the kernel only reads `source`, valid and unchanged by its promise, and only
+        // during the call; the borrow keeps the descriptor open.
+        let written = unsafe { libc::pwritev2(self.as_raw_fd(), &part, 1, offset, flags) };
+        usize::try_from(written).map_err(|_| last_errno())
+    }
 
-/// Makes completed writes durable. EINTR means that the wait was cut short before a verdict, not
-/// that write-back failed, so asking again cannot swallow an error.
-pub(crate) fn sync_data(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    retry_on_intr(|| fs::fdatasync(fd))
+    fn fdatasync(&self) -> Result<(), Errno> {
+        fs::fdatasync(self)
+    }
+
+    fn fsync(&self) -> Result<(), Errno> {
+        fs::fsync(self)
+    }
 }
 
 /// Takes a lock without waiting; `false` if another open file description holds it.
@@ -94,38 +94,6 @@ pub(crate) fn try_lock(fd: BorrowedFd<'_>, how: FlockOperation) -> Result<bool, 
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(errno),
     }
-}
-
-pub(crate) fn read(fd: BorrowedFd<'_>, offset_bytes: u64, buf: &mut [u8]) -> Result<usize, Errno> {
-    rustix::io::pread(fd, buf, offset_bytes)
-}
-
-/// The place that a write has reached when it returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// The device, or the page cache.
-    Device,
-    /// The medium that keeps bytes without power.
-    Medium,
-}
-
-pub(crate) fn write(
-    fd: BorrowedFd<'_>,
-    offset_bytes: u64,
-    source: Source<'_>,
-    reach: Reach,
-) -> Result<usize, Errno> {
-    let offset = libc::off_t::try_from(offset_bytes).map_err(|_| Errno::FBIG)?;
-    let flags = match reach {
-        Reach::Device => 0,
-        Reach::Medium => libc::RWF_DSYNC,
-    };
-    let part =
-        libc::iovec { iov_base: source.ptr().cast_mut().cast(), iov_len: source.len_bytes() };
-    // SAFETY: the kernel only reads `source`, valid and unchanged by its promise, and only during
-    // the call; the borrow keeps the descriptor open.
-    let written = unsafe { libc::pwritev2(fd.as_raw_fd(), &part, 1, offset, flags) };
-    usize::try_from(written).map_err(|_| last_errno())
 }
 
 fn last_errno() -> Errno {

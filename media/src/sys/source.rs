@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 /// does with the range afterwards needs no further argument. `'static` stands for the promise: a
 /// write that outlives the call takes nothing else.
 #[derive(Clone, Copy)]
-pub(crate) struct Source<'a> {
+pub struct Source<'a> {
     ptr: *const u8,
     len_bytes: usize,
     borrow: PhantomData<&'a [u8]>,
@@ -43,6 +43,12 @@ impl<'a> Source<'a> {
         // SAFETY: at most one past the end of the promised or borrowed range.
         let ptr = unsafe { self.ptr.add(done_bytes) };
         Self { ptr, len_bytes: self.len_bytes - done_bytes, borrow: PhantomData }
+    }
+
+    /// The first `len_bytes`.
+    pub(crate) fn first(self, len_bytes: usize) -> Self {
+        assert!(len_bytes <= self.len_bytes, "more written than asked for");
+        Self { len_bytes, ..self }
     }
 
     pub(crate) fn to_vec(self) -> Vec<u8> {

@@ -1,38 +1,37 @@
 //! The submission ring: writes in, (token, outcome) pairs out. The kernel never holds a buffer
 //! after the ring is gone.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 
 use super::Source;
+use super::calls::WriteRing;
 
-pub(crate) struct Ring {
+/// The kernel's submission ring.
+pub struct Ring {
     ring: IoUring,
     /// Writes that were pushed and not yet reaped. `drop` waits for them.
     in_flight: usize,
 }
 
-impl Ring {
-    /// A ring for at most `entries` writes at a time.
-    pub(crate) fn new(entries: u32) -> Result<Self, Errno> {
+impl WriteRing<OwnedFd> for Ring {
+    fn new(entries: u32) -> Result<Self, Errno> {
         let ring = IoUring::new(entries).map_err(|error| errno_of(&error))?;
         Ok(Self { ring, in_flight: 0 })
     }
 
-    /// Queues a write; [`Ring::enter`] hands it to the kernel. The caller bounds the number in
-    /// flight by the ring's size.
-    pub(crate) fn push_write(
+    fn push_write(
         &mut self,
-        fd: BorrowedFd<'_>,
+        file: &OwnedFd,
         offset_bytes: u64,
         source: Source<'static>,
         user_data: u64,
     ) {
         // The kernel counts in u32 and cuts at 2 GiB anyway; the rest is resubmitted.
         let len = source.len_bytes().min(WRITE_BYTES_MAX) as u32;
-        let entry = opcode::Write::new(types::Fd(fd.as_raw_fd()), source.ptr(), len)
+        let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), source.ptr(), len)
             .offset(offset_bytes)
             .build()
             .user_data(user_data);
@@ -44,23 +43,18 @@ impl Ring {
         self.in_flight += 1;
     }
 
-    /// Whether some pushed writes have not reached the kernel yet.
-    pub(crate) fn unsubmitted(&mut self) -> bool {
+    fn unsubmitted(&mut self) -> bool {
         !self.ring.submission().is_empty()
     }
 
-    /// Submits pushed writes and waits until `at_least` completions can be reaped. Returns early,
-    /// without error, when interrupted or when the kernel is short of memory: the caller tries
-    /// again.
-    pub(crate) fn enter(&mut self, at_least: usize) -> Result<(), Errno> {
+    fn enter(&mut self, at_least: usize) -> Result<(), Errno> {
         match self.ring.submit_and_wait(at_least).map_err(|error| errno_of(&error)) {
             Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
 
-    /// The next completion: the number given to `push_write`, and the bytes written or the error.
-    pub(crate) fn reap(&mut self) -> Option<(u64, Result<usize, Errno>)> {
+    fn reap(&mut self) -> Option<(u64, Result<usize, Errno>)> {
         let entry = self.ring.completion().next()?;
         self.in_flight -= 1;
         let outcome =

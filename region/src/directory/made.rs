@@ -1,10 +1,11 @@
 //! Files and folders that opening a directory makes. A failed open removes them again.
 
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use perdura_media::FileDevice;
+use perdura_media::file::{FileSystem, parent, sync_parent};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::error::DirectoryError;
 
@@ -43,23 +44,66 @@ impl Drop for Made {
 
 /// Creates a directory and its missing parents, and makes the name of each durable. Creating the
 /// image later makes only the image's own name durable.
-pub(super) fn create_dir(dir: &Path, made: &mut Made) -> Result<(), DirectoryError> {
-    use std::os::unix::fs::DirBuilderExt;
-    if dir.is_dir() {
+pub(super) fn create_dir(
+    files: &impl FileSystem,
+    dir: &Path,
+    made: &mut Made,
+) -> Result<(), DirectoryError> {
+    if is_dir(files, dir) {
         return Ok(());
     }
-    let above = match dir.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    create_dir(above, made)?;
-    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
+    create_dir(files, parent(dir), made)?;
+    let failed = |errno: Errno| DirectoryError::File { path: dir.to_owned(), source: errno.into() };
+    match files.mkdir(dir, Mode::RWXU) {
         Ok(()) => made.dirs.push(dir.to_owned()),
         // Another process was faster.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
-        Err(source) => return Err(DirectoryError::File { path: dir.to_owned(), source }),
+        Err(Errno::EXIST) if is_dir(files, dir) => {}
+        Err(errno) => return Err(failed(errno)),
     }
-    File::open(above)
-        .and_then(|above| above.sync_all())
-        .map_err(|source| DirectoryError::File { path: dir.to_owned(), source })
+    sync_parent(files, dir).map_err(failed)
+}
+
+fn is_dir(files: &impl FileSystem, path: &Path) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    files.open(path, flags, Mode::empty()).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use perdura_media::SimFiles;
+
+    use super::*;
+
+    /// Paths that no real file has: a failed creation removes what it made.
+    const DIR: &str = "/simulated/above/dir";
+
+    #[test]
+    fn a_directory_that_was_made_is_there_after_every_power_cut() {
+        for cut in 0.. {
+            let (files, mut made) = (SimFiles::new(cut), Made::default());
+            files.cut_after(cut);
+            let created = create_dir(&files, Path::new(DIR), &mut made);
+            made.keep();
+            if created.is_err() {
+                continue;
+            }
+            assert_eq!(cut, 6, "operations: three folders made, three synced");
+            for outcome in 0..32 {
+                let files = files.power_cycle(outcome);
+                assert!(is_dir(&files, Path::new(DIR)), "seed {cut}, outcome {outcome}");
+            }
+            return;
+        }
+    }
+
+    #[test]
+    fn a_directory_whose_name_is_not_made_durable_is_an_error() {
+        for op in 0..6 {
+            let (files, mut made) = (SimFiles::new(op), Made::default());
+            files.fail_at(op);
+            let created = create_dir(&files, Path::new(DIR), &mut made);
+            made.keep();
+            assert!(matches!(created, Err(DirectoryError::File { .. })), "operation {op}");
+        }
+    }
 }

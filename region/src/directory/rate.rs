@@ -1,10 +1,9 @@
 //! The proven flush rate of a directory's device: read from its record, or measured.
 
-use std::fs::File;
 use std::io::ErrorKind::{NotFound, QuotaExceeded, StorageFull};
-use std::io::Write;
 use std::path::Path;
 
+use perdura_media::file::{Kernel, replace};
 use perdura_media::{Clock, Device, FileDevice};
 use serde::{Deserialize, Serialize};
 
@@ -123,10 +122,6 @@ fn write_record(path: &Path, record: &RateRecord) -> Result<(), DirectoryError> 
     let file = |source| DirectoryError::File { path: path.to_owned(), source };
     let text = toml::to_string(record)
         .map_err(|error| DirectoryError::Rate { path: path.to_owned(), why: error.to_string() })?;
-    // The rename may be lost, because a lost record only means measuring again. But a record that
-    // exists must be whole: without the sync, a power cut could leave the name and no bytes.
-    let new = path.with_extension("toml.new");
-    let mut unnamed = File::create(&new).map_err(file)?;
-    unnamed.write_all(text.as_bytes()).and_then(|()| unnamed.sync_all()).map_err(file)?;
-    std::fs::rename(&new, path).map_err(file)
+    // The new name may be lost: that only means measuring again.
+    replace(&Kernel, path, text.as_bytes()).map_err(|errno| file(errno.into()))
 }

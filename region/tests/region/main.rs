@@ -4,6 +4,7 @@
 mod budget;
 mod compression;
 mod directory;
+mod files;
 mod kinds;
 mod loading;
 mod paged;

@@ -11,10 +11,10 @@ use perdura_region::{
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
-const REGION_BYTES: u64 = 32 * BLOCK_BYTES;
+pub const REGION_BYTES: u64 = 32 * BLOCK_BYTES;
 const LANES: u16 = 4;
 
-fn config(planted: Planted) -> Config {
+pub fn config(planted: Planted) -> Config {
     Config {
         segment_bytes: Some(64 << 10),
         reserved_bytes: Some(REGION_BYTES),
@@ -29,10 +29,15 @@ fn config(planted: Planted) -> Config {
 fn open(device: &SimDevice, planted: Planted) -> Region {
     let clock = Arc::new(SimClock::new(1_000));
     let region = Region::open(Arc::new(device.clone()), clock, config(planted)).unwrap();
+    assign(&region);
+    region
+}
+
+/// Gives each block to a lane.
+pub fn assign(region: &Region) {
     for block in 0..REGION_BYTES / BLOCK_BYTES {
         region.assign_block(block, LaneId((block % u64::from(LANES)) as u16));
     }
-    region
 }
 
 /// Writes bytes as every user must: announces under the lane, and waits without it.
@@ -48,7 +53,7 @@ fn write(region: &Region, offset: u64, bytes: &[u8]) -> Result<(), RegionError> 
     }
 }
 
-fn memory(region: &Region) -> Vec<u8> {
+pub fn memory(region: &Region) -> Vec<u8> {
     let block = |block| {
         let lane = region.lock(LaneId((block % u64::from(LANES)) as u16));
         lane.bytes(block * BLOCK_BYTES, BLOCK_BYTES as usize).to_vec()
@@ -58,7 +63,7 @@ fn memory(region: &Region) -> Vec<u8> {
 
 /// Writes, and makes checkpoints and group commits, until the power fails. Returns the states that
 /// may be found afterwards, the newest last.
-fn run(region: &Region, random: &mut Random, steps: usize, start: Vec<u8>) -> Vec<Vec<u8>> {
+pub fn run(region: &Region, random: &mut Random, steps: usize, start: Vec<u8>) -> Vec<Vec<u8>> {
     let mut now = start.clone();
     let mut allowed = vec![start];
     for _ in 0..steps {
