@@ -131,7 +131,7 @@ impl User<'_> {
         Ok(())
     }
 
-    /// Queues one write for each block; half of the time flushes while they are in flight.
+    /// Queues one write, or one for each block; half of the time flushes while they are in flight.
     fn queued(
         &mut self,
         blocks: std::ops::Range<u64>,
@@ -139,11 +139,12 @@ impl User<'_> {
         buf: &BlockBuf,
     ) -> Result<(), DeviceError> {
         let mut result = Ok(());
-        for (block, bytes) in blocks.clone().zip(buf.chunks(BLOCK)) {
+        let len = if self.random.random() { BLOCK } else { buf.len() };
+        for (number, bytes) in (0..).zip(buf.chunks(len)) {
+            let offset = blocks.start * BLOCK_BYTES + number * len as u64;
             // SAFETY: `buf` is unchanged until all completions are reaped below.
-            let submitted = unsafe {
-                self.queue.submit(block, block * BLOCK_BYTES, bytes.as_ptr(), bytes.len())
-            };
+            let submitted =
+                unsafe { self.queue.submit(number, offset, bytes.as_ptr(), bytes.len()) };
             result = result.and(submitted);
         }
         if self.random.random() && result.is_ok() {

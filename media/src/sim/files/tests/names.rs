@@ -9,39 +9,59 @@ use crate::file::{parent, replace, sync_parent};
 use crate::sim::SimFiles;
 use crate::sys::{FileSystem, OpenFile};
 
-const OUTCOMES: u64 = 8;
+const RECORD: &str = "/record";
+const SEEDS: u64 = 12;
+
+/// Files with a record of zeros, which survives a power cut.
+fn with_record(seed: u64) -> SimFiles {
+    let files = SimFiles::new(seed);
+    replace(&files, Path::new(RECORD), &[0; 5_000]).unwrap();
+    sync_parent(&files, Path::new(RECORD)).unwrap();
+    files
+}
+
+/// Replaces the record by one that takes several writes when the first is cut short.
+fn replace_record(files: &SimFiles) -> Result<(), Errno> {
+    replace(files, Path::new(RECORD), &[1; 20_000])
+}
+
+/// Durable operations of replacing the record.
+fn replacing_ops(seed: u64) -> u64 {
+    let files = with_record(seed);
+    let before = files.ops();
+    replace_record(&files).unwrap();
+    assert!(read(&files) == [1; 20_000]);
+    files.ops() - before
+}
 
 #[test]
 fn a_replaced_file_is_old_or_new_after_every_power_cut() {
-    let (path, old, new) = (Path::new("/record"), b"the old record", b"a new record, longer");
-    for cut in 0.. {
-        let files = SimFiles::new(cut);
-        replace(&files, path, old).unwrap();
-        sync_parent(&files, path).unwrap();
-        files.cut_after(files.ops() + cut);
-        let replaced = replace(&files, path, new);
-        for outcome in 0..OUTCOMES {
-            let found = read(&files.power_cycle(outcome), path).unwrap();
-            assert!(found == old || found == new, "cut {cut}, outcome {outcome}: {found:?}");
-        }
-        if replaced.is_ok() {
-            assert_eq!(cut, 4, "operations: create, write, sync and rename");
-            return;
+    for seed in 0..SEEDS {
+        let ops = replacing_ops(seed);
+        for cut in 0..=ops {
+            let files = with_record(seed);
+            files.cut_after(files.ops() + cut);
+            assert_eq!(replace_record(&files).is_ok(), cut == ops);
+            for outcome in 0..SEEDS {
+                let found = read(&files.power_cycle(outcome));
+                let is_whole = found == [0; 5_000] || found == [1; 20_000];
+                assert!(is_whole, "seed {seed}, cut {cut}, outcome {outcome}");
+            }
         }
     }
 }
 
 #[test]
 fn a_failure_while_a_file_is_replaced_is_reported_and_harmless() {
-    let path = Path::new("/record");
-    for op in 0..4 {
-        let files = SimFiles::new(op);
-        replace(&files, path, b"old").unwrap();
-        files.fail_at(files.ops() + op);
-        assert_eq!(replace(&files, path, b"new"), Err(Errno::IO), "operation {op}");
-        assert_eq!(read(&files, path).unwrap(), b"old");
-        replace(&files, path, b"newer").unwrap();
-        assert_eq!(read(&files, path).unwrap(), b"newer");
+    for seed in 0..SEEDS {
+        for op in 0..replacing_ops(seed) {
+            let files = with_record(seed);
+            files.fail_at(files.ops() + op);
+            assert_eq!(replace_record(&files), Err(Errno::IO), "seed {seed}, operation {op}");
+            assert!(read(&files) == [0; 5_000], "seed {seed}, operation {op}");
+            replace_record(&files).unwrap();
+            assert!(read(&files) == [1; 20_000], "seed {seed}, operation {op}");
+        }
     }
 }
 
@@ -80,9 +100,12 @@ fn the_parent_of_a_bare_name_is_the_current_folder() {
     assert_eq!(parent(Path::new("a/image")), Path::new("a"));
 }
 
-fn read(files: &SimFiles, path: &Path) -> Result<Vec<u8>, Errno> {
-    let file = files.open(path, OFlags::RDONLY, Mode::empty())?;
-    let mut bytes = vec![0; file.end_bytes()? as usize];
-    while file.pread(&mut bytes, 0) == Err(Errno::INTR) {}
-    Ok(bytes)
+fn read(files: &SimFiles) -> Vec<u8> {
+    let file = files.open(Path::new(RECORD), OFlags::RDONLY, Mode::empty()).unwrap();
+    let mut bytes = vec![0; file.end_bytes().unwrap() as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        done += retry_on_intr(|| file.pread(&mut bytes[done..], done as u64)).unwrap();
+    }
+    bytes
 }
