@@ -217,7 +217,7 @@ impl Disk {
     /// The bytes that one call takes: now and then only some of the blocks.
     fn draw_taken(&mut self, len: usize) -> usize {
         let blocks = len / BLOCK_BYTES as usize;
-        if blocks < 2 || self.random.random_ratio(7, 8) {
+        if blocks < 2 || self.random.random_ratio(3, 4) {
             return len;
         }
         self.random.random_range(1..blocks) * BLOCK_BYTES as usize

@@ -54,12 +54,16 @@ fn check_all(is_failure: bool) {
 fn check(seed: u64, cut: u64, is_failure: bool) -> u64 {
     cut_once(seed, cut, is_failure).unwrap_or_else(|why| {
         let what = if is_failure { "failure" } else { "cut" };
-        panic!(
-            "seed {seed}, {what} at operation {cut}: {why}\nreplay: PERDURA_SEED={seed} \
-             PERDURA_CUT={cut} PERDURA_FAILURE={is_failure} cargo test -p perdura-media --lib \
-             files::tests::replay"
-        )
+        let replay = replay(seed, cut, is_failure);
+        panic!("seed {seed}, {what} at operation {cut}: {why}\n{replay}")
     })
+}
+
+fn replay(seed: u64, cut: u64, is_failure: bool) -> String {
+    format!(
+        "replay: PERDURA_SEED={seed} PERDURA_CUT={cut} PERDURA_FAILURE={is_failure} cargo test \
+         -p perdura-media --lib files::tests::replay"
+    )
 }
 
 /// Cuts the power at the durable operation number `cut`, or makes it fail and cuts the power at the
@@ -89,7 +93,11 @@ fn run(files: &SimFiles, seed: u64, engine: Engine) -> (Oracle, Result<(), Devic
         oracle.is_created = true;
         let queue = device.queue(4)?;
         let mut user = User { device, queue, oracle: &mut oracle, random: &mut random };
-        (0..STEPS).try_for_each(|_| user.step())
+        (0..STEPS).try_for_each(|_| user.step())?;
+        if let Err(why) = user.oracle.check_reads(&user.device) {
+            panic!("seed {seed}, read back: {why}\n{}", replay(seed, u64::MAX, false));
+        }
+        Ok(())
     });
     (oracle, result)
 }
@@ -115,17 +123,17 @@ impl User<'_> {
         let byte = self.oracle.attempt(first..first + count);
         buf.fill(byte);
         match self.random.random_range(0..10) {
-            0..3 => {
+            0..2 => {
                 self.device.write_at(first * BLOCK_BYTES, &buf)?;
                 self.oracle.completed(first..first + count, byte);
             }
-            3..6 => {
+            2..5 => {
                 let written = self.device.write_durable_at(first * BLOCK_BYTES, &buf);
                 self.latches(written)?;
                 self.oracle.durable(first..first + count, byte);
             }
-            6 => self.flush()?,
-            7 => self.device.grow((capacity + 1).min(BLOCKS) * BLOCK_BYTES)?,
+            5 => self.flush()?,
+            6 => self.device.grow((capacity + 1).min(BLOCKS) * BLOCK_BYTES)?,
             _ => self.queued(first..first + count, byte, &buf)?,
         }
         Ok(())

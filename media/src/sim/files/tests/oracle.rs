@@ -70,15 +70,29 @@ impl Oracle {
         if found_blocks < self.certain_blocks {
             return Err(format!("{found_blocks} blocks of {}", self.certain_blocks));
         }
+        self.compare(&device, |block| &block.allowed)
+    }
+
+    /// Says what a device without a power cut reads wrongly.
+    pub(super) fn check_reads(&self, device: &impl Device) -> Result<(), String> {
+        self.compare(device, |block| std::slice::from_ref(&block.newest))
+    }
+
+    /// Compares each sector of a device with the bytes that it may have.
+    fn compare(
+        &self,
+        device: &impl Device,
+        allowed: impl Fn(&Block) -> &[u8],
+    ) -> Result<(), String> {
         let mut buf = BlockBuf::zeroed(BLOCK);
-        for (number, block) in self.blocks.range(..found_blocks) {
+        for (number, block) in self.blocks.range(..device.capacity_bytes() / BLOCK_BYTES) {
             let read = device.read_at(number * BLOCK_BYTES, &mut buf);
             read.map_err(|error| format!("block {number}: {error}"))?;
+            let allowed = allowed(block);
             for sector in buf.chunks(SECTOR_BYTES) {
                 let byte = sector[0];
                 let is_whole = sector.iter().all(|other| *other == byte);
-                if !is_whole || !block.allowed.contains(&byte) {
-                    let allowed = &block.allowed;
+                if !is_whole || !allowed.contains(&byte) {
                     return Err(format!("block {number} has {byte}, and not one of {allowed:?}"));
                 }
             }
