@@ -148,12 +148,16 @@ pub enum SimCommand {
 
 #[derive(Debug, Args)]
 pub struct CutArgs {
-    /// Seed of all runs; the same seed makes the same runs and cuts.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    /// Seed of all runs; the same seed makes the same runs and cuts. The default is 1, and with
+    /// --seconds the number of days since 1970.
+    #[arg(long)]
+    pub seed: Option<u64>,
     /// Number of cuts.
     #[arg(long, default_value_t = 1000)]
     pub cuts: u64,
+    /// Make cuts for so many seconds of processor time, in the place of a number of cuts.
+    #[arg(long, value_name = "N", conflicts_with_all = ["cuts", "only"])]
+    pub seconds: Option<u64>,
     /// Make only this cut of the seed's run, to replay a failure.
     #[arg(long, value_name = "N")]
     pub only: Option<u64>,

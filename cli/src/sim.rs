@@ -1,8 +1,11 @@
 //! `perdura sim cut` and `perdura sim order`: simulated losses, with seeds.
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
+use perdura_bench::machine::process_cpu_ns;
 use perdura_region::Planted;
 use perdura_sim::cut::{Plan, run as run_cuts};
 use perdura_sim::order;
@@ -32,12 +35,36 @@ fn cut(args: &CutArgs) -> Result<ExitCode> {
             })?
         }
     };
+    let seed = match (args.seed, args.seconds) {
+        (Some(seed), _) => seed,
+        (None, Some(_)) => days_since_1970()?,
+        (None, None) => 1,
+    };
+    let cuts = if args.seconds.is_some() { u64::MAX } else { args.cuts };
+    let plan = Plan { seed, cuts, only: args.only, planted };
     let bar = LateBar::new("cutting");
-    let plan = Plan { seed: args.seed, cuts: args.cuts, only: args.only, planted };
-    let outcome = run_cuts(&plan, &|done, of| bar.count(done, of));
+    let began_ns = process_cpu_ns();
+    let outcome = run_cuts(&plan, &|done, of| {
+        let Some(seconds) = args.seconds else {
+            bar.count(done, of);
+            return ControlFlow::Continue(());
+        };
+        let passed = (process_cpu_ns() - began_ns) / 1_000_000_000;
+        bar.count(passed.min(seconds), seconds);
+        if passed < seconds { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
     bar.finish();
+    if args.seconds.is_some() {
+        // The seed changes from day to day, and the number of cuts from run to run.
+        say(&format!("repeat with: perdura sim cut --seed {seed} --cuts {}", outcome.cuts));
+    }
     say(&outcome);
     Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn days_since_1970() -> Result<u64> {
+    let passed = UNIX_EPOCH.elapsed().context("the clock is before 1970; give a --seed")?;
+    Ok(passed.as_secs() / (24 * 60 * 60))
 }
 
 fn check_order(args: &OrderArgs) -> Result<ExitCode> {

@@ -17,6 +17,7 @@ mod step;
 mod world;
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use perdura_media::SimDevice;
@@ -40,7 +41,7 @@ pub const FAILURES_MAX: usize = 3;
 pub struct Plan {
     /// Seed from which all scenarios follow.
     pub seed: u64,
-    /// Cuts to make, over all scenarios.
+    /// Most cuts to make, over all scenarios.
     pub cuts: u64,
     /// Number of the only cut to make; `None` for all.
     pub only: Option<u64>,
@@ -93,8 +94,9 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
 }
 
-/// Runs a plan. `progress` gets the number of cuts made and the number of all.
-pub fn run(plan: &Plan, progress: &(dyn Fn(u64, u64) + Sync)) -> Outcome {
+/// Runs a plan. `progress` gets the number of cuts made and the number of all, and says whether to
+/// make more cuts.
+pub fn run(plan: &Plan, progress: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync)) -> Outcome {
     let mut outcome = Outcome::default();
     let (from, to) = match plan.only {
         Some(cut) => (cut, cut.saturating_add(1)),
@@ -103,7 +105,7 @@ pub fn run(plan: &Plan, progress: &(dyn Fn(u64, u64) + Sync)) -> Outcome {
     let mut cut = from;
     while cut < to && outcome.failures.len() < FAILURES_MAX {
         let number = cut / CUTS_PER_SCENARIO;
-        let end = to.min((number + 1) * CUTS_PER_SCENARIO);
+        let end = to.min((number + 1).saturating_mul(CUTS_PER_SCENARIO));
         let scenario = Scenario::draw(mixed(plan.seed, number));
         let counted = attempt(plan.planted, &scenario, number, &mut outcome, count_ops);
         let ops = match counted {
@@ -131,7 +133,9 @@ pub fn run(plan: &Plan, progress: &(dyn Fn(u64, u64) + Sync)) -> Outcome {
             outcome.kinds.count(&end);
             outcome.cuts += 1;
             cut += 1;
-            progress(cut - from, to - from);
+            if progress(cut - from, to - from).is_break() {
+                return outcome;
+            }
         }
     }
     outcome

@@ -1,6 +1,7 @@
 //! The simulation finds every planted bug and nothing in the right program, and its findings can be
 //! replayed.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use perdura_region::Planted;
@@ -9,7 +10,7 @@ use perdura_sim::cut::{CUTS_PER_SCENARIO, FAILURES_MAX, Outcome, Plan, run};
 const CUTS: u64 = 300;
 
 fn cut(seed: u64, cuts: u64, only: Option<u64>, planted: Planted) -> Outcome {
-    run(&Plan { seed, cuts, only, planted }, &|_, _| {})
+    run(&Plan { seed, cuts, only, planted }, &|_, _| ControlFlow::Continue(()))
 }
 
 #[track_caller]
@@ -38,6 +39,7 @@ fn the_right_program_keeps_every_promise() {
     let plan = Plan { seed: 1, cuts: CUTS, only: None, planted: Planted::None };
     let outcome = run(&plan, &|done, of| {
         assert!(done <= of && told.fetch_max(done, Ordering::Relaxed) < done);
+        ControlFlow::Continue(())
     });
     assert!(outcome.failures.is_empty(), "{outcome}");
     assert_eq!((outcome.cuts, told.into_inner()), (CUTS, CUTS));
@@ -55,6 +57,16 @@ fn a_seed_decides_everything() {
     let first = cut(7, 2 * CUTS_PER_SCENARIO, None, Planted::None);
     assert_eq!(first, cut(7, 2 * CUTS_PER_SCENARIO, None, Planted::None));
     assert_ne!(first, cut(8, 2 * CUTS_PER_SCENARIO, None, Planted::None));
+}
+
+#[test]
+fn a_run_that_is_ended_early_makes_the_first_cuts_of_the_whole_run() {
+    let plan = Plan { seed: 7, cuts: u64::MAX, only: None, planted: Planted::None };
+    let outcome = run(&plan, &|done, _| match done {
+        12 => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    assert_eq!(outcome, cut(7, 12, None, Planted::None));
 }
 
 #[test]

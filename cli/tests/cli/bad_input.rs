@@ -159,3 +159,20 @@ fn a_reader_that_goes_away_does_not_end_a_command() {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
 }
+
+#[test]
+fn a_simulation_that_lasts_for_a_time_says_how_to_repeat_it() {
+    let cut = |words: &[&str]| {
+        let output = Command::new(PERDURA).args(["sim", "cut"]).args(words).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // The time is over after the first cut.
+    let said = cut(&["--seconds", "0"]);
+    let (repeat, outcome) = said.split_once('\n').unwrap();
+    let words = repeat.strip_prefix("repeat with: perdura sim cut ").unwrap();
+    assert!(words.ends_with("--cuts 1"), "{said}");
+    assert_eq!(cut(&words.split(' ').collect::<Vec<_>>()), outcome);
+    let day: u64 = words.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!((20_000..100_000).contains(&day), "{said}");
+}
