@@ -56,7 +56,7 @@ fn cut(args: &CutArgs) -> Result<ExitCode> {
     bar.finish();
     if args.seconds.is_some() {
         // The seed changes from day to day, and the number of cuts from run to run.
-        say(&format!("repeat with: perdura sim cut --seed {seed} --cuts {}", outcome.cuts));
+        say(format!("repeat with: perdura sim cut --seed {seed} --cuts {}", outcome.cuts));
     }
     say(&outcome);
     Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
