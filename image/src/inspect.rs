@@ -20,8 +20,8 @@ pub enum Believe {
     EveryFrame,
 }
 
-/// Reads the region's bytes from an image. This needs as much memory as the region has bytes in
-/// use.
+/// Reads the region's bytes from an image. This needs as much memory as the result has bytes: the
+/// bytes in use at the last commit or, with [`Believe::EveryFrame`], the whole reserve.
 pub fn image_bytes(device: &dyn Device, believe: Believe) -> Result<Vec<u8>, OpenError> {
     let Some((geometry, image_id)) = slots::read_superblock(device)? else {
         return Err(ImageError::NotAnImage { found: 0 }.into());
@@ -44,7 +44,10 @@ pub fn image_bytes(device: &dyn Device, believe: Believe) -> Result<Vec<u8>, Ope
         &Target { device, ledger: &ledger, map: &map, loaded: &|_| {}, huge_pages: None },
         1,
     )?;
-    let len = found.slot.header.region_bytes.get() as usize;
+    let len = match believe {
+        Believe::Committed => found.slot.header.region_bytes.get() as usize,
+        Believe::EveryFrame => geometry.reserved_bytes as usize,
+    };
     // SAFETY: the mapping was made here and nobody else has it.
     Ok(unsafe { map.bytes(0, len) }.to_vec())
 }

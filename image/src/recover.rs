@@ -107,7 +107,11 @@ pub fn recover(
             ledger.segment(number).set_written();
         }
     }
-    let region_bytes = slot.header.region_bytes.get();
+    let region_bytes = match tail_rule {
+        Tail::Committed => slot.header.region_bytes.get(),
+        // Frames behind the last commit may belong to a region that has grown since.
+        Tail::EveryWholeFrame => geometry.reserved_bytes,
+    };
     let rules = Rules { parts: Parts::of(geometry, region_bytes), region_bytes };
     let mut tables = named_tables(&slot, &rules, &open)?;
     let last_seq = slot.header.last_seq.get();

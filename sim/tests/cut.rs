@@ -70,6 +70,15 @@ fn a_run_that_is_ended_early_makes_the_first_cuts_of_the_whole_run() {
 }
 
 #[test]
+fn frames_of_a_region_that_grew_since_its_last_commit_are_no_failure() {
+    // The power goes between the growth and its commit, and then the budget is proved.
+    for only in [1015, 1016] {
+        let outcome = cut(1, CUTS, Some(only), Planted::None);
+        assert!(outcome.failures.is_empty(), "{outcome}");
+    }
+}
+
+#[test]
 fn a_skipped_flush_is_caught() {
     assert_caught(Planted::SkipFlush);
 }

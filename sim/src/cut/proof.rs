@@ -40,9 +40,9 @@ pub(crate) fn prove(region: &Region, device: &SimDevice, freed_bytes: u64) -> Re
     let mut memory = vec![0; region.len_bytes() as usize];
     File::from(region.fds().0.try_clone_to_owned()?).read_exact_at(&mut memory, 0)?;
     let zeros = [0; GRAIN_BYTES];
+    // The image is read up to the reserve, because the region may have grown since its last commit.
     let differs = |(number, grain): (usize, &[u8])| {
         let at = number * GRAIN_BYTES;
-        // Behind the end of an older commit a region that grew since has zeros.
         grain != image.get(at..at + GRAIN_BYTES).unwrap_or(&zeros)
     };
     let grains = memory.chunks(GRAIN_BYTES).enumerate().filter(|grain| differs(*grain)).count();
