@@ -23,28 +23,30 @@ pub fn clippy(words: &[&str]) -> Result<()> {
 /// Runs everything that CI runs.
 ///
 /// All code is compiled once, in the development profile, with the programs that tests start. The
-/// Python environment is fetched while the tests are compiled. Clippy, the Python package's tests
+/// Python environment is fetched while the tests are compiled. The Python package's tests, clippy
 /// and the simulation run beside the test programs at the lowest priority, so that they do not
-/// disturb tests that measure time.
+/// disturb tests that measure time and no processor is idle while a test waits.
 pub fn test() -> Result<()> {
     let missing = deps::install()?;
     format()?;
     let without_package = std::thread::scope(|scope| {
         let environment = scope.spawn(python::environment);
         let programs = programs::build(&["--workspace"])?;
-        let beside = scope.spawn(move || -> Result<Option<String>> {
-            // Linux gives each thread a priority of its own; the programs it starts inherit it.
-            rustix::process::nice(19)?;
-            let without_package = python::test(programs::joined(environment))?;
+        let package = scope.spawn(move || {
+            be_last()?;
+            python::test(programs::joined(environment))
+        });
+        let lints = scope.spawn(|| {
+            be_last()?;
             clippy(&["--workspace"])?;
             doc_tests()?;
             // The seed is another one each day, and never that of the tests.
             sim(&["cut", "--seconds", "4"])?;
-            sim(&["order", "--seed", "2", "--states-max", "8"])?;
-            Ok(without_package)
+            sim(&["order", "--seed", "2", "--states-max", "8"])
         });
         programs::run(programs)?;
-        programs::joined(beside)
+        programs::joined(lints)?;
+        programs::joined(package)
     })?;
     if !missing.is_empty() {
         eprintln!("xtask: not installed, so some tests were skipped: {}", missing.join(" "));
@@ -52,6 +54,13 @@ pub fn test() -> Result<()> {
     if let Some(reason) = without_package {
         eprintln!("xtask: the tests of the Python package were skipped: {reason}");
     }
+    Ok(())
+}
+
+/// Gives the calling thread, and the programs it starts, the lowest priority: on Linux each thread
+/// has a priority of its own.
+fn be_last() -> Result<()> {
+    rustix::process::nice(19)?;
     Ok(())
 }
 
