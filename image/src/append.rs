@@ -158,6 +158,10 @@ impl Appender {
 
     /// Notes that a segment has become free.
     pub fn add_free(&mut self, ledger: &Ledger, segment: u32) {
+        debug_assert!(
+            self.reopened.iter().all(|(reopened, _)| *reopened != segment),
+            "segment {segment} is free and would be filled further"
+        );
         let is_first = self.prefers_written && ledger.segment(segment).was_written();
         let place = if is_first { self.written_free(ledger) } else { self.free_segments.len() };
         self.free_segments.insert(place, segment);

@@ -189,6 +189,13 @@ fn cut(backed: &Backed) -> Result<u64, RegionError> {
 }
 
 fn flip(ledger: &Ledger) {
+    // Every closing epoch was written whole, or redone, before the next cut.
+    debug_assert!(
+        ledger.bitmap(ledger.epoch().load(Relaxed) ^ 1)[..ledger.words_in_use()]
+            .iter()
+            .all(|word| word.load(Relaxed) == 0),
+        "the epoch that closed before left dirty grains"
+    );
     ledger.closing().store(1, Release);
     ledger.epoch().fetch_add(1, AcqRel);
 }

@@ -84,7 +84,6 @@ pub(crate) fn redo(
         let bytes = unsafe { buffer.stored_mut(len as usize) };
         device.write_at(layout.segment_at(segment) + at, bytes)?;
         ledger.segment(segment).used_bytes().fetch_max(at + kept_bytes(&buffer), AcqRel);
-        ledger.next_seq().fetch_max(buffer.seq().load(Acquire) + 1, AcqRel);
         written_bytes += len;
     }
     sync(ledger, device)?;
@@ -317,6 +316,12 @@ mod tests {
         let second =
             Region::attach(memory, ledger, device.clone(), clock.clone(), config()).unwrap();
         fill(&second, 0, 3);
+        let ledger = &second.running().backed.memory.ledger;
+        let (geometry, image_id) = (ledger.geometry(), ledger.image_id().load(Acquire));
+        let image = Ledger::create(*geometry, image_id, 0).unwrap();
+        let (tail, planted) = (Tail::Committed, Planted::None);
+        let (found, _) = recover(&*device, geometry, image_id, &image, tail, planted).unwrap();
+        assert_eq!(found.slot.header.is_final.get(), 0, "the region is in use again");
         second.close(1).unwrap();
         drop(second);
         let third = Region::open(device, clock, config()).unwrap();

@@ -74,7 +74,7 @@ impl Cleaner {
     }
 
     /// Moves the live grains of a segment to other segments.
-    fn compact(&mut self, backed: &Backed, victim: u32) -> Result<(), RegionError> {
+    pub(crate) fn compact(&mut self, backed: &Backed, victim: u32) -> Result<(), RegionError> {
         if !backed.log.appender.lock().begin_emptying(victim) {
             // A writer has begun a frame there for a capture.
             return Ok(());

@@ -46,8 +46,9 @@ enum End {
     Closed,
     /// The process is killed, and another one takes its memory over.
     Attached,
-    /// The process is killed, and a holder flushes.
-    Flushed,
+    /// The process is killed, and a holder flushes. If the power stays, another process takes the
+    /// memory over.
+    Flushed { power_stays: bool },
     /// The process is killed, and the power goes while a holder flushes or another process takes
     /// the memory over.
     FlushLost { attaches: bool },
@@ -309,7 +310,7 @@ impl Machine {
             0..3 => End::PowerLost,
             3 => End::Closed,
             4..6 => End::Attached,
-            6..8 => End::Flushed,
+            6..8 => End::Flushed { power_stays: self.random.random() },
             _ => End::FlushLost { attaches: self.random.random() },
         };
         self.told.push_str(&format!("; {end:?}"));
@@ -333,10 +334,16 @@ impl Machine {
                 let held = self.kill();
                 self.attach(held)
             }
-            End::Flushed => {
+            End::Flushed { power_stays } => {
                 let held = self.kill();
+                let again = held.each_ref().map(|fd| fd.try_clone().unwrap());
                 self.flush_by_holder(held).map_err(|why| format!("flushed by a holder: {why}"))?;
-                self.boot_to_now("flushed by a holder")
+                if power_stays {
+                    self.model.lock().flushed();
+                    self.attach(again)
+                } else {
+                    self.boot_to_now("flushed by a holder")
+                }
             }
             End::FlushLost { attaches } => {
                 let held = self.kill();

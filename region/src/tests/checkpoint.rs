@@ -29,6 +29,27 @@ fn an_idle_region_is_committed_though_a_lane_keeps_credit() {
     region.lock(LaneId(0)).store(8192, 1).unwrap();
     region.commit_group().unwrap();
     assert!(!is_committed(), "a group commit frees no segments; a checkpoint must follow");
+    region.checkpoint().unwrap();
+    region.commit_group().unwrap();
+    assert!(!is_committed(), "a frame was written, though nothing changed");
+}
+
+#[test]
+fn each_opening_of_an_image_is_another_incarnation() {
+    let config = || Config {
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(64 * BLOCK_BYTES, 32 * BLOCK_BYTES)
+    };
+    let mut device = SimDevice::new(0, 1);
+    for life in 1..4 {
+        let clock = Arc::new(SimClock::new(1_000));
+        let region = Region::open(Arc::new(device.clone()), clock, config()).unwrap();
+        let ledger = &region.running().backed.memory.ledger;
+        assert_eq!(ledger.incarnation().load(Acquire), life);
+        drop(region);
+        device = device.power_cycle(1);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::testing::write;
 use crate::{Config, Region};
 use perdura_dirty::geometry::BLOCK_BYTES;
 use perdura_dirty::{BufferState, RegionError};
-use perdura_image::{Compaction, Pump, Step};
+use perdura_image::{Compaction, Pump, Step, is_being_written};
 
 #[test]
 fn space_is_made_though_nothing_is_in_use() {
@@ -35,6 +35,30 @@ fn space_is_made_though_nothing_is_in_use() {
             region.checkpoint().unwrap();
         }
     }
+}
+
+#[test]
+fn a_segment_with_frames_on_their_way_is_emptied_when_they_have_arrived() {
+    let config = Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(64 * BLOCK_BYTES, 32 * BLOCK_BYTES)
+    };
+    let clock = Arc::new(SimClock::new(1_000));
+    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+    write(&region, 0, &[1; 65_536]);
+    write(&region, BLOCK_BYTES, &[1; 65_536]);
+    let backed = &region.running().backed;
+    let mut cleaner = region.running().any_cleaner();
+    cleaner.clean(backed, 2 * BLOCK_BYTES).unwrap();
+    let current = backed.log.appender.lock().current_segment();
+    let victim = (0..backed.memory.ledger.segments().load(Relaxed) as u32)
+        .find(|number| Some(*number) != current && is_being_written(backed, *number))
+        .expect("no frame is on its way: this test shows nothing");
+    cleaner.compact(backed, victim).unwrap();
+    assert_eq!(backed.memory.ledger.segment(victim).live_bytes().load(Relaxed), 0);
 }
 
 #[test]

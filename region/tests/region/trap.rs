@@ -256,8 +256,6 @@ fn recency_spares_pages_that_are_written_again() {
             );
             stats
         };
-        dirtied(PolicyKind::Fifo);
-        dirtied(PolicyKind::Segmented);
         for policy in [PolicyKind::LeastRecentlyUpdated, PolicyKind::ClockPro] {
             let stats = dirtied(policy);
             // Some faults must have been on pages that were dirty already.

@@ -60,6 +60,11 @@ impl Model {
         self.allowed.drain(..self.allowed.len() - 1);
     }
 
+    /// Notes that a flush has made everything durable.
+    pub(super) fn flushed(&mut self) {
+        self.allowed = vec![self.now.clone()];
+    }
+
     /// Draws a write: its offset and its bytes. Half of the writes go to the last eighth of the
     /// memory, which a drain reaches last.
     pub(super) fn draw(&mut self) -> (u64, Vec<u8>) {
