@@ -45,6 +45,10 @@ pub enum Step {
 impl<'b> Compaction<'b> {
     /// Begins to empty a segment that has no frame on its way to the device.
     pub fn begin(backed: &'b Backed, victim: u32) -> Self {
+        debug_assert!(
+            !is_being_written(backed, victim),
+            "segment {victim} has a frame on its way, whose table cannot be read back"
+        );
         let ledger = &backed.memory.ledger;
         let candidates = match read_tables(ledger, &*backed.log.device, victim) {
             Ok((extents, bytes_read)) => {

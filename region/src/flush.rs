@@ -248,7 +248,7 @@ fn undo(ledger: &Ledger, taken_from: &[u32]) {
 mod tests {
     use std::sync::Arc;
 
-    use perdura_media::{SimClock, SimDevice};
+    use perdura_media::{FaultPlan, FaultyDevice, RealClock, SimClock, SimDevice};
 
     use super::*;
     use crate::Config;
@@ -385,6 +385,32 @@ mod tests {
                 .unwrap();
             }
         }
+    }
+
+    #[test]
+    fn a_flush_that_failed_leaves_every_segment_free_that_was_free_before() {
+        let device = SimDevice::new(0, 1);
+        let clock = Arc::new(SimClock::new(1_000));
+        let region = Region::open(Arc::new(device.clone()), clock, tight(8, 4)).unwrap();
+        for block in 0..4 {
+            write(&region, block * BLOCK_BYTES, &[1; 40_000]);
+        }
+        let backed = &region.running().backed;
+        let (ledger, map) = (&backed.memory.ledger, &backed.memory.map);
+        let free = || -> Vec<u32> {
+            let segments = ledger.segments().load(Acquire) as u32;
+            let is_free = |number: &u32| ledger.segment(*number).state() == SegmentState::Free;
+            (0..segments).filter(is_free).collect()
+        };
+        let before = free();
+        let plan = Arc::new(FaultPlan::new());
+        // Redoing frames flushes the device once; the flush of the data fails.
+        plan.fail_flush(2);
+        let faulty = FaultyDevice::new(device, plan, Arc::new(RealClock));
+        let options = FlushOptions { threads: 2, unix_ms: 1 };
+        let failed = flush_all(ledger, map, &backed.log.layout, &faulty, options);
+        assert!(matches!(failed, Err(RegionError::Latched { .. })), "{failed:?}");
+        assert_eq!(free(), before);
     }
 
     #[test]

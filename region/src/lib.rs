@@ -38,6 +38,7 @@ mod load_first;
 mod memory_files;
 mod open;
 pub mod paged;
+mod panics;
 mod prove;
 mod region;
 pub mod room;

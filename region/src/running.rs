@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::clean::Cleaner;
 use crate::kind_change::KindChange;
+use crate::panics::PanicWatch;
 
 /// The state that a region and its cleaner's thread share.
 pub(crate) struct Running {
@@ -30,6 +31,8 @@ pub(crate) struct Running {
 
 /// The locked cleaner. Threads that wait for budget are notified when it is released.
 pub(crate) struct CleanerGuard<'r> {
+    /// Dropped first: what a panic left half done must be known before the cleaner is free.
+    _watch: PanicWatch<'r>,
     held: MutexGuard<'r, Cleaner>,
     /// Dropped after `held`, so that a woken waiter finds the cleaner free.
     tell: Tell<'r>,
@@ -71,13 +74,14 @@ impl Running {
 
     /// Locks the cleaner, even after the final flush has begun.
     pub(crate) fn any_cleaner(&self) -> CleanerGuard<'_> {
-        CleanerGuard { held: self.cleaner.lock(), tell: self.tell() }
+        let held = self.cleaner.lock();
+        CleanerGuard { _watch: PanicWatch::new(&self.backed), held, tell: self.tell() }
     }
 
     /// Locks the cleaner if it is free.
     pub(crate) fn try_cleaner(&self) -> Option<CleanerGuard<'_>> {
         let held = self.cleaner.try_lock()?;
-        Some(CleanerGuard { held, tell: self.tell() })
+        Some(CleanerGuard { _watch: PanicWatch::new(&self.backed), held, tell: self.tell() })
     }
 
     /// The notification that the release of the cleaner sends: none in trap mode. A fault that

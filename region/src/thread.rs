@@ -9,6 +9,7 @@ use perdura_dirty::policy::pace::{self, Rhythm};
 use perdura_dirty::{RegionError, SetupError};
 
 use crate::config::Config;
+use crate::panics::PanicWatch;
 use crate::running::Running;
 
 /// Starts a region's thread.
@@ -33,6 +34,7 @@ impl Running {
     /// writer calls.
     fn run_cleaner(&self, epoch: Duration, checkpoint_every: Option<Duration>) {
         let backed = &self.backed;
+        let _watch = PanicWatch::new(backed);
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
         let every_ns = checkpoint_every.map(nanoseconds);
         let mut rhythm = Rhythm::new(nanoseconds(epoch), every_ns, backed.memory.clock.now_ns());
