@@ -30,7 +30,7 @@ use crate::device::{
 };
 pub use files::{SimFile, SimFiles};
 use queue::SimQueue;
-use state::State;
+use state::{State, Watch};
 use timing::Schedule;
 pub use timing::{Channel, Timing};
 
@@ -62,6 +62,34 @@ impl SimDevice {
     /// the power is cut remains pending, so it may survive.
     pub fn cut_after(&self, ops: u64) {
         self.state.lock().cut_after = Some(ops);
+    }
+
+    /// Keeps a copy of the device as it is before each durable operation whose number (counted
+    /// from the start) is among `ops`, which are ascending: what [`SimDevice::cut_after`] would
+    /// leave.
+    pub fn copy_before(&self, ops: impl IntoIterator<Item = u64>) {
+        self.state.lock().copies_at = ops.into_iter().collect();
+    }
+
+    /// Takes the copies kept since the last call, without power, each with the number of durable
+    /// operations done before it.
+    #[must_use]
+    pub fn take_copies(&self) -> Vec<(u64, SimDevice)> {
+        let copies = std::mem::take(&mut self.state.lock().copies);
+        copies.into_iter().map(|(ops, state)| (ops, Self::over(state))).collect()
+    }
+
+    /// The device as a power cut would leave it if everything that is not certain to survive were
+    /// lost.
+    #[must_use]
+    pub fn durable_copy(&self) -> SimDevice {
+        Self::over(self.state.lock().durable_copy())
+    }
+
+    /// Calls `watch` before each call that does durable operations: a write, a flush, and a wait for
+    /// queued writes. Copies of the device and the device after a power cycle are not watched.
+    pub fn watch(&self, watch: Arc<dyn Fn(&SimDevice) + Send + Sync>) {
+        self.state.lock().watch = Watch(Some(watch));
     }
 
     /// Cuts the power now.
@@ -153,6 +181,14 @@ impl SimDevice {
         state.schedule = Some(Schedule::new(clock, timing, state.schedule.as_ref()));
     }
 
+    /// Calls the watcher. The state must not be locked.
+    fn tell(&self) {
+        let watch = self.state.lock().watch.0.clone();
+        if let Some(watch) = watch {
+            watch(self);
+        }
+    }
+
     fn over(state: State) -> Self {
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -185,6 +221,7 @@ impl Device for SimDevice {
 
     fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
         assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
+        self.tell();
         let mut state = self.state.lock();
         state.powered()?;
         check_range(offset_bytes, buf.len() as u64, state.capacity_bytes)?;
@@ -198,6 +235,7 @@ impl Device for SimDevice {
 
     fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.write_at(offset_bytes, buf)?;
+        self.tell();
         let mut state = self.state.lock();
         if let Some(schedule) = &state.schedule {
             schedule.clock.advance_to_ns(schedule.flush());
@@ -206,6 +244,7 @@ impl Device for SimDevice {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
+        self.tell();
         let mut state = self.state.lock();
         state.powered()?;
         if let Some(schedule) = &state.schedule {

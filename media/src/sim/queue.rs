@@ -80,6 +80,7 @@ impl WriteQueue for SimQueue {
 
     fn wait(&mut self, at_least: usize, out: &mut Vec<Completion>) -> Result<(), DeviceError> {
         let device = self.device.clone();
+        device.tell();
         let mut state = device.state.lock();
         let mut count = self.draw_count(&mut state, at_least);
         while count > 0 {

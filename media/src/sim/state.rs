@@ -1,14 +1,16 @@
 //! The whole device as one value: durable bytes, pending writes, and the planned power cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::take;
+use std::sync::Arc;
 
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::SECTOR_BYTES;
 use super::blocks::Blocks;
 use super::timing::Schedule;
+use super::{SECTOR_BYTES, SimDevice};
 use crate::device::DeviceError;
 
 #[derive(Clone)]
@@ -22,20 +24,37 @@ pub(super) struct State {
     /// Unflushed writes by number, in order of submission.
     pending: BTreeMap<u64, Pending>,
     next_number: u64,
+    /// The write whose bytes were put into `current` last.
+    on_top: u64,
     pub(super) ops: u64,
     pub(super) written_bytes: u64,
     pub(super) cut_after: Option<u64>,
+    /// Numbers of the durable operations before which a copy of the device is kept, ascending.
+    pub(super) copies_at: VecDeque<u64>,
+    /// The copies kept, each with the number of the operation.
+    pub(super) copies: Vec<(u64, State)>,
     pub(super) energy_bytes: Option<u64>,
     pub(super) off: bool,
     pub(super) ignore_flushes: bool,
     pub(super) schedule: Option<Schedule>,
     pub(super) rng: Xoshiro256PlusPlus,
+    pub(super) watch: Watch,
+}
+
+/// A caller that acts before durable operations. It belongs to one device, so a copy has none.
+#[derive(Default)]
+pub(super) struct Watch(pub Option<Arc<dyn Fn(&SimDevice) + Send + Sync>>);
+
+impl Clone for Watch {
+    fn clone(&self) -> Self {
+        Self(None)
+    }
 }
 
 #[derive(Clone)]
 struct Pending {
     offset_bytes: u64,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     /// Number in the order of completion; `None` while in flight.
     completed: Option<u64>,
 }
@@ -49,14 +68,18 @@ impl State {
             current: Blocks::default(),
             pending: BTreeMap::new(),
             next_number: 0,
+            on_top: 0,
             ops: 0,
             written_bytes: 0,
             cut_after: None,
+            copies_at: VecDeque::new(),
+            copies: Vec::new(),
             energy_bytes: None,
             off: false,
             ignore_flushes: false,
             schedule: None,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            watch: Watch(None),
         }
     }
 
@@ -68,6 +91,8 @@ impl State {
     pub(super) fn submit(&mut self, offset_bytes: u64, bytes: Vec<u8>) -> u64 {
         self.current.write(offset_bytes, &bytes);
         let number = self.number();
+        self.on_top = number;
+        let bytes = Arc::new(bytes);
         self.pending.insert(number, Pending { offset_bytes, bytes, completed: None });
         number
     }
@@ -93,7 +118,10 @@ impl State {
         }
         write.completed = Some(order);
         // Of two overlapping writes in flight the one that completes last wins.
-        self.current.write(write.offset_bytes, &write.bytes);
+        if self.on_top != number {
+            self.current.write(write.offset_bytes, &write.bytes);
+            self.on_top = number;
+        }
         self.ops += 1;
         self.written_bytes += len_bytes;
         Ok(())
@@ -133,7 +161,7 @@ impl State {
         let mut completed = Vec::new();
         self.pending.retain(|_, write| match write.completed {
             Some(order) if is_meant(write) => {
-                completed.push((order, write.offset_bytes, std::mem::take(&mut write.bytes)));
+                completed.push((order, write.offset_bytes, take(&mut write.bytes)));
                 false
             }
             _ => true,
@@ -147,7 +175,7 @@ impl State {
                 if !rest.is_empty() {
                     let number = self.number();
                     let offset_bytes = start + rest.start as u64;
-                    let bytes = bytes[rest].to_vec();
+                    let bytes = Arc::new(bytes[rest].to_vec());
                     let part = Pending { offset_bytes, bytes, completed: Some(order) };
                     self.pending.insert(number, part);
                 }
@@ -164,8 +192,8 @@ impl State {
         self.current.flip_bit(offset_bytes, bit);
         for write in self.pending.values_mut() {
             let within = offset_bytes.checked_sub(write.offset_bytes);
-            if let Some(byte) = within.and_then(|within| write.bytes.get_mut(within as usize)) {
-                *byte ^= 1 << bit;
+            if let Some(within) = within.filter(|within| *within < write.bytes.len() as u64) {
+                Arc::make_mut(&mut write.bytes)[within as usize] ^= 1 << bit;
             }
         }
     }
@@ -193,12 +221,31 @@ impl State {
         }
     }
 
-    /// Cuts the power if this durable operation is the one planned for it.
+    /// The durable bytes alone, powered on, with the present capacity.
+    pub(super) fn durable_copy(&self) -> Self {
+        let (current, durable) = (self.durable.clone(), self.durable.clone());
+        Self { current, durable, ..Self::new(self.capacity_bytes, 0) }
+    }
+
+    /// Cuts the power if this durable operation is the one planned for it, and keeps the copies
+    /// planned for it.
     fn start_op(&mut self) -> Result<(), DeviceError> {
+        while !self.off && self.copies_at.pop_front_if(|at| *at <= self.ops).is_some() {
+            let copy = self.copy_without_power();
+            self.copies.push((self.ops, copy));
+        }
         if self.cut_after.is_some_and(|ops| self.ops >= ops) {
             self.off = true;
         }
         self.powered()
+    }
+
+    /// The device as it is, with no copy planned or kept.
+    fn copy_without_power(&mut self) -> Self {
+        let (copies_at, copies) = (take(&mut self.copies_at), take(&mut self.copies));
+        let copy = Self { off: true, ..self.clone() };
+        (self.copies_at, self.copies) = (copies_at, copies);
+        copy
     }
 
     fn number(&mut self) -> u64 {
