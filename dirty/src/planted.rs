@@ -40,11 +40,19 @@ pub enum Planted {
     KeepCapacity,
     /// The number of keys that was saved stays when the number changes.
     KeepSavedCount,
+    /// The server counts a group as durable before its commit has returned.
+    ReplyBeforeGroup,
+    /// The server counts groups that were ordered during a commit as durable with it.
+    CountLateGroups,
+    /// The server counts a group as durable whose commit has failed.
+    ReplyThoughFailed,
+    /// The server leaves the commit of a small group out.
+    SkipSmallGroups,
 }
 
 impl Planted {
     /// All bugs, for tests that must catch each of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -59,6 +67,10 @@ impl Planted {
         Self::ZeroUntaken,
         Self::KeepCapacity,
         Self::KeepSavedCount,
+        Self::ReplyBeforeGroup,
+        Self::CountLateGroups,
+        Self::ReplyThoughFailed,
+        Self::SkipSmallGroups,
     ];
 
     /// Whether this program was built so that bugs can be planted.
@@ -88,6 +100,10 @@ impl Planted {
             Self::ZeroUntaken => "zero-untaken",
             Self::KeepCapacity => "keep-capacity",
             Self::KeepSavedCount => "keep-saved-count",
+            Self::ReplyBeforeGroup => "reply-before-group",
+            Self::CountLateGroups => "count-late-groups",
+            Self::ReplyThoughFailed => "reply-though-failed",
+            Self::SkipSmallGroups => "skip-small-groups",
         }
     }
 }

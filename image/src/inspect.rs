@@ -23,17 +23,27 @@ pub enum Believe {
 /// Reads the region's bytes from an image. This needs as much memory as the result has bytes: the
 /// bytes in use at the last commit or, with [`Believe::EveryFrame`], the whole reserve.
 pub fn image_bytes(device: &dyn Device, believe: Believe) -> Result<Vec<u8>, OpenError> {
+    let (memory, len_bytes) = image_memory(device, believe)?;
+    let mut bytes = vec![0; len_bytes as usize];
+    let refused = |source| SetupError::Memory { what: "image's contents", len_bytes, source };
+    memory.read_at(0, &mut bytes).map_err(refused)?;
+    Ok(bytes)
+}
+
+/// Reads the region's bytes from an image into a memory file of the size of the reserve, in which
+/// bytes that the image has not are holes. Returns the file, and how many bytes
+/// [`image_bytes`] would have.
+pub fn image_memory(
+    device: &dyn Device,
+    believe: Believe,
+) -> Result<(SharedMemory, u64), OpenError> {
     let Some((geometry, image_id)) = slots::read_superblock(device)? else {
         return Err(ImageError::NotAnImage { found: 0 }.into());
     };
-    let refused = |source| SetupError::Memory {
-        what: "image's contents",
-        len_bytes: geometry.reserved_bytes,
-        source,
-    };
+    let len_bytes = geometry.reserved_bytes;
+    let refused = |source| SetupError::Memory { what: "image's contents", len_bytes, source };
     let ledger = Ledger::create(geometry, image_id, 0)?;
-    let memory =
-        SharedMemory::create("perdura-inspect", geometry.reserved_bytes).map_err(refused)?;
+    let memory = SharedMemory::create("perdura-inspect", len_bytes).map_err(refused)?;
     let map = memory.map().map_err(refused)?;
     let tail = match believe {
         Believe::Committed => Tail::Committed,
@@ -44,10 +54,9 @@ pub fn image_bytes(device: &dyn Device, believe: Believe) -> Result<Vec<u8>, Ope
         &Target { device, ledger: &ledger, map: &map, loaded: &|_| {}, huge_pages: None },
         1,
     )?;
-    let len = match believe {
-        Believe::Committed => found.slot.header.region_bytes.get() as usize,
-        Believe::EveryFrame => geometry.reserved_bytes as usize,
+    let len_bytes = match believe {
+        Believe::Committed => found.slot.header.region_bytes.get(),
+        Believe::EveryFrame => len_bytes,
     };
-    // SAFETY: the mapping was made here and nobody else has it.
-    Ok(unsafe { map.bytes(0, len) }.to_vec())
+    Ok((memory, len_bytes))
 }

@@ -64,7 +64,7 @@ impl SharedMemory {
 
     /// Reads from the file without touching a mapping. Pages that were never written read as zeros
     /// and get no memory.
-    pub(crate) fn read_at(&self, offset: u64, mut bytes: &mut [u8]) -> Result<(), Errno> {
+    pub fn read_at(&self, offset: u64, mut bytes: &mut [u8]) -> Result<(), Errno> {
         let mut at = offset;
         while !bytes.is_empty() {
             match rustix::io::pread(&self.fd, &mut *bytes, at) {
