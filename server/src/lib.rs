@@ -21,4 +21,6 @@ mod sys;
 
 pub use config::{Durability, EventQueue, ServeError, ServerConfig, StartError, StopFlag};
 pub use descriptors::clients_that_fit;
+#[doc(hidden)]
+pub use net::{Beside, Driven};
 pub use net::{Ended, Listener, Report, run};

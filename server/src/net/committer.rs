@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::{Scope, ScopedJoinHandle};
 
-use perdura_region::Region;
+use perdura_region::{Planted, Region};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 /// The state that the loop and the thread share. All accesses are sequentially consistent: each
@@ -46,6 +46,8 @@ pub(super) struct Orders<'s> {
     committer: &'s Committer,
     region: &'s Region,
     thread: Option<ScopedJoinHandle<'s, ()>>,
+    /// Without a thread: brings a commit nearer to its end.
+    helper: Option<&'s dyn Fn()>,
 }
 
 impl fmt::Debug for Orders<'_> {
@@ -77,27 +79,56 @@ impl Committer {
     ) -> io::Result<Orders<'s>> {
         let thread = std::thread::Builder::new().name("perdura-commit".into());
         let thread = thread.spawn_scoped(scope, || self.serve(region))?;
-        Ok(Orders { committer: self, region, thread: Some(thread) })
+        Ok(Orders { committer: self, region, thread: Some(thread), helper: None })
+    }
+
+    /// Gives the loop its handle without a thread: whoever has the committer makes the commits, by
+    /// [`Committer::step`]. A loop that would wait for a commit calls `helper` until there is news.
+    pub fn without_thread<'s>(&'s self, region: &'s Region, helper: &'s dyn Fn()) -> Orders<'s> {
+        Orders { committer: self, region, thread: None, helper: Some(helper) }
     }
 
     /// Commits until the end is ordered. The thread ends with the first failure, because nobody
     /// knows then what the device has.
     fn serve(&self, region: &Region) {
         while let Some(group) = self.next() {
-            self.commit(region, group);
-            if self.loop_waits.swap(false, SeqCst) {
-                // Fails only when the counter is full: then the loop is awake already.
-                let _ = rustix::io::write(&self.news, &1u64.to_ne_bytes());
-            }
+            self.commit_and_tell(region, group);
             if self.progress().failed {
                 return;
             }
         }
     }
 
+    /// Makes the commit that the thread would make next. Returns false if none is ordered, or one
+    /// has failed.
+    pub fn step(&self, region: &Region) -> bool {
+        let (progress, ordered) = (self.progress(), self.ordered.load(SeqCst));
+        let is_due = !progress.failed && ordered > progress.durable;
+        if is_due {
+            self.commit_and_tell(region, ordered);
+        }
+        is_due
+    }
+
+    fn commit_and_tell(&self, region: &Region, group: u64) {
+        self.commit(region, group);
+        if self.loop_waits.swap(false, SeqCst) {
+            // Fails only when the counter is full: then the loop is awake already.
+            let _ = rustix::io::write(&self.news, &1u64.to_ne_bytes());
+        }
+    }
+
     fn commit(&self, region: &Region, group: u64) {
+        let planted = region.planted();
+        if planted.is(Planted::ReplyBeforeGroup) {
+            self.durable.store(group, SeqCst);
+        }
         match region.commit_group() {
+            Ok(()) if planted.is(Planted::CountLateGroups) => {
+                self.durable.store(group.max(self.ordered.load(SeqCst)), SeqCst);
+            }
             Ok(()) => self.durable.store(group, SeqCst),
+            Err(_) if planted.is(Planted::ReplyThoughFailed) => self.durable.store(group, SeqCst),
             Err(error) => {
                 tracing::error!(%error, "a group commit failed; no more writes are accepted");
                 self.why.get_or_init(|| error.to_string());
@@ -135,10 +166,15 @@ impl Orders<'_> {
     /// `is_small` is durable, or has failed, when this returns, unless a commit is on its way.
     pub fn order(&self, group: u64, is_small: bool) {
         let (progress, ordered) = (self.progress(), self.committer.ordered.load(SeqCst));
+        let is_small = is_small && !self.region.planted().is(Planted::ReplyBeforeGroup);
         if is_small && !progress.failed && progress.durable == ordered {
             // The group is made durable before it is ordered, so the idle thread finds nothing to
             // do.
-            self.committer.commit(self.region, group);
+            if self.region.planted().is(Planted::SkipSmallGroups) {
+                self.committer.durable.store(group, SeqCst);
+            } else {
+                self.committer.commit(self.region, group);
+            }
             if !self.progress().failed {
                 self.committer.ordered.store(group, SeqCst);
             }
@@ -182,6 +218,10 @@ impl Orders<'_> {
     /// The system cannot wait.
     pub fn wait(&self, seen: Progress) -> io::Result<()> {
         while !self.call_me(seen) {
+            if let Some(helper) = self.helper {
+                helper();
+                continue;
+            }
             match poll(&mut [PollFd::new(&self.committer.news, PollFlags::IN)], None) {
                 Ok(_) => self.heard(),
                 Err(rustix::io::Errno::INTR) => {}

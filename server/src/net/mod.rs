@@ -4,11 +4,13 @@
 //! (an io_uring, or the epoll of `queue`), `load` the number of requests that it waits for, `turn`
 //! one connection's part of a turn. `clients` accepts and closes connections, and `ahead` parses a
 //! pipeline before it is carried out. `group` holds the replies that wait for a group commit, which
-//! `committer` makes in a thread.
+//! `committer` makes in a thread. `driven` is the loop without a thread beside it, turn by turn, for
+//! simulations.
 
 mod ahead;
 mod clients;
 mod committer;
+mod driven;
 mod events;
 mod group;
 mod listen;
@@ -17,5 +19,6 @@ mod queue;
 mod serve;
 mod turn;
 
+pub use driven::{Beside, Driven};
 pub use listen::Listener;
 pub use serve::{Ended, Report, run};

@@ -120,7 +120,7 @@ pub(super) struct Serve<'a> {
 }
 
 impl<'a> Serve<'a> {
-    fn new(
+    pub(super) fn new(
         listener: Listener,
         mut server: Server<'a>,
         group: Group<'a>,
@@ -162,35 +162,49 @@ impl<'a> Serve<'a> {
     fn until(&mut self, stop: &StopFlag) -> Result<Ended, ServeError> {
         let mut happened: Vec<Event> = Vec::new();
         loop {
-            self.wait(&mut happened)?;
-            if stop.is_set() {
-                return Ok(Ended::Stopped);
-            }
-            self.server.begin_turn();
-            self.look_ahead(&happened);
-            for event in happened.drain(..) {
-                self.handle(event)?;
-                if self.server.shutdown || stop.is_set() {
-                    break;
-                }
-            }
-            self.resume_stalled();
-            if stop.is_set() {
-                // The final flush writes everything that could be ordered now.
-                return Ok(Ended::Stopped);
-            }
-            self.server.stats.group_writes +=
-                self.group.order(self.server.config.group_writes_inline) as u64;
-            self.release();
-            self.close_finished();
-            if self.server.shutdown {
-                return Ok(Ended::Shutdown);
-            }
-            if self.server.now_ns >= self.next_tick_ns {
-                self.next_tick_ns = self.server.now_ns + TICK_NS;
-                self.tick();
+            if let Some(ended) = self.turn(stop, u32::MAX, &mut happened)? {
+                return Ok(ended);
             }
         }
+    }
+
+    /// One turn, which waits at most `most_ns` for something to do. `happened` is empty before and
+    /// afterwards.
+    pub(super) fn turn(
+        &mut self,
+        stop: &StopFlag,
+        most_ns: u32,
+        happened: &mut Vec<Event>,
+    ) -> Result<Option<Ended>, ServeError> {
+        self.wait(most_ns, happened)?;
+        if stop.is_set() {
+            return Ok(Some(Ended::Stopped));
+        }
+        self.server.begin_turn();
+        self.look_ahead(happened);
+        for event in happened.drain(..) {
+            self.handle(event)?;
+            if self.server.shutdown || stop.is_set() {
+                break;
+            }
+        }
+        self.resume_stalled();
+        if stop.is_set() {
+            // The final flush writes everything that could be ordered now.
+            return Ok(Some(Ended::Stopped));
+        }
+        self.server.stats.group_writes +=
+            self.group.order(self.server.config.group_writes_inline) as u64;
+        self.release();
+        self.close_finished();
+        if self.server.shutdown {
+            return Ok(Some(Ended::Shutdown));
+        }
+        if self.server.now_ns >= self.next_tick_ns {
+            self.next_tick_ns = self.server.now_ns + TICK_NS;
+            self.tick();
+        }
+        Ok(None)
     }
 
     /// Prefetches the memory that received commands will read, before any of them is carried out.
@@ -207,11 +221,11 @@ impl<'a> Serve<'a> {
         }
     }
 
-    fn wait(&mut self, happened: &mut Vec<Event>) -> Result<(), ServeError> {
+    fn wait(&mut self, most_ns: u32, happened: &mut Vec<Event>) -> Result<(), ServeError> {
         let committed = std::mem::take(&mut self.committed);
         let load = self.load.several(self.server.now_ns);
         let is_news = self.group.call_me();
-        let timeout_ns = if is_news { 0 } else { self.timeout_ns() };
+        let timeout_ns = if is_news { 0 } else { self.timeout_ns().min(most_ns) };
         let several = match timeout_ns {
             // The wait is for half of the clients that a commit has just answered, so that their
             // next writes share a group. The requests of the others come while those are executed.
