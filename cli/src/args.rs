@@ -161,6 +161,9 @@ pub struct CutArgs {
     /// Make only this cut of the seed's run, to replay a failure.
     #[arg(long, value_name = "N")]
     pub only: Option<u64>,
+    /// Threads that make cuts; the outcome does not depend on their number.
+    #[arg(long, value_name = "N", default_value_t = std::num::NonZeroUsize::MIN)]
+    pub threads: std::num::NonZeroUsize,
     /// Plant a bug that must be caught: skip-flush, drop-checksum, open-before-accounting,
     /// clean-at-copy, acknowledge-before-commit, free-before-commit, loaded-too-early,
     /// let-go-when-written, give-back-always, drop-neighbours, single-always, zero-untaken,

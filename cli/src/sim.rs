@@ -41,7 +41,8 @@ fn cut(args: &CutArgs) -> Result<ExitCode> {
         (None, None) => 1,
     };
     let cuts = if args.seconds.is_some() { u64::MAX } else { args.cuts };
-    let plan = Plan { seed, cuts, only: args.only, planted };
+    let threads = args.threads.get();
+    let plan = Plan { seed, cuts, only: args.only, planted, threads };
     let bar = LateBar::new("cutting");
     let began_ns = process_cpu_ns();
     let outcome = run_cuts(&plan, &|done, of| {

@@ -13,26 +13,24 @@ mod name;
 mod oracle;
 mod proof;
 mod scenario;
+mod series;
+mod served;
 mod step;
 mod world;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use perdura_media::SimDevice;
+use parking_lot::Mutex;
 use perdura_region::Planted;
-use perdura_store::Unreadable;
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
-use broken::Broken;
-use ends::{End, count_ops};
-use scenario::Scenario;
-use world::World;
+use ends::End;
+pub use series::CUTS_PER_SCENARIO;
+use series::{Made, Way};
 
-/// Cuts made of one scenario.
-pub const CUTS_PER_SCENARIO: u64 = 25;
 /// Failures after which a run stops.
 pub const FAILURES_MAX: usize = 3;
 
@@ -47,6 +45,8 @@ pub struct Plan {
     pub only: Option<u64>,
     /// A bug to plant.
     pub planted: Planted,
+    /// Threads that make cuts; the outcome does not depend on their number.
+    pub threads: usize,
 }
 
 /// Number of cuts by kind.
@@ -62,6 +62,8 @@ pub struct Kinds {
     pub flipped: u64,
     /// Device failed.
     pub latched: u64,
+    /// Servers, lost in any of these ways.
+    pub served: u64,
 }
 
 /// A promise that was broken.
@@ -97,89 +99,110 @@ pub struct Outcome {
 /// Runs a plan. `progress` gets the number of cuts made and the number of all, and says whether to
 /// make more cuts.
 pub fn run(plan: &Plan, progress: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync)) -> Outcome {
-    let mut outcome = Outcome::default();
     let (from, to) = match plan.only {
         Some(cut) => (cut, cut.saturating_add(1)),
         None => (0, plan.cuts),
     };
-    let mut cut = from;
-    while cut < to && outcome.failures.len() < FAILURES_MAX {
-        let number = cut / CUTS_PER_SCENARIO;
-        let end = to.min((number + 1).saturating_mul(CUTS_PER_SCENARIO));
-        let scenario = Scenario::draw(mixed(plan.seed, number));
-        let counted = attempt(plan.planted, &scenario, number, &mut outcome, count_ops);
-        let ops = match counted {
-            Ok(ops) => ops,
-            // The scenario fails without a cut, so its first cut stands for all of its cuts.
-            Err(broken) => {
-                let what = format!("{scenario}; not cut");
-                outcome.fail(plan, cut, what, &broken);
-                outcome.cuts += 1;
-                cut = end;
-                continue;
+    let first = from / CUTS_PER_SCENARIO;
+    // Regions are small here, and come and go: to gather their pages takes a fifth of the time.
+    // Where the system refuses, nothing but time is lost.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+    let run = Mutex::new(Run {
+        next: first,
+        ordered: first,
+        waiting: BTreeMap::new(),
+        outcome: Outcome::default(),
+        is_over: false,
+    });
+    let work = || {
+        loop {
+            let number = run.lock().next();
+            let of_scenario = number.saturating_mul(CUTS_PER_SCENARIO);
+            let (start, end) = (from.max(of_scenario), to.min(of_scenario + CUTS_PER_SCENARIO));
+            if start >= end || run.lock().is_over {
+                return;
             }
-        };
-        while cut < end && outcome.failures.len() < FAILURES_MAX {
-            let seed = mixed(!plan.seed, cut);
-            let mut random = Random::seed_from_u64(seed);
-            let index = cut % CUTS_PER_SCENARIO;
-            let end = End::draw(&scenario, ops, index, CUTS_PER_SCENARIO, &mut random);
-            let checked = attempt(plan.planted, &scenario, seed, &mut outcome, |world| {
-                end.check(world, &mut random)
-            });
-            if let Err(broken) = checked {
-                outcome.fail(plan, cut, format!("{scenario}; {end}"), &broken);
-            }
-            outcome.kinds.count(&end);
-            outcome.cuts += 1;
-            cut += 1;
-            if progress(cut - from, to - from).is_break() {
-                return outcome;
-            }
+            let made = series::make(plan, number, start - of_scenario..end - of_scenario);
+            let mut run = run.lock();
+            run.waiting.insert(number, made);
+            run.take_over(plan, from, to, progress);
         }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..plan.threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    run.into_inner().outcome
+}
+
+/// The state of a run. Scenarios are handed out in order, and their results count in that order,
+/// so that the outcome does not depend on threads.
+struct Run {
+    /// The next scenario to be handed out.
+    next: u64,
+    /// The next scenario whose results will count.
+    ordered: u64,
+    waiting: BTreeMap<u64, Vec<Made>>,
+    outcome: Outcome,
+    is_over: bool,
+}
+
+impl Run {
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
     }
-    outcome
-}
 
-/// Gives `f` a new machine; a panic on it is a failure like others.
-fn attempt<R>(
-    planted: Planted,
-    scenario: &Scenario,
-    seed: u64,
-    outcome: &mut Outcome,
-    f: impl FnOnce(&mut World<'_>) -> Result<R, Broken>,
-) -> Result<R, Broken> {
-    let device = SimDevice::new(0, seed);
-    let mut world = World::new(scenario, planted, device);
-    let result = catch_unwind(AssertUnwindSafe(|| Unreadable::catch(|| f(&mut world))));
-    outcome.durable_ops += world.durable_ops();
-    outcome.refused_ops += world.refused;
-    let refused = |error| Err(Broken::Unreadable { error });
-    result.map(|done| done.unwrap_or_else(refused)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Broken::Panicked(text.unwrap_or("without a message").to_owned()))
-    })
-}
-
-impl Kinds {
-    fn count(&mut self, end: &End) {
-        *match end {
-            End::Unwarned { .. } => &mut self.unwarned,
-            End::Warned { .. } => &mut self.warned,
-            End::Crashed { .. } => &mut self.crashed,
-            End::Flipped { .. } => &mut self.flipped,
-            End::Latched { .. } => &mut self.latched,
-        } += 1;
+    /// Counts the results that are next in order.
+    fn take_over(
+        &mut self,
+        plan: &Plan,
+        from: u64,
+        to: u64,
+        progress: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+    ) {
+        while let Some(all) = self.waiting.remove(&self.ordered) {
+            let first = from.max(self.ordered * CUTS_PER_SCENARIO);
+            for (made, cut) in all.into_iter().zip(first..) {
+                if self.is_over {
+                    return;
+                }
+                self.outcome.count(plan, cut, made);
+                let goes_on = progress(cut + 1 - from, to - from).is_continue();
+                self.is_over = !goes_on || self.outcome.failures.len() >= FAILURES_MAX;
+            }
+            self.ordered += 1;
+        }
     }
 }
 
 impl Outcome {
-    fn fail(&mut self, plan: &Plan, cut: u64, scenario: String, broken: &Broken) {
-        let (seed, planted) = (plan.seed, plan.planted);
-        self.failures.push(Failure { seed, cut, planted, scenario, why: broken.to_string() });
+    fn count(&mut self, plan: &Plan, cut: u64, made: Made) {
+        self.cuts += 1;
+        self.durable_ops += made.durable_ops;
+        self.refused_ops += made.refused_ops;
+        if let Some(way) = made.way {
+            self.kinds.count(way);
+        }
+        if let Some((scenario, why)) = made.failure {
+            let (seed, planted) = (plan.seed, plan.planted);
+            self.failures.push(Failure { seed, cut, planted, scenario, why });
+        }
+    }
+}
+
+impl Kinds {
+    fn count(&mut self, way: Way) {
+        *match way {
+            Way::Copied { .. } | Way::Run(End::Unwarned { .. }) => &mut self.unwarned,
+            Way::Run(End::Warned { .. }) => &mut self.warned,
+            Way::Run(End::Crashed { .. }) => &mut self.crashed,
+            Way::Run(End::Flipped { .. }) => &mut self.flipped,
+            Way::Run(End::Latched { .. }) => &mut self.latched,
+            Way::ServedCopy { .. } | Way::Served(_) => &mut self.served,
+        } += 1;
     }
 }
 
@@ -200,17 +223,18 @@ impl fmt::Display for Outcome {
         for failure in &self.failures {
             writeln!(f, "{failure}")?;
         }
-        let Kinds { unwarned, warned, crashed, flipped, latched } = self.kinds;
+        let Kinds { unwarned, warned, crashed, flipped, latched, served } = self.kinds;
         write!(
             f,
             "{} cuts: {} unwarned, {} warned, {} crashed, {} with flipped bits, {} with a failed \
-             device; {} durable operations; {} failures",
+             device, {} of servers; {} durable operations; {} failures",
             grouped(self.cuts),
             grouped(unwarned),
             grouped(warned),
             grouped(crashed),
             grouped(flipped),
             grouped(latched),
+            grouped(served),
             grouped(self.durable_ops),
             self.failures.len()
         )

@@ -10,7 +10,7 @@ use perdura_sim::cut::{CUTS_PER_SCENARIO, FAILURES_MAX, Outcome, Plan, run};
 const CUTS: u64 = 300;
 
 fn cut(seed: u64, cuts: u64, only: Option<u64>, planted: Planted) -> Outcome {
-    run(&Plan { seed, cuts, only, planted }, &|_, _| ControlFlow::Continue(()))
+    run(&Plan { seed, cuts, only, planted, threads: 1 }, &|_, _| ControlFlow::Continue(()))
 }
 
 #[track_caller]
@@ -36,7 +36,7 @@ fn assert_caught_from(seed: u64, planted: Planted) {
 #[test]
 fn the_right_program_keeps_every_promise() {
     let told = AtomicU64::new(0);
-    let plan = Plan { seed: 1, cuts: CUTS, only: None, planted: Planted::None };
+    let plan = Plan { seed: 1, cuts: CUTS, only: None, planted: Planted::None, threads: 1 };
     let outcome = run(&plan, &|done, of| {
         assert!(done <= of && told.fetch_max(done, Ordering::Relaxed) < done);
         ControlFlow::Continue(())
@@ -61,7 +61,7 @@ fn a_seed_decides_everything() {
 
 #[test]
 fn a_run_that_is_ended_early_makes_the_first_cuts_of_the_whole_run() {
-    let plan = Plan { seed: 7, cuts: u64::MAX, only: None, planted: Planted::None };
+    let plan = Plan { seed: 7, cuts: u64::MAX, only: None, planted: Planted::None, threads: 1 };
     let outcome = run(&plan, &|done, _| match done {
         12 => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),

@@ -80,7 +80,7 @@ impl World<'_> {
         let had_failed = self.has_failed();
         let region = self.region();
         let battery = match step {
-            Step::SetBattery(bytes) => Battery::for_dirty(*bytes),
+            Step::SetBattery(bytes) => Battery::for_dirty(*bytes, self.scenario.segment_bytes),
             _ => self.battery,
         };
         let result = match step {

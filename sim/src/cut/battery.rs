@@ -17,11 +17,8 @@ const EXTRA_DIRTY_BYTES: u64 = 64 << 10;
 
 /// Bytes of an isolated grain in a frame: the grain, and its entry in the table.
 const ISOLATED_GRAIN_BYTES: u64 = 64 + 8;
-/// Bytes of a frame besides grains and their entries: its header, the checksums of 16 pages, and
-/// what rounding up to a page adds at most.
-const FRAME_BYTES_MORE: u64 = 64 + 16 * 8 + 4096;
-/// Bytes of the longest frame, which is a segment of the simulated log.
-const FRAME_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of a page, each of which has a checksum of 8 bytes.
+const PAGE_BYTES: u64 = 4096;
 /// Frames that a killed process may have left half done, and that count in no budget.
 const HALF_DONE_FRAMES: u64 = 5;
 /// Bytes of the grains of one bitmap word, which may be moved beyond the limit of such frames.
@@ -37,15 +34,19 @@ pub(crate) struct Battery {
 }
 
 impl Battery {
-    /// A battery for a little more than `dirty_bytes`, of which no two grains touch each other.
-    pub fn for_dirty(dirty_bytes: u64) -> Self {
+    /// A battery for a little more than `dirty_bytes`, of which no two grains touch each other. The
+    /// longest frame of the simulated log is a segment.
+    pub fn for_dirty(dirty_bytes: u64, segment_bytes: u64) -> Self {
         let dirty_bytes = dirty_bytes + EXTRA_DIRTY_BYTES;
         let body = dirty_bytes / 64 * ISOLATED_GRAIN_BYTES;
+        // Bytes of a frame besides grains and their entries: its header, the checksums of its
+        // pages, and what rounding up to a page adds at most.
+        let frame_more = 64 + segment_bytes / PAGE_BYTES * 8 + PAGE_BYTES;
         // One frame more, because the last one of a thread is not full.
-        let frames = body.div_ceil(FRAME_BYTES_MAX - FRAME_BYTES_MORE) + 1;
-        let frame = (dirty_bytes / 8).next_power_of_two().clamp(16 << 10, FRAME_BYTES_MAX);
+        let frames = body.div_ceil(segment_bytes - frame_more) + 1;
+        let frame = (dirty_bytes / 8).next_power_of_two().clamp(16 << 10, segment_bytes);
         Self {
-            flush_bytes: body + frames * FRAME_BYTES_MORE,
+            flush_bytes: body + frames * frame_more,
             redo_bytes: HALF_DONE_FRAMES * frame + WORD_BYTES,
         }
     }
@@ -84,16 +85,17 @@ mod tests {
 
     #[test]
     fn a_full_budget_of_isolated_grains_is_flushed_on_the_battery_it_was_promised_for() {
+        const SEGMENT_BYTES: u64 = 64 << 10;
         let region_bytes = 16 << 20;
         for dirty_bytes in [128 << 10, 500 << 10, 2 << 20, 5 << 20] {
             let config = |budget_bytes| Config {
-                segment_bytes: Some(FRAME_BYTES_MAX),
+                segment_bytes: Some(SEGMENT_BYTES),
                 lanes: Some(1),
                 thread: false,
                 checkpoint_every: None,
                 ..Config::new(region_bytes, budget_bytes)
             };
-            let battery = Battery::for_dirty(dirty_bytes);
+            let battery = Battery::for_dirty(dirty_bytes, SEGMENT_BYTES);
             let geometry = config(BUDGET_MIN_BYTES).geometry().unwrap();
             let budget_bytes = battery.budget_bytes(&geometry, region_bytes);
             let device = SimDevice::new(0, 1);

@@ -1,7 +1,7 @@
 //! Promises that were broken.
 
-use perdura_media::DeviceError;
 use perdura_region::{OpenError, RegionError};
+use perdura_server::ServeError;
 use perdura_store::{StoreError, Unreadable};
 
 use super::oracle::Difference;
@@ -36,12 +36,16 @@ pub(crate) enum Broken {
         "{when}: none of {states} committed states was found; against the newest: {difference}"
     )]
     NoCommittedState { when: &'static str, states: usize, difference: Difference },
+    #[error("a run of {ops} durable operations has ended before the place of a copy")]
+    NoCopy { ops: u64 },
+    #[error("{when}: {why}")]
+    Told { when: &'static str, why: String },
+    #[error("the server: {error}")]
+    Serve { error: ServeError },
     #[error("the flush with the warning's energy failed: {error}")]
     WarnedFlush { error: RegionError },
     #[error("{when}: the final commit was not found")]
     NotFinal { when: &'static str },
-    #[error("{when}: {error}")]
-    Device { when: &'static str, error: DeviceError },
     #[error("the system refuses: {0}")]
     System(#[from] std::io::Error),
     #[error("a read was refused where nothing was damaged: {error}")]

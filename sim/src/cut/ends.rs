@@ -16,7 +16,7 @@ use super::broken::Broken;
 use super::detected;
 use super::scenario::{Scenario, Shape};
 use super::step::Step;
-use super::world::{Went, World};
+use super::world::{Kept, Went, World};
 
 /// Number of bits that are flipped in turn, each in a copy of one image.
 const FLIPS: usize = 4;
@@ -182,6 +182,28 @@ pub(crate) fn count_ops(world: &mut World<'_>) -> Result<u64, Broken> {
     Ok(world.device.ops())
 }
 
+/// Runs all steps undisturbed, and keeps a copy of the device before each of these durable
+/// operations.
+pub(crate) fn keep_copies(world: &mut World<'_>, ops: &[u64]) -> Result<Vec<Kept>, Broken> {
+    world.copy_before(ops);
+    world.boot("creating")?;
+    for step in &world.scenario.steps {
+        if world.step(step)? != Went::On {
+            break;
+        }
+    }
+    Ok(world.take_copies())
+}
+
+/// Switches a copied machine on, and checks what an unwarned loss of power promises.
+pub(crate) fn copied(world: &mut World<'_>, random: &mut Random) -> Result<(), Broken> {
+    after_power_cut(world, random)?;
+    if random.random_bool(0.2) {
+        lose_again(world, random)?;
+    }
+    if random.random_bool(0.1) { live_on(world, random) } else { Ok(()) }
+}
+
 fn unwarned(world: &mut World<'_>, at: u64, random: &mut Random) -> Result<(), Broken> {
     world.device.cut_after(at);
     if world.boot("creating")? == Went::On {
@@ -192,6 +214,11 @@ fn unwarned(world: &mut World<'_>, at: u64, random: &mut Random) -> Result<(), B
         }
     }
     after_power_cut(world, random)?;
+    lose_again(world, random)
+}
+
+/// Loses power once more in each of some lives that follow.
+fn lose_again(world: &mut World<'_>, random: &mut Random) -> Result<(), Broken> {
     for _ in 0..random.random_range(0..=LOSSES_AFTER) {
         // Frames of the lives before lie behind those of this one.
         world.device.cut_after(world.device.ops() + random.random_range(0..OPS_BETWEEN));

@@ -28,7 +28,7 @@ pub(crate) struct Held {
 /// The contents that a store has or should have.
 #[derive(Clone, Default)]
 pub(crate) struct Oracle {
-    held: BTreeMap<Name, Held>,
+    held: Rc<BTreeMap<Name, Held>>,
 }
 
 /// A difference between the contents found and those expected.
@@ -47,7 +47,7 @@ pub(crate) enum Difference {
 impl Oracle {
     /// All contents of `store`, read by scanning.
     pub fn of(store: &Store) -> Result<Self, StoreError> {
-        let mut oracle = Self::default();
+        let mut all = BTreeMap::new();
         for db in 0..DATABASES {
             let (mut cursor, mut hashes) = (0, Vec::new());
             loop {
@@ -59,7 +59,7 @@ impl Oracle {
                         (_, Some(sorted)) => Value::Sorted(members_of(&sorted)),
                         _ => return hashes.push((name, expire_at_ms)),
                     };
-                    oracle.held.insert(name, Held { value: Rc::new(value), expire_at_ms });
+                    all.insert(name, Held { value: Rc::new(value), expire_at_ms });
                 });
                 if cursor == 0 {
                     break;
@@ -74,10 +74,10 @@ impl Oracle {
                     Ok(fields)
                 })?;
                 let value = Rc::new(Value::Hash(fields));
-                oracle.held.insert(name, Held { value, expire_at_ms });
+                all.insert(name, Held { value, expire_at_ms });
             }
         }
-        Ok(oracle)
+        Ok(Self { held: Rc::new(all) })
     }
 
     /// The number of keys of a database that have not expired, and how many of these have an
@@ -94,7 +94,7 @@ impl Oracle {
     /// The contents after all of `changes`.
     pub fn after(&self, changes: &[Change], now_ms: u64) -> Result<Self, WrongType> {
         let mut after = self.clone();
-        after.held.retain(|_, held| is_live(held, now_ms));
+        after.forget_expired(now_ms);
         changes.iter().try_for_each(|change| after.apply(change, now_ms))?;
         Ok(after)
     }
@@ -102,7 +102,7 @@ impl Oracle {
     /// The contents without one database, or without all.
     pub fn without(&self, db: Option<u8>) -> Self {
         let mut rest = self.clone();
-        rest.held.retain(|name, _| db.is_some_and(|db| name.db != db));
+        Rc::make_mut(&mut rest.held).retain(|name, _| db.is_some_and(|db| name.db != db));
         rest
     }
 
@@ -132,6 +132,12 @@ impl Oracle {
         }
     }
 
+    /// All keys of database 0 with their values.
+    pub fn values(&self) -> impl Iterator<Item = (&[u8], &Value)> {
+        let first = self.held.iter().filter(|(name, _)| name.db == 0);
+        first.map(|(name, held)| (&*name.key, &*held.value))
+    }
+
     fn live(&self, now_ms: u64) -> impl Iterator<Item = (&Name, &Held)> {
         self.held.iter().filter(move |(_, held)| is_live(held, now_ms))
     }
@@ -145,11 +151,11 @@ impl Oracle {
                     Expiry::Keep => self.held.get(name).and_then(|held| held.expire_at_ms),
                 };
                 let value = Rc::new(Value::String(bytes.to_vec()));
-                self.held.insert(name.clone(), Held { value, expire_at_ms });
+                Rc::make_mut(&mut self.held).insert(name.clone(), Held { value, expire_at_ms });
             }
-            Change::Delete(name) => drop(self.held.remove(name)),
+            Change::Delete(name) => drop(Rc::make_mut(&mut self.held).remove(name)),
             Change::Expire(name, expiry) => {
-                if let Some(held) = self.held.get_mut(name) {
+                if let Some(held) = Rc::make_mut(&mut self.held).get_mut(name) {
                     held.expire_at_ms = match expiry.at(now_ms) {
                         Expiry::AtMs(at_ms) => Some(at_ms),
                         Expiry::None | Expiry::Keep => None,
@@ -163,10 +169,13 @@ impl Oracle {
                 string[*offset..end].copy_from_slice(bytes);
             }
             Change::Move { from, to, is_copy } => {
-                let held =
-                    if *is_copy { self.held.get(from).cloned() } else { self.held.remove(from) };
+                let held = if *is_copy {
+                    self.held.get(from).cloned()
+                } else {
+                    Rc::make_mut(&mut self.held).remove(from)
+                };
                 if let Some(held) = held {
-                    self.held.insert(to.clone(), held);
+                    Rc::make_mut(&mut self.held).insert(to.clone(), held);
                 }
             }
             Change::HashSet(name, fields) => {
@@ -180,7 +189,7 @@ impl Oracle {
                 let hash = self.hash(name)?;
                 fields.iter().for_each(|field| drop(hash.remove(field)));
                 if hash.is_empty() {
-                    self.held.remove(name);
+                    Rc::make_mut(&mut self.held).remove(name);
                 }
             }
             Change::SortedAdd(name, members) => self.sorted(name)?.extend(members.iter().cloned()),
@@ -191,13 +200,19 @@ impl Oracle {
                 let sorted = self.sorted(name)?;
                 sorted.retain(|member, _| !members.contains(member));
                 if sorted.is_empty() {
-                    self.held.remove(name);
+                    Rc::make_mut(&mut self.held).remove(name);
                 }
             }
         }
         // A change may set an expiry that is already over.
-        self.held.retain(|_, held| is_live(held, now_ms));
+        self.forget_expired(now_ms);
         Ok(())
+    }
+
+    fn forget_expired(&mut self, now_ms: u64) {
+        if self.held.values().any(|held| !is_live(held, now_ms)) {
+            Rc::make_mut(&mut self.held).retain(|_, held| is_live(held, now_ms));
+        }
     }
 
     fn string(&mut self, name: &Name) -> Result<&mut Vec<u8>, WrongType> {
@@ -223,7 +238,8 @@ impl Oracle {
 
     fn value(&mut self, name: &Name, new: impl FnOnce() -> Value) -> &mut Value {
         let new = || Held { value: Rc::new(new()), expire_at_ms: None };
-        Rc::make_mut(&mut self.held.entry(name.clone()).or_insert_with(new).value)
+        let held = Rc::make_mut(&mut self.held).entry(name.clone()).or_insert_with(new);
+        Rc::make_mut(&mut held.value)
     }
 }
 

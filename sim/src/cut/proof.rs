@@ -4,14 +4,16 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use perdura_image::inspect::{Believe, image_bytes};
-use perdura_media::{BlockBuf, Device, SimDevice};
+use perdura_image::inspect::{Believe, image_memory};
+use perdura_media::SimDevice;
 use perdura_region::Region;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 
 use super::broken::Broken;
 
 const GRAIN_BYTES: usize = 64;
-/// Bytes that are copied at a time; pieces of zeros are left out.
+/// Bytes that are compared at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Compares live memory grain by grain with the image as it is certain to survive. Dirty memory
@@ -25,30 +27,53 @@ pub(crate) fn prove(region: &Region, device: &SimDevice, freed_bytes: u64) -> Re
         Err(_) if !device.is_powered() => return Ok(()),
         Err(error) => return Err(Broken::Region { step: when.into(), error: error.into() }),
     }
-    let durable = device.snapshot_durable();
-    let copy = SimDevice::new(durable.len() as u64, 0);
-    let mut aligned = BlockBuf::zeroed(PIECE_BYTES);
-    for (number, piece) in durable.chunks(PIECE_BYTES).enumerate() {
-        if piece.iter().any(|byte| *byte != 0) {
-            aligned[..piece.len()].copy_from_slice(piece);
-            copy.write_at((number * PIECE_BYTES) as u64, &aligned[..piece.len()])
-                .map_err(|error| Broken::Device { when, error })?;
+    // The image is read up to the reserve, because the region may have grown since its last commit.
+    let (image, _) = image_memory(&device.durable_copy(), Believe::EveryFrame)
+        .map_err(|error| Broken::Open { when, error })?;
+    let mut image = Pieces::new(File::from(image.fd().try_clone_to_owned()?));
+    let mut memory = Pieces::new(File::from(region.fds().0.try_clone_to_owned()?));
+    let mut grains = 0;
+    for from in (0..region.len_bytes()).step_by(PIECE_BYTES) {
+        let len = PIECE_BYTES.min((region.len_bytes() - from) as usize);
+        let (have, want) = (image.piece(from, len)?, memory.piece(from, len)?);
+        if have != want {
+            let (have, want) = (have.chunks(GRAIN_BYTES), want.chunks(GRAIN_BYTES));
+            grains += have.zip(want).filter(|(have, want)| have != want).count();
         }
     }
-    let image =
-        image_bytes(&copy, Believe::EveryFrame).map_err(|error| Broken::Open { when, error })?;
-    let mut memory = vec![0; region.len_bytes() as usize];
-    File::from(region.fds().0.try_clone_to_owned()?).read_exact_at(&mut memory, 0)?;
-    let zeros = [0; GRAIN_BYTES];
-    // The image is read up to the reserve, because the region may have grown since its last commit.
-    let differs = |(number, grain): (usize, &[u8])| {
-        let at = number * GRAIN_BYTES;
-        grain != image.get(at..at + GRAIN_BYTES).unwrap_or(&zeros)
-    };
-    let grains = memory.chunks(GRAIN_BYTES).enumerate().filter(|grain| differs(*grain)).count();
     let (differing_bytes, used_bytes) = ((grains * GRAIN_BYTES) as u64, region.used_bytes());
     if differing_bytes > used_bytes + freed_bytes {
         return Err(Broken::Unaccounted { differing_bytes, used_bytes, freed_bytes });
     }
     Ok(())
+}
+
+/// A memory file that is read piece by piece, ascending. Holes are not read.
+struct Pieces {
+    file: File,
+    /// Where the next bytes lie that are no hole.
+    data: u64,
+    bytes: Vec<u8>,
+}
+
+impl Pieces {
+    fn new(file: File) -> Self {
+        Self { file, data: 0, bytes: vec![0; PIECE_BYTES] }
+    }
+
+    fn piece(&mut self, from: u64, len: usize) -> Result<&[u8], Broken> {
+        if self.data <= from {
+            self.data = match seek(&self.file, SeekFrom::Data(from)) {
+                Ok(at) => at,
+                Err(Errno::NXIO) => u64::MAX,
+                Err(errno) => return Err(std::io::Error::from(errno).into()),
+            };
+        }
+        if self.data < from + len as u64 {
+            self.file.read_exact_at(&mut self.bytes[..len], from)?;
+        } else {
+            self.bytes[..len].fill(0);
+        }
+        Ok(&self.bytes[..len])
+    }
 }

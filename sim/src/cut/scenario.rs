@@ -43,12 +43,18 @@ pub(crate) struct Scenario {
     pub reserved_bytes: u64,
     /// Dirty bytes for which the battery was bought: about the budget.
     pub dirty_bytes: u64,
+    pub segment_bytes: u64,
     pub log_percent: u64,
     pub lanes: u16,
     pub policy: PolicyKind,
     pub compression: Compression,
     pub steps: Vec<Step>,
 }
+
+/// Sizes of regions are multiples of this.
+const QUARTER_BYTES: u64 = 256 << 10;
+/// Bytes of the smallest segment that a log can have.
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 impl Scenario {
     /// The scenario of a seed.
@@ -61,12 +67,13 @@ impl Scenario {
             7..10 => Shape::Churn,
             _ => Shape::Large,
         };
-        let mebibytes = match shape {
-            Shape::Churn => 4..=6,
-            Shape::Large => 10..=16,
-            Shape::Small | Shape::Mixed => 4..=16,
+        let quarters = match shape {
+            Shape::Small => 4..=16,
+            Shape::Mixed => 6..=32,
+            Shape::Churn => 10..=18,
+            Shape::Large => 14..=24,
         };
-        let region_bytes = random.random_range(mebibytes) << 20;
+        let region_bytes = random.random_range(quarters) * QUARTER_BYTES;
         let percent = match shape {
             Shape::Churn => random.random_range(2..=8),
             Shape::Large => random.random_range(40..=60),
@@ -81,8 +88,13 @@ impl Scenario {
                 _ => Durability::Fsync { every: random.random_range(2..6) },
             },
             region_bytes,
-            reserved_bytes: region_bytes + (random.random_range(0..=4) << 20),
+            reserved_bytes: region_bytes + random.random_range(0..=8) * QUARTER_BYTES,
             dirty_bytes: share(region_bytes, percent),
+            // Longer frames only make it harder to fill all buffers.
+            segment_bytes: match shape {
+                Shape::Large => SEGMENT_BYTES_MIN,
+                _ => SEGMENT_BYTES_MIN << [0, 0, 0, 1, 1, 2][random.random_range(0..6)],
+            },
             log_percent: match shape {
                 Shape::Churn => 125,
                 _ => random.random_range(125..=300),
@@ -94,19 +106,39 @@ impl Scenario {
         };
         let steps = match shape {
             Shape::Small => random.random_range(6..16),
-            Shape::Mixed => random.random_range(60..160),
-            Shape::Churn => random.random_range(300..700),
-            Shape::Large => random.random_range(300..450),
+            Shape::Mixed => random.random_range(40..130),
+            Shape::Churn => random.random_range(120..300),
+            Shape::Large => random.random_range(150..250),
         };
         scenario.steps = (0..steps).map(|_| Steps { of: &scenario, random }.draw()).collect();
         scenario
+    }
+
+    /// Sizes and settings of a seed without steps, for a server.
+    pub fn draw_for_server(seed: u64) -> Self {
+        let mut random = Random::seed_from_u64(seed);
+        let region_bytes = random.random_range(8..=16) * QUARTER_BYTES;
+        Self {
+            seed,
+            shape: Shape::Small,
+            durability: Durability::Warned,
+            region_bytes,
+            reserved_bytes: region_bytes + random.random_range(0..=8) * QUARTER_BYTES,
+            dirty_bytes: share(region_bytes, [5, 8, 11, 23][random.random_range(0..4)]),
+            segment_bytes: SEGMENT_BYTES_MIN << random.random_range(0..=1),
+            log_percent: random.random_range(125..=300),
+            lanes: random.random_range(2..=5),
+            policy: PolicyKind::ALL[random.random_range(0..PolicyKind::ALL.len())],
+            compression: compression(seed),
+            steps: Vec::new(),
+        }
     }
 
     /// Settings of the region.
     pub fn config(&self, region_bytes: u64, budget_bytes: u64, planted: Planted) -> Config {
         Config {
             reserved_bytes: Some(self.reserved_bytes),
-            segment_bytes: Some(64 << 10),
+            segment_bytes: Some(self.segment_bytes),
             log_percent: self.log_percent,
             lanes: Some(self.lanes),
             policy: self.policy,
@@ -134,12 +166,14 @@ impl fmt::Display for Scenario {
             Durability::Warned => f.write_str("warned")?,
             Durability::Fsync { every } => write!(f, "fsync every {every}")?,
         }
-        let (mebibytes, kibibytes) = (self.region_bytes >> 20, self.dirty_bytes >> 10);
         write!(
             f,
-            ", {mebibytes} MiB region, battery for {kibibytes} KiB, log {} %, {} lanes, {}, \
+            ", {} KiB region, battery for {} KiB, log {} % in segments of {} KiB, {} lanes, {}, \
              compression {}",
+            self.region_bytes >> 10,
+            self.dirty_bytes >> 10,
             self.log_percent,
+            self.segment_bytes >> 10,
             self.lanes,
             self.policy.name(),
             self.compression.name(),
@@ -275,7 +309,7 @@ impl Steps<'_> {
             (_, 2..6) => format!("key:{}", self.random.random_range(0..12)),
             (Shape::Churn, _) => format!("key:{}", self.random.random_range(0..50)),
             (Shape::Mixed, _) => format!("key:{}", self.random.random_range(0..250)),
-            (Shape::Large, _) => format!("key:{}", self.random.random_range(0..450)),
+            (Shape::Large, _) => format!("key:{}", self.random.random_range(0..200)),
         };
         Name { db, key: Rc::from(key.into_bytes()) }
     }
@@ -291,7 +325,7 @@ impl Steps<'_> {
 
     fn value(&mut self) -> Rc<[u8]> {
         let len = match (self.of.shape, self.random.random_range(0..100)) {
-            (Shape::Churn, 0..85) => self.random.random_range(12_000..60_000),
+            (Shape::Churn, 0..85) => self.random.random_range(8_000..40_000),
             (Shape::Large, 0..90) => self.random.random_range(4_096..=16_384),
             (_, 0..30) => self.random.random_range(1..64),
             (_, 30..70) => self.random.random_range(64..1_024),

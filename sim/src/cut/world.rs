@@ -6,6 +6,7 @@
 //!   those whose commit was begun since and not reported.
 //! - A step that commits for want of space may do so before or after its own change takes effect.
 
+use std::mem::take;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -38,6 +39,25 @@ pub(crate) enum Went {
     Killed,
 }
 
+/// A machine at a moment of a run, as it is found if its power is lost then.
+pub(crate) struct Kept {
+    device: SimDevice,
+    allowed: Vec<Oracle>,
+    battery: Battery,
+    region_bytes: u64,
+    steps_done: usize,
+    now_ms: u64,
+}
+
+#[derive(Default)]
+struct Copies {
+    made: Vec<Kept>,
+    /// The states allowed at the last call of [`World::assign_copies`].
+    allowed: Vec<Oracle>,
+    /// The contents of memory then.
+    oracle: Oracle,
+}
+
 pub(crate) struct World<'s> {
     pub scenario: &'s Scenario,
     pub planted: Planted,
@@ -61,6 +81,8 @@ pub(crate) struct World<'s> {
     pub commits: u64,
     steps_done: usize,
     store: Option<Store>,
+    /// Copies of the device that are not assigned to the contents they may lead back to.
+    copies: Copies,
 }
 
 impl<'s> World<'s> {
@@ -76,14 +98,57 @@ impl<'s> World<'s> {
             allowed: vec![Oracle::default()],
             in_doubt: None,
             refused: 0,
-            battery: Battery::for_dirty(scenario.dirty_bytes),
+            battery: Battery::for_dirty(scenario.dirty_bytes, scenario.segment_bytes),
             region_bytes: scenario.region_bytes,
             freed_before_bytes: 0,
             ops_before: 0,
             commits: 0,
             steps_done: 0,
             store: None,
+            copies: Copies::default(),
         }
+    }
+
+    /// A machine that lost its power when the copy was made: [`World::power_cycle`] is next.
+    pub fn of_copy(scenario: &'s Scenario, planted: Planted, copy: &Kept) -> Self {
+        Self {
+            clock: Arc::new(LoneClock::new(copy.now_ms)),
+            allowed: copy.allowed.clone(),
+            battery: copy.battery,
+            region_bytes: copy.region_bytes,
+            steps_done: copy.steps_done,
+            ..Self::new(scenario, planted, copy.device.clone())
+        }
+    }
+
+    /// Keeps a copy of the device before each of these durable operations of this life of the
+    /// machine.
+    pub fn copy_before(&mut self, ops: &[u64]) {
+        self.device.copy_before(ops.iter().copied());
+    }
+
+    /// The copies kept.
+    pub fn take_copies(&mut self) -> Vec<Kept> {
+        take(&mut self.copies.made)
+    }
+
+    /// Assigns the copies made since the last call to the states that were allowed then, and to
+    /// what memory had then and has now: a commit may have made either durable since.
+    pub fn assign_copies(&mut self) {
+        for (_, device) in self.device.take_copies() {
+            let mut allowed = self.copies.allowed.clone();
+            allowed.extend([self.copies.oracle.clone(), self.oracle.clone()]);
+            self.copies.made.push(Kept {
+                device,
+                allowed,
+                battery: self.battery,
+                region_bytes: self.region_bytes,
+                steps_done: self.steps_done,
+                now_ms: self.now_ms(),
+            });
+        }
+        self.copies.allowed = self.allowed.clone();
+        self.copies.oracle = self.oracle.clone();
     }
 
     pub fn store(&self) -> &Store {
@@ -181,6 +246,7 @@ impl<'s> World<'s> {
             }
             _ => self.commit(step)?,
         };
+        self.assign_copies();
         if went != Went::On {
             return Ok(went);
         }
@@ -197,13 +263,16 @@ impl<'s> World<'s> {
                 |error: perdura_region::Unreadable| Broken::OpenStore { when, error: error.into() };
             self.region().load_next().map_err(unread)?;
             self.store().rebuild_next().map_err(|error| Broken::OpenStore { when, error })?;
+            self.assign_copies();
         }
-        match self.scenario.durability {
+        let went = match self.scenario.durability {
             Durability::Fsync { every } if self.steps_done.is_multiple_of(every) => {
-                self.commit(&Step::Group)
+                self.commit(&Step::Group)?
             }
-            _ => Ok(went),
-        }
+            _ => went,
+        };
+        self.assign_copies();
+        Ok(went)
     }
 
     /// Checks that a reader sees what the oracle has: values, fields, expiries, counts.
@@ -224,15 +293,22 @@ impl<'s> World<'s> {
 
     /// Checks as [`World::look`] does, with exact counts, after deleting all expired keys.
     pub fn look_closely(&self, when: &'static str) -> Result<(), Broken> {
+        self.look(when)?;
+        self.count(when)
+    }
+
+    /// Checks the counts of keys, after deleting all expired keys, and once more the contents if
+    /// that has changed anything.
+    fn count(&self, when: &'static str) -> Result<(), Broken> {
         let refused = |error| Broken::Refused { step: when.into(), error };
         let found_in = |db| (self.store().len(db), self.store().keys_with_expiry(db));
-        self.look(when)?;
-        self.store().expire_some(1 << 20).map_err(refused)?;
+        let mut has_changed = self.store().expire_some(1 << 20).map_err(refused)? > 0;
         if (0..DATABASES).any(|db| found_in(db) != self.oracle.counts(db, self.now_ms())) {
             // The sweep leaves out shards that were not searched yet. The search compares counts.
             let damaged = |error| Broken::OpenStore { when, error };
             while self.store().rebuild_next().map_err(damaged)? {}
             self.store().expire_some(1 << 20).map_err(refused)?;
+            has_changed = true;
         }
         for db in 0..DATABASES {
             let expected = self.oracle.counts(db, self.now_ms());
@@ -246,7 +322,7 @@ impl<'s> World<'s> {
                 return Err(Broken::Count { db, found, expected });
             }
         }
-        self.look(when)
+        if has_changed { self.look(when) } else { Ok(()) }
     }
 
     /// Checks that the store has one of `states`, and goes on with that state as the oracle's.
@@ -257,7 +333,7 @@ impl<'s> World<'s> {
             match state.compare(&found, now_ms) {
                 Ok(()) => {
                     self.oracle = state.clone();
-                    return self.look_closely(when);
+                    return self.count(when);
                 }
                 Err(difference) => newest = Some(difference),
             }
@@ -294,6 +370,7 @@ impl<'s> World<'s> {
             }
             Err(error) => return Err(Broken::Region { step: step.to_string(), error }),
         }
+        self.assign_copies();
         let went = self.boot("after a clean end")?;
         if went == Went::On && !self.was_final() {
             return Err(Broken::NotFinal { when: "after a clean end" });
