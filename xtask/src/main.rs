@@ -2,6 +2,8 @@
 
 mod changed;
 mod deps;
+mod lazyfs;
+mod oracle;
 mod pages;
 mod plan_rivals;
 mod product;
@@ -9,6 +11,7 @@ mod programs;
 mod python;
 mod qemu;
 mod run;
+mod served;
 mod steps;
 mod time_to_safe;
 
@@ -37,6 +40,11 @@ Test more:
                  Debian, QEMU and a kernel package: as root they are installed, otherwise named.
   test-dax       Run the one case of test-qemu in which an NVDIMM becomes a DAX file system and
                  `perdura-lab access run` measures it.
+  test-lazyfs [--lazyfs PATH [--perdura PROGRAM]]
+                 Serve from LazyFS, whose program is at PATH, under load; kill server and holder,
+                 forget what was not synced, and compare. Without PATH, run the tests over our own
+                 files in memory that forget in the same way. Needs FUSE. PROGRAM is served instead
+                 of the one that is built here.
   fuzz [SECONDS] Run each fuzz target for so long [default: 600]. Needs a nightly toolchain and
                  cargo-fuzz.
   apps           Test the small applications in lab/apps, and run each once with little work.
@@ -83,6 +91,11 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["test-qemu"] => qemu::test(""),
         ["test-qemu", part] => qemu::test(part),
         ["test-dax"] => qemu::test(qemu::DAX_NAME),
+        ["test-lazyfs"] => lazyfs::test(None, None),
+        ["test-lazyfs", "--lazyfs", program] => lazyfs::test(Some(program), None),
+        ["test-lazyfs", "--lazyfs", program, "--perdura", perdura] => {
+            lazyfs::test(Some(program), Some(perdura))
+        }
         ["rivals"] => {
             deps::install_rivals()?;
             steps::rivals()
