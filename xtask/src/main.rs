@@ -13,6 +13,7 @@ mod qemu;
 mod run;
 mod served;
 mod steps;
+mod systemd;
 mod time_to_safe;
 
 use std::process::ExitCode;
@@ -45,6 +46,10 @@ Test more:
                  forget what was not synced, and compare. Without PATH, run the tests over our own
                  files in memory that forget in the same way. Needs FUSE. PROGRAM is served instead
                  of the one that is built here.
+  test-systemd [KILLS [--perdura PROGRAM]]
+                 Kill a server beneath systemd with Restart=always and RestartSec=0 so many times
+                 [default: 200], and fewer times with other settings. Needs root, systemd, and
+                 cgroups of version 2; systemd runs in namespaces of its own.
   fuzz [SECONDS] Run each fuzz target for so long [default: 600]. Needs a nightly toolchain and
                  cargo-fuzz.
   apps           Test the small applications in lab/apps, and run each once with little work.
@@ -95,6 +100,11 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["test-lazyfs", "--lazyfs", program] => lazyfs::test(Some(program), None),
         ["test-lazyfs", "--lazyfs", program, "--perdura", perdura] => {
             lazyfs::test(Some(program), Some(perdura))
+        }
+        ["test-systemd"] => systemd::test(200, None),
+        ["test-systemd", kills] => systemd::test(kills.parse()?, None),
+        ["test-systemd", kills, "--perdura", perdura] => {
+            systemd::test(kills.parse()?, Some(perdura))
         }
         ["rivals"] => {
             deps::install_rivals()?;
