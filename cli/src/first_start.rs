@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use perdura_media::Bytes;
 use perdura_region::BudgetWish;
 use perdura_region::directory::{Settings, has_image};
-use perdura_region::room::{self, Fit, LOG_PERCENTS};
+use perdura_region::room::{self, Fit, LOG_PERCENTS, UNTOLD_BYTES};
 
 /// Chooses a log that fits the disk, unless its size was given, and returns a sentence about the
 /// image that will be made. `None`: there is an image already, which is opened as it is.
@@ -37,10 +37,13 @@ pub fn prepare(place: &mut Settings, log_is_given: bool) -> Result<Option<String
     place.config.log_percent = fit.log_percent;
     let size = Bytes(fit.image_bytes);
     let multiple = fit.image_bytes as f64 / memory_bytes as f64;
+    let free = match free_bytes {
+        UNTOLD_BYTES => "the file system does not tell how much is free".into(),
+        _ => format!("{free} are free there"),
+    };
     let whole = format!(
         "making an image in {dir}: up to {size} on disk for {memory} of memory ({multiple:.1} \
-         times: a log that is written in sequence, and room for the flush kept free); {free} are \
-         free there"
+         times: a log that is written in sequence, and room for the flush kept free); {free}"
     );
     Ok(Some(match is_short(&fit, place) {
         false => whole,

@@ -93,6 +93,11 @@ pub(crate) fn largest_budget(
     Some(below)
 }
 
+/// What [`free_bytes`] returns for a file system that counts no blocks at all, as FUSE without
+/// `statfs`, ramfs, and tmpfs without a size: such a file system does not tell. Every image is
+/// taken to fit, and a file that gets no space is an error when the space is allocated.
+pub const UNTOLD_BYTES: u64 = 1 << 62;
+
 /// Free bytes on the file system of a directory, which need not exist yet.
 ///
 /// # Errors
@@ -103,13 +108,19 @@ pub fn free_bytes(dir: &Path) -> io::Result<u64> {
             Ok(found) if found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) => {
                 return Err(rustix::io::Errno::ROFS.into());
             }
-            Ok(found) => return Ok(found.f_bavail.saturating_mul(found.f_frsize)),
+            Ok(found) => return Ok(free_of(&found)),
             Err(rustix::io::Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
-    let found = rustix::fs::statvfs(".")?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    Ok(free_of(&rustix::fs::statvfs(".")?))
+}
+
+fn free_of(found: &rustix::fs::StatVfs) -> u64 {
+    match found.f_blocks {
+        0 => UNTOLD_BYTES,
+        _ => found.f_bavail.saturating_mul(found.f_frsize),
+    }
 }
 
 /// Bytes by which an image may grow: 0 on a block device.
@@ -118,8 +129,7 @@ pub(crate) fn growth_bytes(image: impl AsFd) -> io::Result<u64> {
     if kind != rustix::fs::FileType::RegularFile {
         return Ok(0);
     }
-    let found = rustix::fs::fstatvfs(&image)?;
-    let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+    let free_bytes = free_of(&rustix::fs::fstatvfs(&image)?);
     Ok(free_bytes - free_bytes / LEFT_ALONE)
 }
 
@@ -128,6 +138,16 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_file_system_that_does_not_tell_has_room_for_every_image() {
+        // The file system of /proc counts no blocks.
+        let untold_bytes = free_bytes(Path::new("/proc")).unwrap();
+        assert_eq!(untold_bytes, UNTOLD_BYTES);
+        let fit = fit(&Config::new(1 << 40, 0), untold_bytes, &LOG_PERCENTS).unwrap().unwrap();
+        assert_eq!((fit.log_percent, fit.budget_bytes_max), (200, 1 << 40));
+        assert!(free_bytes(Path::new("/")).unwrap() < UNTOLD_BYTES);
+    }
 
     #[test]
     fn a_small_disk_gets_a_smaller_log_and_then_a_smaller_budget() {
