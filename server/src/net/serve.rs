@@ -114,6 +114,8 @@ pub(super) struct Serve<'a> {
     /// Connections answered since the last wait because a group commit had returned.
     pub(super) committed: usize,
     load: Load,
+    /// Whether the turn is for one connection's request alone.
+    is_lone: bool,
     pub(super) stalled: Vec<u32>,
     pub(super) finished: Vec<u32>,
     pub(super) next_tick_ns: u64,
@@ -153,6 +155,7 @@ impl<'a> Serve<'a> {
             group,
             committed: 0,
             load: Load::new(),
+            is_lone: false,
             stalled: Vec::new(),
             finished: Vec::new(),
             next_tick_ns: 0,
@@ -181,6 +184,8 @@ impl<'a> Serve<'a> {
             return Ok(Some(Ended::Stopped));
         }
         self.server.begin_turn();
+        let is_request = |event: &&Event| matches!(event, Event::Received { .. });
+        self.is_lone = happened.iter().filter(is_request).count() == 1;
         self.look_ahead(happened);
         for event in happened.drain(..) {
             self.handle(event)?;
@@ -372,7 +377,8 @@ impl<'a> Serve<'a> {
     }
 
     /// Sends the output that may be sent: with epoll now, with the ring at the end of the turn and
-    /// after what is being sent already.
+    /// after what is being sent already. Where the turn has one request there is nothing to gather
+    /// for the ring, and a send whose end must be waited for costs more than a system call.
     pub(super) fn send(&mut self, slot: u32, conn: &mut Conn) {
         if !conn.is_sendable() {
             return;
@@ -380,8 +386,13 @@ impl<'a> Serve<'a> {
         match &self.events {
             Events::Epoll(_) => self.write(conn),
             Events::Uring { .. } if conn.in_flight == 0 => {
-                let (buffer, from) = conn.take_free(&mut self.spare);
-                self.events.send(slot, conn, buffer, from);
+                if self.is_lone {
+                    self.write(conn);
+                }
+                if conn.is_sendable() && !conn.session.killed {
+                    let (buffer, from) = conn.take_free(&mut self.spare);
+                    self.events.send(slot, conn, buffer, from);
+                }
             }
             Events::Uring { .. } => {}
         }

@@ -1,0 +1,85 @@
+//! The servers of a table, which are started and killed here, with data of their own.
+
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::AnyError;
+use crate::settings::Settings;
+
+pub struct Server {
+    child: Child,
+    address: String,
+    data: PathBuf,
+}
+
+impl Server {
+    /// Starts Perdura.
+    pub fn perdura(
+        program: &str,
+        settings: &Settings,
+        directory: &str,
+        durable: bool,
+    ) -> Result<Self, AnyError> {
+        let data = Path::new(directory).join("plain-client-perdura");
+        let mut command = Command::new(program);
+        command.args(["serve", "--memory", &settings.memory, "--budget", &settings.budget]);
+        command.args(["--holder-wait", "1s"]);
+        command.args(["--durability", if durable { "fsync" } else { "warned" }]);
+        command.arg("--dir").arg(&data).arg("--port").arg(settings.port.to_string());
+        Self::start(command, settings.port, data)
+    }
+
+    /// Starts Redis, without snapshots.
+    pub fn redis(
+        program: &str,
+        settings: &Settings,
+        directory: &str,
+        durable: bool,
+    ) -> Result<Self, AnyError> {
+        let data = Path::new(directory).join("plain-client-redis");
+        let mut command = Command::new(program);
+        command.args(["--save", "", "--auto-aof-rewrite-percentage", "0"]);
+        command.args(["--appendonly", if durable { "yes" } else { "no" }]);
+        command.args(["--appendfsync", "always", "--bind", "127.0.0.1"]);
+        command.arg("--dir").arg(&data).arg("--port").arg((settings.port + 1).to_string());
+        Self::start(command, settings.port + 1, data)
+    }
+
+    fn start(mut command: Command, port: u16, data: PathBuf) -> Result<Self, AnyError> {
+        let address = format!("127.0.0.1:{port}");
+        if TcpStream::connect(&address).is_ok() {
+            return Err(format!("{address} is in use already").into());
+        }
+        std::fs::create_dir_all(&data)?;
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = child.map_err(|e| format!("{:?}: {e}", command.get_program()))?;
+        let mut server = Self { child, address, data };
+        let began = Instant::now();
+        while TcpStream::connect(&server.address).is_err() {
+            if let Some(status) = server.child.try_wait()? {
+                return Err(format!("{command:?} has ended: {status}").into());
+            }
+            if began.elapsed() > Duration::from_secs(120) {
+                return Err(format!("{command:?} does not listen").into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    /// The address and the process.
+    pub fn place(&self) -> (String, u32) {
+        (self.address.clone(), self.child.id())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A server that has ended by itself is no failure of the measurement that is over.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.data);
+    }
+}
