@@ -8,13 +8,12 @@
 //!
 //! Waiting is a futex on a version word, so a fault handler may call everything here.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
 use std::time::Duration;
 
 use perdura_media::Clock;
-use rustix::thread::futex;
 
 use crate::ledger::Ledger;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence, wake};
 
 /// The account of one region. The numbers that other processes must see lie in the ledger.
 #[derive(Debug)]
@@ -123,8 +122,7 @@ impl Budget {
     pub fn notify(&self) {
         self.version.fetch_add(1, SeqCst);
         if self.waiters.load(SeqCst) > 0 {
-            // A wake can only fail for a bad address, which a field of `self` is not.
-            let _ = futex::wake(&self.version, futex::Flags::PRIVATE, i32::MAX as u32);
+            wake(&self.version, i32::MAX as u32);
         }
     }
 
@@ -170,8 +168,7 @@ impl Budget {
     /// Wakes the cleaner's thread.
     pub(crate) fn call_cleaner(&self) {
         self.cleaner_version.fetch_add(1, SeqCst);
-        // A wake can only fail for a bad address, which a field of `self` is not.
-        let _ = futex::wake(&self.cleaner_version, futex::Flags::PRIVATE, 1);
+        wake(&self.cleaner_version, 1);
     }
 
     /// Whether somebody waits for budget: a hint.
@@ -209,8 +206,10 @@ impl Budget {
     /// The limit of new takes as [`Budget::effective_limit`] says it, but regardless of the log's
     /// space.
     pub fn wanted_limit(&self, ledger: &Ledger) -> u64 {
-        let wanted = ledger.budget_limit().load(SeqCst).min(self.pending_limit.load(SeqCst));
-        wanted.min(self.rate_limit.load(SeqCst))
+        // The pending limit is read first, because it is withdrawn last: in the other order this
+        // could see the old limit, and then that none is pending any more.
+        let pending = self.pending_limit.load(SeqCst);
+        pending.min(ledger.budget_limit().load(SeqCst)).min(self.rate_limit.load(SeqCst))
     }
 
     /// Puts `limit` in force. Returns false if more than that is used at this moment.

@@ -2,11 +2,11 @@
 //! or old bytes to be captured; a checkpoint waits on one for prepared writes to end.
 //! Async-signal-safe.
 
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use perdura_media::Clock;
-use rustix::thread::futex;
+
+use crate::sync::{AtomicU32, Ordering::SeqCst, wake};
 
 /// The longest that a waiter sleeps before it looks again, even if nobody woke it: a bound on what
 /// a lost wake-up could cost.
@@ -36,8 +36,7 @@ impl EventCount {
     pub fn notify(&self) {
         self.version.fetch_add(1, SeqCst);
         if self.waiters.load(SeqCst) > 0 {
-            // A wake can only fail for a bad address, which a field of `self` is not.
-            let _ = futex::wake(&self.version, futex::Flags::PRIVATE, i32::MAX as u32);
+            wake(&self.version, i32::MAX as u32);
         }
     }
 }

@@ -1,12 +1,11 @@
 //! A gate in front of the fault path and of prepared writes. Async-signal-safe.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use perdura_media::Clock;
-use rustix::thread::futex;
 
 use crate::event_count::{EventCount, LOOK_AGAIN};
+use crate::sync::{AtomicBool, AtomicU32, Ordering::SeqCst, wake};
 
 /// A gate that any number of threads may be inside of, and that a cut shuts for everybody.
 #[derive(Debug, Default)]
@@ -65,8 +64,7 @@ pub struct Inside<'g> {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         if self.gate.inside.fetch_sub(1, SeqCst) == 1 && self.gate.shut.load(SeqCst) {
-            // A wake can only fail for a bad address, which a field of the gate is not.
-            let _ = futex::wake(&self.gate.inside, futex::Flags::PRIVATE, 1);
+            wake(&self.gate.inside, 1);
             self.gate.news.notify();
         }
     }

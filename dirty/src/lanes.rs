@@ -4,12 +4,10 @@
 //! state in it, so an operation takes one lock only.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::*};
-
-use parking_lot::MutexGuard;
 
 use crate::cache_padded::CachePadded;
 use crate::geometry::BLOCK_BYTES;
+use crate::sync::{AtomicU16, AtomicU64, MutexGuard, Ordering::*};
 use crate::waited::Waited;
 
 /// Number of a lane.

@@ -30,6 +30,7 @@ mod observed;
 mod rate;
 mod stats;
 mod summary;
+mod sync;
 mod tracked;
 mod tracking;
 mod waited;

@@ -5,14 +5,7 @@
 //! copy that it is making. The writer spins meanwhile, because being parked and woken takes a
 //! virtual processor longer than the wait.
 
-use std::hint::spin_loop;
-use std::sync::atomic::{AtomicU32, Ordering::*};
-
-use parking_lot::{Mutex, MutexGuard};
-
-/// Looks at a lock before its waiter is parked: a few microseconds, enough for a copy or two. More
-/// looks gained nothing, and the holder of the lock may have been preempted.
-const LOOKS_MAX: u32 = 200;
+use crate::sync::{AtomicU32, LOOKS_MAX, Mutex, MutexGuard, Ordering::*, spin_loop};
 
 /// A mutex whose holder can see that another thread waits for it.
 #[derive(Debug, Default)]

@@ -6,10 +6,12 @@ mod copy;
 mod flush;
 pub mod forks;
 mod mapping;
+mod membarrier;
 mod numa;
 mod owned;
 mod parting;
 mod room;
+mod sync;
 mod table;
 pub mod threads;
 

@@ -11,10 +11,12 @@
 //! [`Owned::own`] and the guard's drop, or one visitor. Another thread becomes the owner only
 //! through something that orders the two, such as a lock.
 
-use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering::*, compiler_fence, fence};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::sync::{
+    AtomicBool, Mutex, MutexGuard, Ordering::*, UnsafeCell, barrier_everywhere, barrier_here,
+    fence, lock, spin_loop, yield_now,
+};
 
 /// A value with an owner.
 #[derive(Debug, Default)]
@@ -46,33 +48,29 @@ impl<T> Owned<T> {
         loop {
             assert!(!self.busy.load(Relaxed), "what has one owner is used twice");
             self.busy.store(true, Relaxed);
-            if has_membarrier() {
-                compiler_fence(SeqCst);
-            } else {
-                fence(SeqCst);
-            }
+            barrier_here();
             if !self.visited.load(Relaxed) {
                 // The fence comes before anything is read that the last visitor left.
                 fence(Acquire);
                 return Own { owned: self };
             }
             self.busy.store(false, Release);
-            drop(self.visitors.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(lock(&self.visitors));
         }
     }
 
     /// Gives another thread access; the owner waits meanwhile.
     pub fn visit(&self) -> Visit<'_, T> {
-        let alone = self.visitors.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = lock(&self.visitors);
         self.visited.store(true, Relaxed);
         barrier_everywhere();
         let mut looks = 0_u32;
         while self.busy.load(Acquire) {
             looks += 1;
             if looks.is_multiple_of(64) {
-                std::thread::yield_now();
+                yield_now();
             } else {
-                std::hint::spin_loop();
+                spin_loop();
             }
         }
         Visit { owned: self, _alone: alone }
@@ -125,29 +123,6 @@ impl<T> Drop for Visit<'_, T> {
     fn drop(&mut self) {
         self.owned.visited.store(false, Release);
     }
-}
-
-const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
-
-/// Whether every processor can be made to pass a barrier; the system is asked once.
-#[inline]
-fn has_membarrier() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED))
-}
-
-fn barrier_everywhere() {
-    if has_membarrier() {
-        let passed = membarrier(MEMBARRIER_PRIVATE_EXPEDITED);
-        assert!(passed, "membarrier was registered and is refused now");
-    }
-    fence(SeqCst);
-}
-
-fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: the call takes numbers and touches no memory of ours.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
 #[cfg(test)]

@@ -1,0 +1,35 @@
+//! Models of the locks and lock-free words: their code runs under loom, which tries every order of
+//! its threads' steps, and every value that a weak memory may show, within a bound.
+//!
+//! The files that are checked are compiled here a second time, from the rooms they belong to. There
+//! they take atomics, mutexes and the futex from their room's `sync`; here `sync` has loom's. What
+//! such a file needs besides is replaced by a stand-in of the same name. Nothing of the models is
+//! compiled into the product.
+
+#![allow(dead_code)]
+
+// The files name their neighbours by these crates' names.
+extern crate self as perdura_dirty;
+extern crate self as perdura_media;
+
+pub mod explore;
+pub mod subjects;
+
+mod ledger;
+mod planted;
+mod sync;
+
+#[path = "../../dirty/src/budget.rs"]
+mod budget;
+#[path = "../../dirty/src/cache_padded.rs"]
+mod cache_padded;
+#[path = "../../dirty/src/event_count.rs"]
+mod event_count;
+#[path = "../../dirty/src/gate.rs"]
+mod gate;
+#[path = "../../heap/src/sys/owned.rs"]
+mod owned;
+#[path = "../../dirty/src/waited.rs"]
+mod waited;
+
+use sync::Clock;

@@ -1,0 +1,6 @@
+//! What is checked, each with its models and planted orderings.
+
+pub mod budget;
+pub mod gate;
+pub mod owned;
+pub mod waited;
