@@ -117,7 +117,7 @@ impl Scenario {
     /// Sizes and settings of a seed without steps, for a server.
     pub fn draw_for_server(seed: u64) -> Self {
         let mut random = Random::seed_from_u64(seed);
-        let region_bytes = random.random_range(8..=16) * QUARTER_BYTES;
+        let region_bytes = random.random_range(12..=20) * QUARTER_BYTES;
         Self {
             seed,
             shape: Shape::Small,

@@ -18,6 +18,8 @@ use super::reply::{Reply, parse};
 
 /// Keys of a client, of each kind.
 const KEYS: u32 = 4;
+/// Bytes of a string to which nothing is appended any more.
+const STRING_BYTES_MAX: usize = 16 << 10;
 
 /// All clients of a server.
 #[derive(Default)]
@@ -129,11 +131,12 @@ impl Clients {
             }
             13 => {
                 let (key, tail) = (key("s", random), self.value(random));
-                request(out, &[b"APPEND", &key, &tail]);
                 let mut whole = match self.all[number].now.get(&key).map(|value| &**value) {
-                    Some(Value::String(old)) => old.clone(),
+                    Some(Value::String(old)) if old.len() < STRING_BYTES_MAX => old.clone(),
                     _ => Vec::new(),
                 };
+                let command: &[u8] = if whole.is_empty() { b"SET" } else { b"APPEND" };
+                request(out, &[command, &key, &tail]);
                 whole.extend(tail);
                 changed.push((key, Some(Value::String(whole))));
             }
