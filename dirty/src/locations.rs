@@ -4,11 +4,9 @@
 //! Locations are most of the memory beside the data. They have two bytes each, unless the log may
 //! have more segments than two bytes can count.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU16, AtomicU32};
-
 use crate::extent::Extent;
 use crate::geometry::Geometry;
+use crate::sync::{AtomicU16, AtomicU32, Ordering::Relaxed};
 
 /// The location of a grain that no segment holds.
 pub const NO_LOCATION: u32 = 0;

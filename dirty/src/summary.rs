@@ -6,10 +6,8 @@
 //! zero there; a set bit promises nothing. To change a bit takes a locked instruction, which waits
 //! for all stores of the record before it, so there are few bits and they rarely change.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::*;
-
 use crate::geometry::{BLOCK_BYTES, Geometry};
+use crate::sync::{AtomicU64, Ordering::*};
 use crate::sys::prefetch;
 
 /// The summary of one bitmap.

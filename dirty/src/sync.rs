@@ -1,6 +1,7 @@
 //! What the locks and lock-free words of this room are made of. The files that take these from here
 //! are checked by the room *model*, which has a model checker's types under the same names.
 
+pub(crate) use std::cell::UnsafeCell;
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,

@@ -5,12 +5,10 @@
 //! its first extent. So a process that takes the ledger over after a kill can finish every frame.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::*;
-use std::sync::atomic::fence;
 
 use crate::format::{FRAME_HEADER_BYTES, room_for_payload};
 use crate::seal::frame_bytes;
+use crate::sync::{AtomicU64, Ordering::*, fence};
 use perdura_dirty::extent::Extent;
 use perdura_dirty::geometry::{BUFFERS, FRAME_MIN_BYTES, WORD_GRAINS};
 use perdura_dirty::policy::pace::QUEUE_DEPTH;

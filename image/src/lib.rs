@@ -21,6 +21,7 @@ mod prezero;
 mod recover;
 mod room;
 mod seal;
+mod sync;
 
 // The format, byte for byte, and the fixed structures at the image's head.
 pub mod format;

@@ -1,7 +1,7 @@
 //! Orderings that are weakened, one line at a time, to prove that a model finds it.
 //!
 //! A planted ordering is a line of the checked code, found by its text. Every access of the line
-//! becomes relaxed, and a fence in it is left out.
+//! becomes relaxed, and a fence in it is left out. An access that is relaxed anyway is left out.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -51,18 +51,17 @@ pub(crate) fn fences() -> Fences {
     FENCES.get()
 }
 
-/// The ordering of an access at `place` that asks for `order`.
-pub(crate) fn order_at(place: &'static Location<'static>, order: Ordering) -> Ordering {
-    if order == Relaxed {
-        return order;
-    }
+/// The ordering of an access at `place` that asks for `order`; `None` if it is left out.
+pub(crate) fn order_at(place: &'static Location<'static>, order: Ordering) -> Option<Ordering> {
     let file = place.file().rsplit("../").next().unwrap_or_default();
     let line = Line { file, number: place.line() };
     if WEAKENED.with_borrow(|weakened| weakened.as_ref() == Some(&line)) {
-        return Relaxed;
+        return if order == Relaxed { None } else { Some(Relaxed) };
     }
-    STRONG.with_borrow_mut(|strong| strong.insert(line));
-    order
+    if order != Relaxed {
+        STRONG.with_borrow_mut(|strong| strong.insert(line));
+    }
+    Some(order)
 }
 
 /// The text of a file of this repository, without its tests.

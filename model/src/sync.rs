@@ -36,7 +36,7 @@ fn access<R: Default>(
     if has_failed() {
         return R::default();
     }
-    let order = order_at(Location::caller(), order);
+    let Some(order) = order_at(Location::caller(), order) else { return R::default() };
     if order != SeqCst {
         return run(order);
     }
@@ -63,8 +63,8 @@ const CHANGE: (bool, bool) = (true, true);
 pub fn fence(order: Ordering) {
     match order_at(Location::caller(), order) {
         _ if has_failed() => {}
-        Relaxed => {}
-        order => loom::sync::atomic::fence(order),
+        None | Some(Relaxed) => {}
+        Some(order) => loom::sync::atomic::fence(order),
     }
 }
 
@@ -134,8 +134,10 @@ macro_rules! atomics {
                 order: Ordering,
                 failed: Ordering,
             ) -> Result<$value, $value> {
-                let failed = order_at(Location::caller(), failed);
-                let failed = if failed == SeqCst { Acquire } else { failed };
+                let failed = match order_at(Location::caller(), failed) {
+                    Some(SeqCst) => Acquire,
+                    failed => failed.unwrap_or(Relaxed),
+                };
                 access(order, CHANGE, |order| {
                     Some(self.word.compare_exchange(before, after, order, failed))
                 })

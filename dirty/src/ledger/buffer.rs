@@ -1,7 +1,6 @@
 //! A frame buffer in shared memory, and the room beside it for the compressed frame.
 
-use std::sync::atomic::{AtomicU64, Ordering::*};
-
+use crate::sync::{AtomicU64, Ordering::*};
 use crate::sys::Mapping;
 
 /// How far a frame buffer has come, by the number that the ledger holds.

@@ -1,6 +1,6 @@
 //! A log segment in the ledger: its state, and the bytes that it holds.
 
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use crate::sync::{AtomicU64, Ordering::*};
 
 /// The state of a log segment, by the number that the ledger holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,19 +4,15 @@
 //! Invariant: the holder is not interrupted by a handler that wants the lock. Our fault handlers
 //! run with every other signal blocked; elsewhere [`FaultLock::lock_outside`] blocks them.
 
-use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering::*};
 
-use rustix::thread::futex;
+use crate::sync::{AtomicU32, LOOKS_MAX, Ordering::*, UnsafeCell, spin_loop, wait, wake};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// The lock is held, and another thread sleeps until it is free.
 const WAITED_FOR: u32 = 2;
-/// Looks at the lock before a thread sleeps; the lock is held for a few system calls at most.
-const SPINS: u32 = 200;
 
 /// A mutex that a signal handler may take.
 pub struct FaultLock<T> {
@@ -47,15 +43,15 @@ impl<T> FaultLock<T> {
     }
 
     fn take(&self) {
-        for _ in 0..SPINS {
+        // The lock is held for a few system calls at most.
+        for _ in 0..LOOKS_MAX {
             if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
                 return;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
         while self.word.swap(WAITED_FOR, Acquire) != FREE {
-            // Whatever the outcome, the word is looked at again.
-            let _ = futex::wait(&self.word, futex::Flags::PRIVATE, WAITED_FOR, None);
+            wait(&self.word, WAITED_FOR);
         }
     }
 }
@@ -84,8 +80,7 @@ impl<T> DerefMut for FaultGuard<'_, T> {
 impl<T> Drop for FaultGuard<'_, T> {
     fn drop(&mut self) {
         if self.lock.word.swap(FREE, Release) == WAITED_FOR {
-            // A wake can only fail for a bad address, which a field of the lock is not.
-            let _ = futex::wake(&self.lock.word, futex::Flags::PRIVATE, 1);
+            wake(&self.lock.word, 1);
         }
         if let Some(signals) = self.signals.take() {
             signals.restore();

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use loom::thread;
-
 use crate::budget::{Budget, Tell};
-use crate::explore::{Model, Planted, Subject};
+use crate::explore::{Model, Planted, Subject, spawn};
 use crate::ledger::Ledger;
 use crate::sync::{Mutex, NoTime, Ordering::Relaxed};
 
@@ -18,7 +16,7 @@ pub const SUBJECT: Subject = Subject {
         Model {
             name: "a limit that falls beside takers is not exceeded once it is in force",
             run: limit_falls,
-            preemptions: 3,
+            preemptions: 2,
         },
         Model { name: "who waits for bytes is woken", run: waiter_is_woken, preemptions: 3 },
         Model { name: "who waits for a lane is woken", run: lane_waiter_is_woken, preemptions: 3 },
@@ -45,6 +43,11 @@ pub const SUBJECT: Subject = Subject {
             text: "                fence(SeqCst);",
             found_by: "who waits for a lane is woken",
         },
+        Planted {
+            file: FILE,
+            text: "self.call_above.store(call_above, SeqCst)",
+            found_by: "the cleaner is called",
+        },
     ],
 };
 
@@ -62,7 +65,7 @@ fn limit_falls() {
     account.0.budget_limit().store(2, Relaxed);
     let takers = [(); 2].map(|()| {
         let account = Arc::clone(&account);
-        thread::spawn(move || account.1.try_take(&account.0, 1))
+        spawn(move || account.1.try_take(&account.0, 1))
     });
     let (ledger, budget) = &*account;
     budget.begin_shrink(1);
@@ -79,7 +82,7 @@ fn waiter_is_woken() {
     let account = account();
     let giver = {
         let account = Arc::clone(&account);
-        thread::spawn(move || account.1.give_back(&account.0, 1))
+        spawn(move || account.1.give_back(&account.0, 1))
     };
     let (ledger, budget) = &*account;
     loop {
@@ -98,7 +101,7 @@ fn lane_waiter_is_woken() {
     let lane = Arc::new(Mutex::new(0u64));
     let writer = {
         let (account, lane) = (Arc::clone(&account), Arc::clone(&lane));
-        thread::spawn(move || {
+        spawn(move || {
             let mut tell = Tell::default();
             let mut credit = lane.lock();
             // The byte that the account has in use becomes the lane's credit.
@@ -128,7 +131,7 @@ fn cleaner_is_called() {
     let account = account();
     let taker = {
         let account = Arc::clone(&account);
-        thread::spawn(move || assert!(account.1.try_take(&account.0, 1)))
+        spawn(move || assert!(account.1.try_take(&account.0, 1)))
     };
     let (ledger, budget) = &*account;
     loop {

@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use loom::thread;
-
 use crate::event_count::EventCount;
-use crate::explore::{Model, Planted, Subject};
+use crate::explore::{Model, Planted, Subject, spawn};
 use crate::gate::Gate;
 use crate::sync::{AtomicBool, NoTime, Ordering::Relaxed, UnsafeCell};
 
@@ -59,7 +57,7 @@ fn cut_excludes() {
     let guarded = Arc::new(Guarded::default());
     let fault = {
         let guarded = Arc::clone(&guarded);
-        thread::spawn(move || {
+        spawn(move || {
             if let Some(_inside) = guarded.gate.enter() {
                 // SAFETY: see `Guarded`.
                 unsafe { *guarded.value.get() += 1 };
@@ -78,7 +76,7 @@ fn event_wakes() {
     let shared = Arc::new((EventCount::default(), AtomicBool::new(false)));
     let other = {
         let shared = Arc::clone(&shared);
-        thread::spawn(move || {
+        spawn(move || {
             shared.1.store(true, Relaxed);
             shared.0.notify();
         })
@@ -99,7 +97,7 @@ fn news_wake() {
     let gate = Arc::new(Gate::default());
     let fault = {
         let gate = Arc::clone(&gate);
-        thread::spawn(move || drop(gate.enter()))
+        spawn(move || drop(gate.enter()))
     };
     gate.begin_shut();
     loop {
