@@ -5,6 +5,8 @@
 //! instruction, and a power cut may follow. A grain that the closing epoch still has to write is
 //! captured (copied into a frame buffer) before it changes.
 
+mod overwrite;
+
 use std::any::Any;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::*;
@@ -22,7 +24,7 @@ use crate::kind::Kind;
 use crate::lane_memory::LaneMemory;
 use crate::lanes::{LaneId, LaneState};
 use crate::planted::Planted;
-use crate::sys::prefetch;
+use crate::sys::prefetch_to_store;
 use crate::tracked::{CREDIT_CHUNK_BYTES, Tracked};
 
 /// Most bytes of a range whose cache lines are requested: a record of a kilobyte with its key and
@@ -44,6 +46,8 @@ pub struct LaneGuard<'r> {
     /// Bytes that became dirty; added to the lane's counter when it is released.
     dirtied_bytes: u64,
     dropped_bytes: u64,
+    /// The thread's undo slot while it keeps bytes of this lane.
+    undo: Option<u64>,
     /// Wakes those who wait for budget, because budget was taken under this hold: once the lane is
     /// free they may clean what became dirty, or take back what is left. Dropped after `state`.
     tell: Tell<'r>,
@@ -59,7 +63,7 @@ impl<'r> LaneGuard<'r> {
         // The final flush takes every lane, so it flushes whatever was done under a lane locked
         // before.
         let is_closed = tracked.memory.budget.is_closed();
-        let (dirtied_bytes, dropped_bytes) = (0, 0);
+        let (dirtied_bytes, dropped_bytes, undo) = (0, 0, None);
         Self {
             tracked,
             backing,
@@ -70,6 +74,7 @@ impl<'r> LaneGuard<'r> {
             is_closed,
             dirtied_bytes,
             dropped_bytes,
+            undo,
             tell: Tell::default(),
         }
     }
@@ -329,7 +334,7 @@ impl<'r> LaneGuard<'r> {
     pub fn prefetch_filled(&self, offset: u64, len: u64) {
         self.prefetch_entry(offset);
         for line in (offset..offset + len.min(FILLED_AHEAD_BYTES)).step_by(64) {
-            prefetch(self.tracked.memory.map.base().wrapping_add(line as usize));
+            prefetch_to_store(self.tracked.memory.map.base().wrapping_add(line as usize));
         }
     }
 

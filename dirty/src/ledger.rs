@@ -15,6 +15,7 @@
 mod buffer;
 mod kinds;
 mod segment;
+mod undo;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
 
@@ -31,6 +32,8 @@ use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory, prefetch};
 pub use buffer::{BufferState, FrameBuffer, Packed};
 pub(crate) use segment::SegmentEntry;
 pub use segment::SegmentState;
+pub use undo::UNDO_BYTES_MAX;
+use undo::UNDO_TOTAL_BYTES;
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change once a release has written it.
@@ -87,6 +90,8 @@ struct Offsets {
     controls: u64,
     /// Offset of the bytes that hold the kind of each block.
     kinds: u64,
+    /// Offset of the threads' undo slots.
+    undo: u64,
     tables: u64,
     table_bytes: u64,
     buffers: u64,
@@ -107,7 +112,8 @@ impl Offsets {
         let segments = location + page(g.grains() * location_bytes);
         let controls = segments + page(u64::from(g.segments_max) * SEGMENT_ENTRY_BYTES);
         let kinds = controls + page(u64::from(g.buffers) * BUFFER_CONTROL_BYTES);
-        let tables = kinds + page(g.blocks() as u64);
+        let undo = kinds + page(g.blocks() as u64);
+        let tables = undo + page(UNDO_TOTAL_BYTES);
         let table_bytes = page(buffer_bytes / (g.grain_bytes() + 8) * 8 + 8);
         let buffers = tables + table_bytes * u64::from(g.buffers);
         // Buffers begin at a huge page so that huge pages can hold them; small buffers are not
@@ -130,6 +136,7 @@ impl Offsets {
             segments,
             controls,
             kinds,
+            undo,
             tables,
             table_bytes,
             buffers,
@@ -215,7 +222,10 @@ impl Ledger {
             let found = KindBits::from_byte(bits.load(Acquire));
             unknown("kind of a block", block, found.err().map(u64::from))?;
         }
-        Ok(())
+        match self.damaged_undo() {
+            Some((number, word)) => unknown("undo slot", number, Some(word)),
+            None => Ok(()),
+        }
     }
 
     /// The sizes for which the ledger was made.

@@ -48,11 +48,15 @@ pub enum Planted {
     ReplyThoughFailed,
     /// The server leaves the commit of a small group out.
     SkipSmallGroups,
+    /// Bytes that a killed process was overwriting are not put back.
+    LeaveOverwritten,
+    /// An undo slot is in use though the old bytes were not copied to it.
+    UndoWithoutBytes,
 }
 
 impl Planted {
     /// All bugs, for tests that must catch each of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -71,6 +75,8 @@ impl Planted {
         Self::CountLateGroups,
         Self::ReplyThoughFailed,
         Self::SkipSmallGroups,
+        Self::LeaveOverwritten,
+        Self::UndoWithoutBytes,
     ];
 
     /// Whether this program was built so that bugs can be planted.
@@ -104,6 +110,8 @@ impl Planted {
             Self::CountLateGroups => "count-late-groups",
             Self::ReplyThoughFailed => "reply-though-failed",
             Self::SkipSmallGroups => "skip-small-groups",
+            Self::LeaveOverwritten => "leave-overwritten",
+            Self::UndoWithoutBytes => "undo-without-bytes",
         }
     }
 }

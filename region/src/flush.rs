@@ -3,12 +3,13 @@
 //!
 //! The processes that wrote the data are not needed. The steps are:
 //!
-//! 1. Redo the frames that such a process left half done: they are completed and written again, to
-//!    the same places with the same bytes, so that writes which are still on their way do no harm.
-//! 2. Write the dirty grains, in address order and by several threads ([`Stream`]), to the free
+//! 1. Put back the bytes that such a process was overwriting ([`Ledger::put_back`]).
+//! 2. Redo the frames that it left half done: they are completed and written again, to the same
+//!    places with the same bytes, so that writes which are still on their way do no harm.
+//! 3. Write the dirty grains, in address order and by several threads ([`Stream`]), to the free
 //!    segments that cleaning may never use.
-//! 3. Flush the device.
-//! 4. Commit.
+//! 4. Flush the device.
+//! 5. Commit.
 //!
 //! Until the commit, the ledger records only which segments the flush took, so a flush that fails
 //! or is killed is repeated as a whole from memory. The grains' new locations are noted after the
@@ -22,6 +23,7 @@ use std::sync::atomic::fence;
 use perdura_media::{Device, DeviceError};
 
 use perdura_dirty::extent::runs;
+use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::Mapping;
 use perdura_dirty::{BufferState, Ledger, RegionError, SegmentState};
 use perdura_image::format::Layout;
@@ -157,6 +159,7 @@ pub(crate) fn commit_all(
     options: FlushOptions,
 ) -> Result<Committed, RegionError> {
     let failed = |error: DeviceError| RegionError::Latched { cause: error.to_string() };
+    ledger.put_back(map, Planted::None);
     let redone = redo(ledger, layout, device).map_err(failed)?;
     let mut report = FlushReport { redone_bytes: redone.written_bytes, ..FlushReport::default() };
     let segments = ledger.segments().load(Acquire) as u32;
@@ -257,7 +260,6 @@ mod tests {
     use crate::testing::write;
     use perdura_dirty::extent::Extent;
     use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP, Geometry};
-    use perdura_dirty::planted::Planted;
     use perdura_dirty::sys::SharedMemory;
     use perdura_image::{Appender, Tail, Target, recover};
 

@@ -120,6 +120,7 @@ impl Region {
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
         check_grain(ledger.geometry(), &config)?;
         let memory = take_over(&ledger, memory, config.planted)?;
+        ledger.put_back(&map_region(&memory)?, config.planted);
         let layout = Layout::of(ledger.geometry());
         forget_prezeroing(&ledger);
         let is_whole = ledger.loading().load(Acquire) == 0;

@@ -26,6 +26,11 @@ impl Fuse {
         self.0.load(Relaxed) == 0
     }
 
+    /// Whether a death is planned, so that steps are worth making smaller.
+    pub fn is_lit(&self) -> bool {
+        self.0.load(Relaxed) != NEVER
+    }
+
     /// Takes one step, or refuses it because the heap is dead.
     pub fn burn(&self) -> Result<(), Stop> {
         match self.0.load(Relaxed) {

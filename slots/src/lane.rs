@@ -24,6 +24,9 @@ pub(crate) struct LaneState {
     pub(crate) scratch: [Vec<u64>; 2],
     /// Whether the free lists have the slots that were free when the heap was opened.
     pub(crate) is_searched: bool,
+    /// Whether the last object that was written was overwritten in place: likely the next one will
+    /// be, too.
+    overwrites: bool,
     /// State of the heap's user.
     user: Box<dyn Any + Send>,
 }
@@ -52,6 +55,7 @@ impl LaneState {
             pending: Vec::new(),
             scratch: [const { Vec::new() }; 2],
             is_searched: false,
+            overwrites: false,
             user: Box::new(()),
         }
     }
@@ -130,19 +134,23 @@ impl<'h> Lane<'h> {
         self.state_mut().user = Box::new(user);
     }
 
-    /// Starts loading into the cache the memory that an object of `bytes` would get now.
+    /// Starts loading into the cache the memory that an object of `bytes` would get now, unless the
+    /// object is likely to be overwritten in place.
     pub fn prefetch_alloc(&self, bytes: u64) {
-        let state = self.state.as_ref().zip(class_of(bytes));
+        let state = self.state.as_ref().filter(|state| !state.overwrites).zip(class_of(bytes));
         if let Some(&slot) = state.and_then(|(state, class)| state.classes[class].free.last()) {
             self.guard.prefetch_filled(slot, bytes);
         }
     }
 
-    /// Starts loading into the cache the ledger's entry of the object at `offset`, which may soon
-    /// be replaced.
+    /// Starts loading into the cache the ledger's entry of the object at `offset`, which may soon be
+    /// replaced by one of `bytes`; and the object itself if it is likely to be overwritten in place.
     #[inline]
-    pub fn prefetch_entry(&self, offset: u64) {
-        self.guard.prefetch_entry(offset);
+    pub fn prefetch_replaced(&self, offset: u64, bytes: u64) {
+        match self.state.as_ref().is_some_and(|state| state.overwrites) {
+            true => self.guard.prefetch_filled(offset, bytes),
+            false => self.guard.prefetch_entry(offset),
+        }
     }
 
     /// Fills part of an object that no reference leads to.
@@ -169,8 +177,17 @@ impl<'h> Lane<'h> {
         }
     }
 
+    /// Notes that an object was overwritten in place.
+    pub(crate) fn note_overwritten(&mut self) {
+        let state = self.state_mut();
+        if !state.overwrites {
+            state.overwrites = true;
+        }
+    }
+
     /// Takes memory for an object of `bytes`.
     pub(crate) fn alloc(&mut self, bytes: u64) -> Result<u64, Stop> {
+        self.state_mut().overwrites = false;
         let Some(class) = class_of(bytes) else { return self.alloc_large(bytes) };
         let list = &mut self.state_mut().classes[class];
         if let Some(offset) = list.free.pop() {

@@ -3,6 +3,7 @@
 use perdura_region::{Heat, LaneId};
 
 use crate::error::Stop;
+use crate::fuse::Fuse;
 use crate::heap::Heap;
 use crate::lane::Lane;
 use crate::log::{Log, RECORD_BYTES_MAX, Undo, whole};
@@ -29,6 +30,9 @@ pub struct Op<'h> {
     log: Log,
     /// A change that is not made yet: as long as it is the only one, making it is the commit.
     last: Option<LastStore>,
+    /// The lane whose bytes are overwritten with their old ones in the thread's undo slot: as long
+    /// as that is the only change, closing the slot is the commit.
+    overwritten: Option<LaneId>,
     /// Objects allocated, which are freed if the operation is rolled back.
     fresh: Vec<u64>,
     /// Objects that are freed when the operation commits.
@@ -58,12 +62,13 @@ impl Heap {
         };
         assert!(others.first().is_none_or(|lane| *lane > lead));
         assert!(others.is_sorted_by(|a, b| a < b), "lanes are locked in ascending order");
-        let mut lead = self.lock_with(lead, credit_bytes);
+        let lead = self.lock_with(lead, credit_bytes);
         let rest = others.iter().map(|lane| self.lock(*lane)).collect();
-        let [fresh, doomed] = std::mem::take(&mut lead.state_mut().scratch);
+        let (fresh, doomed) = (Vec::new(), Vec::new());
         let (spans, has_credit) = (&self.spans, credit_bytes > 0);
         let log = Log::at(spans.layout.lane_block(lead.id()));
-        Op { spans, lead, rest, has_credit, log, last: None, fresh, doomed, done: false }
+        let (last, overwritten, done) = (None, None, false);
+        Op { spans, lead, rest, has_credit, log, last, overwritten, fresh, doomed, done }
     }
 }
 
@@ -123,7 +128,8 @@ impl<'h> Op<'h> {
     /// # Errors
     /// The errors of [`Op::store`].
     pub fn store_last(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
-        if self.last.is_some_and(|last| last.offset != offset) || !self.log.is_empty() {
+        let is_last = self.last.is_none_or(|last| last.offset == offset);
+        if !is_last || !self.log.is_empty() || self.overwritten.is_some() {
             return self.store(id, offset, value);
         }
         self.pay(id, |lane| lane.guard.announce(offset, 8).map_err(Stop::Need))?;
@@ -136,8 +142,18 @@ impl<'h> Op<'h> {
         self.last
     }
 
-    /// Makes the change that waits for the commit, so that other changes can follow.
+    /// Makes the change that waits for the commit, so that other changes can follow. Bytes that were
+    /// overwritten get an entry in the log, so that one store commits them and what follows.
     fn settle(&mut self) -> Result<(), Stop> {
+        if let Some(id) = self.overwritten {
+            let undo = self.lane(id).guard.overwritten().map(|(at, old)| (at, old.to_vec()));
+            if let Some((offset, old)) = undo {
+                self.log.bytes(&self.spans.fuse, &mut self.lead, offset, &old)?;
+                self.spans.fuse.burn()?;
+            }
+            self.lane_mut(id).guard.commit_overwrite();
+            self.overwritten = None;
+        }
         match self.last.take() {
             Some(last) => self.store_logged(last.lane, last.offset, last.value),
             None => Ok(()),
@@ -163,6 +179,9 @@ impl<'h> Op<'h> {
     /// # Errors
     /// The errors of [`Op::store`].
     pub fn overwrite(&mut self, id: LaneId, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
+        if self.try_overwrite(id, offset, std::iter::once(bytes))? {
+            return Ok(());
+        }
         self.settle()?;
         let mut at = offset;
         for piece in bytes.chunks(RECORD_BYTES_MAX) {
@@ -173,6 +192,38 @@ impl<'h> Op<'h> {
             at += piece.len() as u64;
         }
         Ok(())
+    }
+
+    /// Changes bytes that references lead to, as [`Op::overwrite`] does, if that costs little more
+    /// than storing them: nothing was changed before, and the old bytes fit the thread's undo slot.
+    /// `parts` follow one another from `offset` on. Returns whether the bytes were changed.
+    ///
+    /// # Errors
+    /// The errors of [`Op::store`].
+    pub fn try_overwrite<'b>(
+        &mut self,
+        id: LaneId,
+        offset: u64,
+        parts: impl Iterator<Item = &'b [u8]> + Clone,
+    ) -> Result<bool, Stop> {
+        if self.last.is_some() || self.overwritten.is_some() || !self.log.is_empty() {
+            return Ok(false);
+        }
+        let fuse = &self.spans.fuse;
+        fuse.burn()?;
+        let len = parts.clone().map(<[u8]>::len).sum();
+        let stop = |need| Stop::Need(whole(need, len as u64));
+        let mut is_done = false;
+        self.pay(id, |lane| {
+            if let Some(place) = lane.guard.begin_overwrite(offset, len).map_err(stop)? {
+                is_done = true;
+                fill(place, parts, fuse)?;
+                lane.note_overwritten();
+            }
+            Ok(())
+        })?;
+        self.overwritten = is_done.then_some(id);
+        Ok(is_done)
     }
 
     /// Takes memory for an object, whose bytes are arbitrary at first. The memory is free again if
@@ -186,13 +237,13 @@ impl<'h> Op<'h> {
             taken = lane.alloc(bytes)?;
             Ok(())
         })?;
-        self.fresh.push(taken);
+        noted(&mut self.fresh, &mut self.lead.state_mut().scratch[0]).push(taken);
         Ok(taken)
     }
 
     /// Frees an object when the operation commits.
     pub fn free(&mut self, offset: u64) {
-        self.doomed.push(offset);
+        noted(&mut self.doomed, &mut self.lead.state_mut().scratch[1]).push(offset);
     }
 
     /// Takes objects out of the operation. They stay if the operation is rolled back, and the
@@ -231,12 +282,13 @@ impl<'h> Op<'h> {
     /// A test has let the heap die ([`Stop::Killed`]).
     pub fn commit(mut self) -> Result<(), Stop> {
         self.spans.fuse.burn()?;
-        match self.last.take() {
-            None if self.log.is_empty() => {}
-            None => self.log.void(&mut self.lead),
-            Some(last) => {
+        match (self.last.take(), self.overwritten.take()) {
+            (Some(last), _) => {
                 self.lane_mut(last.lane).guard.store_announced(last.offset, last.value);
             }
+            (None, Some(lane)) => self.lane_mut(lane).guard.commit_overwrite(),
+            (None, None) if self.log.is_empty() => {}
+            (None, None) => self.log.void(&mut self.lead),
         }
         self.done = true;
         if self.spans.fuse.burn().is_ok() {
@@ -247,6 +299,9 @@ impl<'h> Op<'h> {
     }
 
     fn release_all(&mut self) {
+        if self.doomed.is_empty() && self.log.more.is_empty() {
+            return;
+        }
         let mut doomed = std::mem::take(&mut self.doomed);
         doomed.append(&mut self.log.more);
         for &object in &doomed {
@@ -287,6 +342,9 @@ impl<'h> Op<'h> {
     }
 
     fn roll_back(&mut self) {
+        if let Some(lane) = self.overwritten.take() {
+            self.lane_mut(lane).guard.undo_overwrite();
+        }
         if !self.log.is_empty() {
             for undo in self.log.entries(&self.lead).into_iter().rev() {
                 let (offset, old) = match undo {
@@ -323,6 +381,25 @@ impl<'h> Op<'h> {
     }
 }
 
+/// Copies `parts` one behind the other; in halves where a test plans a death, which may be between
+/// two of them.
+fn fill<'b>(
+    mut place: &mut [u8],
+    parts: impl Iterator<Item = &'b [u8]>,
+    fuse: &Fuse,
+) -> Result<(), Stop> {
+    for part in parts {
+        let piece = if fuse.is_lit() { part.len().div_ceil(2) } else { part.len() };
+        for bytes in part.chunks(piece.max(1)) {
+            fuse.burn()?;
+            let (here, behind) = place.split_at_mut(bytes.len());
+            here.copy_from_slice(bytes);
+            place = behind;
+        }
+    }
+    Ok(())
+}
+
 impl Drop for Op<'_> {
     fn drop(&mut self) {
         if self.spans.fuse.is_burnt() {
@@ -331,7 +408,20 @@ impl Drop for Op<'_> {
         if !self.done {
             self.roll_back();
         }
-        let lists = [std::mem::take(&mut self.fresh), std::mem::take(&mut self.doomed)];
-        self.lead.state_mut().scratch = lists;
+        let lists = [&mut self.fresh, &mut self.doomed].into_iter();
+        for (list, kept) in lists.zip(&mut self.lead.state_mut().scratch) {
+            if list.capacity() > 0 {
+                *kept = std::mem::take(list);
+            }
+        }
     }
+}
+
+/// A list of objects, which gets the memory that the lane keeps for it when it is first used: many
+/// operations use none, and then the lane's line stays with the processor that has it.
+fn noted<'l>(list: &'l mut Vec<u64>, kept: &mut Vec<u64>) -> &'l mut Vec<u64> {
+    if list.capacity() == 0 {
+        *list = std::mem::take(kept);
+    }
+    list
 }

@@ -82,7 +82,7 @@ impl<'a> Entry<'a> {
 
     /// Whether fields or members lie in a table of the value's own.
     pub(crate) fn has_table(&self) -> bool {
-        matches!(self.header.kind, RecordKind::TableHash | RecordKind::TreeSorted)
+        self.header.has_table()
     }
 
     /// The root of the table of fields or members.

@@ -155,6 +155,11 @@ impl Header {
         self.expire_at_ms != 0 && self.kind != RecordKind::Member
     }
 
+    /// Whether the value is the offset of a table's root.
+    pub fn has_table(&self) -> bool {
+        matches!(self.kind, RecordKind::TableHash | RecordKind::TreeSorted)
+    }
+
     /// Bytes of this header.
     #[inline]
     pub fn head_bytes(&self) -> u64 {

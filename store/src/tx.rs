@@ -259,14 +259,15 @@ impl<'s> Tx<'s> {
         find(self.op.lane(place.lane), place, key)
     }
 
-    /// Finds the key's entry as [`Tx::find`] does, when its record is about to be replaced.
-    fn find_to_replace(&self, place: &Place, key: Key<'_>) -> Option<Found> {
+    /// Finds the key's entry as [`Tx::find`] does, when its record is about to be replaced by one of
+    /// `bytes`.
+    fn find_to_replace(&self, place: &Place, key: Key<'_>, bytes: u64) -> Option<Found> {
         if self.op.last_store().is_some() {
             return self.find(place, key);
         }
         let lane = self.op.lane(place.lane);
         table::find(lane, place.root, place.hash, |record, head| {
-            lane.prefetch_entry(record);
+            lane.prefetch_replaced(record, bytes);
             is_of(lane, record, head, key.db, key.bytes)
         })
     }
@@ -306,7 +307,7 @@ impl<'s> Tx<'s> {
         let likely_expiry = if let Expiry::AtMs(at_ms) = expiry { at_ms } else { 0 };
         let likely = Header::of(key.bytes, key.db, kind, value_len, likely_expiry);
         self.op.lane(place.lane).prefetch_alloc(likely.len_bytes() + slack_bytes);
-        let found = self.find_to_replace(place, key);
+        let found = self.find_to_replace(place, key, likely.len_bytes());
         let expire_at_ms = match (expiry, &found) {
             (Expiry::None, _) | (Expiry::Keep, None) => 0,
             (Expiry::AtMs(at_ms), _) => at_ms.max(1),
@@ -314,6 +315,12 @@ impl<'s> Tx<'s> {
             (Expiry::Keep, Some(found)) => self.entry(place, found).header.expire_at_ms,
         };
         let header = header_of(key, kind, value, expire_at_ms)?;
+        if let Some(found) = &found
+            && slack_bytes == 0
+            && self.overwrite(place, found, &header, key, value)?
+        {
+            return Ok(());
+        }
         let heat = found
             .map_or(Heat::COLD, |found| self.op.lane(place.lane).heat_of_successor(found.record()));
         let record = self.write(place.lane, header, key.bytes, value, slack_bytes, heat)?;
@@ -336,6 +343,36 @@ impl<'s> Tx<'s> {
             }
         }
         Ok(())
+    }
+
+    /// Writes the value over the old one if both are equally long and nothing but the value and the
+    /// expiry differs: neither the index nor the allocator changes then, and only one record's
+    /// memory is used. Returns whether the value was written.
+    fn overwrite(
+        &mut self,
+        place: &Place,
+        found: &Found,
+        header: &Header,
+        key: Key<'_>,
+        value: &[&[u8]],
+    ) -> Result<bool, TxError> {
+        let (lane, record) = (self.op.lane(place.lane), found.record());
+        let is_alike = lane.load(record) == header.first_word()
+            && found.expires() == header.expires()
+            && !header.has_table();
+        if !is_alike || !self.session.staged.is_empty() {
+            return Ok(false);
+        }
+        let at_expiry = record + Header::AT_EXPIRY;
+        let values = value.iter().copied();
+        let done = if header.is_short || lane.load(at_expiry) == header.expire_at_ms {
+            self.op.try_overwrite(place.lane, record + header.value_at(), values)
+        } else {
+            let expiry = header.expire_at_ms.to_le_bytes();
+            let parts = [&expiry[..], key.bytes].into_iter().chain(values);
+            self.op.try_overwrite(place.lane, at_expiry, parts)
+        };
+        done.map_err(|stop| self.stop(stop))
     }
 
     /// Writes a record to which no reference leads yet, or finds the record staged.

@@ -18,5 +18,5 @@ pub use guarded::Access;
 pub use mapping::{HUGE_PAGE_BYTES, Mapping, SharedMemory};
 pub use numa::NODES_MAX;
 pub use pagemap::{Kept, PageMap, Run};
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_to_store};
 pub use uffd::{Delivery, Uffd};
