@@ -469,6 +469,38 @@ mod tests {
     }
 
     #[test]
+    fn what_is_overwritten_is_captured_and_kept_before_it_changes() {
+        let tracked = tracked();
+        let backing = noting(&tracked, 1);
+        LaneGuard::new(&tracked, &backing, LaneId(0)).store(64, 1).unwrap();
+        let ledger = &tracked.memory.ledger;
+        ledger.closing().store(1, Release);
+        ledger.epoch().fetch_add(1, AcqRel);
+        let mut lane = LaneGuard::new(&tracked, &backing, LaneId(0));
+        let old = lane.begin_overwrite(64, 128).unwrap().unwrap();
+        assert_eq!((old[0], *backing.captured.lock().unwrap()), (1, vec![(0, 0, 0b10)]));
+        old.fill(2);
+        assert!(lane.is_dirty(64, 64) && lane.is_dirty(128, 64));
+        let (offset, kept) = lane.overwritten().unwrap();
+        assert_eq!((offset, kept.len(), kept[0], kept[127]), (64, 128, 1, 0));
+        assert!(lane.begin_overwrite(512, 8).unwrap().is_none(), "the slot is in use");
+        lane.undo_overwrite();
+        assert_eq!((lane.load(64), lane.load(184), lane.overwritten()), (1, 0, None));
+        // Death in the middle: whoever takes over puts the bytes back.
+        lane.begin_overwrite(64, 128).unwrap().unwrap().fill(3);
+        drop(lane);
+        ledger.put_back(&tracked.memory.map, Planted::None);
+        let mut lane = LaneGuard::new(&tracked, &backing, LaneId(0));
+        assert_eq!((lane.load(64), lane.load(184)), (1, 0));
+        lane.begin_overwrite(64, 8).unwrap().unwrap().fill(4);
+        lane.commit_overwrite();
+        ledger.put_back(&tracked.memory.map, Planted::None);
+        assert_eq!(lane.bytes(64, 9), [4, 4, 4, 4, 4, 4, 4, 4, 0]);
+        let too_long = lane.begin_overwrite(0, crate::UNDO_BYTES_MAX + 1).unwrap();
+        assert!(too_long.is_none());
+    }
+
+    #[test]
     fn without_a_buffer_nothing_changes() {
         let tracked = tracked();
         let backing = noting(&tracked, 0);

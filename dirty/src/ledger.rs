@@ -478,5 +478,10 @@ mod tests {
         let ledger = empty();
         ledger.kinds()[0].store(2, Relaxed);
         assert_eq!(refused(&ledger), ("kind of a block", 0, 2));
+        for (offset, len) in [(0, 4097), (BLOCK_BYTES - 8, 9)] {
+            let (ledger, word) = (empty(), offset | len << 48);
+            ledger.map.words(ledger.offsets.undo + 64, 1)[0].store(word, Relaxed);
+            assert_eq!(refused(&ledger), ("undo slot", 1, word));
+        }
     }
 }

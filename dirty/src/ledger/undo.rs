@@ -64,7 +64,6 @@ impl<'l> UndoSlot<'l> {
         fence(Release);
     }
 
-
     /// The first `len` of the bytes that are kept.
     pub(crate) fn bytes(&self, len: usize) -> &'l [u8] {
         // SAFETY: `keep` alone changes them, and only while nothing is kept.

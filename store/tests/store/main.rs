@@ -9,5 +9,6 @@ mod harness;
 mod limits;
 mod loading;
 mod model;
+mod overwrite;
 mod sorted;
 mod watch;

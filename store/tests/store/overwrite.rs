@@ -1,0 +1,213 @@
+//! Values that are overwritten in place: killed at every step they are whole or absent, whoever
+//! takes over the memory.
+
+use std::sync::Arc;
+
+use perdura_media::sim::SimDevice;
+use perdura_media::{Clock, SimClock};
+use perdura_region::{Attachment, Config, FlushOptions, Planted, Region};
+use perdura_store::{
+    Access, Expiry, Heap, Key, OpenError, Store, StoreError, StoreOptions, Tx, TxError,
+};
+
+use crate::harness::*;
+
+const BUDGET_BYTES: u64 = 512 << 10;
+const NAMES: [&[u8]; 3] = [b"small", b"kilobyte", b"expiring"];
+const LENGTHS: [usize; 3] = [8, 1_024, 700];
+const EXPIRY_MS: u64 = 1_000_000;
+
+fn key(index: usize) -> Key<'static> {
+    Key::new(NAMES[index])
+}
+
+fn value(index: usize, byte: u8) -> Vec<u8> {
+    vec![byte; LENGTHS[index]]
+}
+
+/// The operations that are killed; the last two go on after the first bytes are overwritten.
+type Operation = fn(&mut Tx<'_>, u64) -> Result<(), TxError>;
+const OPERATIONS: [Operation; 6] = [
+    |tx, _| tx.put(key(0), &value(0, 2), Expiry::None),
+    |tx, _| tx.put(key(1), &value(1, 2), Expiry::None),
+    |tx, now_ms| tx.put(key(2), &value(2, 2), Expiry::AtMs(now_ms + 2 * EXPIRY_MS)),
+    |tx, _| tx.patch(key(1), 100, &[3; 500]).map(drop),
+    |tx, _| {
+        (0..2).try_for_each(|index| tx.put(key(index), &value(index, 2), Expiry::None))?;
+        tx.delete(key(2)).map(drop)
+    },
+    |tx, _| {
+        tx.put(key(1), &value(1, 2), Expiry::None)?;
+        tx.patch(key(1), 1, &[4; 9])?;
+        tx.append(key(1), &[5; 2_000]).map(drop)
+    },
+];
+
+struct Machine {
+    device: SimDevice,
+    clock: Arc<SimClock>,
+    planted: Planted,
+}
+
+impl Machine {
+    fn new(planted: Planted) -> Self {
+        Self { device: SimDevice::new(0, 5), clock: Arc::new(SimClock::new(1_000_000)), planted }
+    }
+
+    fn config(&self) -> Config {
+        Config { planted: self.planted, ..config(BUDGET_BYTES) }
+    }
+
+    /// A store with the three keys, which are dirty or clean.
+    fn filled(&self, is_clean: bool) -> Store {
+        let device = Arc::new(self.device.clone());
+        let region = Region::open(device, self.clock.clone(), self.config());
+        let store = store_on(region.unwrap(), &self.clock);
+        for index in 0..3 {
+            let at_ms = Expiry::AtMs(self.clock.unix_ms() + EXPIRY_MS);
+            let expiry = if index == 2 { at_ms } else { Expiry::None };
+            let key = key(index);
+            store.run(Access::Key(key), |tx| tx.put(key, &value(index, 1), expiry)).unwrap();
+        }
+        if is_clean {
+            store.region().checkpoint().unwrap();
+        }
+        store
+    }
+
+    fn run(&self, store: &Store, operation: Operation) -> Result<(), StoreError> {
+        let keys: Vec<_> = (0..3).map(key).collect();
+        let now_ms = self.clock.unix_ms();
+        store.run(Access::Keys(&keys), |tx| operation(tx, now_ms))
+    }
+
+    /// The contents before and after an operation.
+    fn before_and_after(&self, operation: Operation) -> [Model; 2] {
+        let store = self.filled(false);
+        let before = contents(&store);
+        self.run(&store, operation).unwrap();
+        [before, contents(&store)]
+    }
+
+    /// The store that is found after its process died: by a process that goes on with the memory,
+    /// or after a holder flushed the memory and the power went. An error if it cannot be opened.
+    fn after_death(&self, store: Store, by_holder: bool) -> Result<Store, OpenError> {
+        let (memory, ledger) = store.region().fds();
+        let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+        drop(store);
+        let region = if by_holder {
+            let holder = Attachment::new(memory, ledger).unwrap();
+            let options = FlushOptions { threads: 1, unix_ms: 7 };
+            holder.flush(&self.device, options).unwrap();
+            let device = Arc::new(self.device.power_cycle(3));
+            Region::open(device, self.clock.clone(), self.config())
+        } else {
+            let device = Arc::new(self.device.clone());
+            Region::attach(memory, ledger, device, self.clock.clone(), self.config())
+        };
+        let heap = Heap::open(region.unwrap()).unwrap();
+        Store::open(heap, self.clock.clone(), StoreOptions::default())
+    }
+}
+
+/// Kills each operation at each of its steps. Returns how many deaths left it neither whole nor
+/// absent, or no store that opens, and how many there were.
+fn torn(planted: Planted) -> (u32, u32) {
+    let (mut torn, mut deaths) = (0, 0);
+    for (number, operation) in OPERATIONS.into_iter().enumerate() {
+        let both = Machine::new(Planted::None).before_and_after(operation);
+        for way in 0..4 {
+            let (is_clean, by_holder) = (way & 1 != 0, way & 2 != 0);
+            for fuse in 1.. {
+                let machine = Machine::new(planted);
+                let store = machine.filled(is_clean);
+                store.heap().kill_after(fuse);
+                let outcome = machine.run(&store, operation);
+                if !store.heap().is_killed() {
+                    break;
+                }
+                deaths += 1;
+                let found = machine.after_death(store, by_holder).map(|store| contents(&store));
+                let allowed = if outcome.is_ok() { &both[1..] } else { &both[..] };
+                if !found.as_ref().is_ok_and(|found| allowed.contains(found)) {
+                    let what = format!("operation {number}, way {way}, fuse {fuse}");
+                    assert!(planted != Planted::None, "{what}: {outcome:?}: {:?}", found.err());
+                    torn += 1;
+                }
+            }
+        }
+    }
+    (torn, deaths)
+}
+
+#[test]
+fn a_value_overwritten_in_place_is_whole_or_absent_after_a_death_at_any_step() {
+    let (torn, deaths) = torn(Planted::None);
+    assert!(torn == 0 && deaths > 150, "{torn} of {deaths}");
+}
+
+#[test]
+fn overwritten_bytes_that_are_not_put_back_are_caught() {
+    assert!(torn(Planted::LeaveOverwritten).0 > 0);
+}
+
+#[test]
+fn an_undo_slot_without_the_old_bytes_is_caught() {
+    assert!(torn(Planted::UndoWithoutBytes).0 > 0);
+}
+
+#[test]
+fn a_value_of_the_same_size_takes_no_new_memory_and_makes_nothing_more_dirty() {
+    let machine = Machine::new(Planted::None);
+    let store = machine.filled(false);
+    let dirtied = || {
+        let stats = store.region().stats();
+        (stats.dirtied_bytes, stats.dropped_bytes)
+    };
+    let before = dirtied();
+    for byte in 2..10 {
+        store.put(key(1), &value(1, byte)).unwrap();
+        assert_eq!(store.get(key(1)).unwrap(), value(1, byte));
+    }
+    assert_eq!(dirtied(), before);
+    store.put(key(1), &[1; 1_023]).unwrap();
+    assert_ne!(dirtied(), before);
+}
+
+#[test]
+fn what_an_aborted_operation_overwrote_is_as_before() {
+    for operation in OPERATIONS {
+        let machine = Machine::new(Planted::None);
+        let store = machine.filled(false);
+        let before = contents(&store);
+        let keys: Vec<_> = (0..3).map(key).collect();
+        let now_ms = machine.clock.unix_ms();
+        let aborted = store.run(Access::Keys(&keys), |tx| {
+            operation(tx, now_ms)?;
+            tx.abort::<()>("on purpose")
+        });
+        assert!(matches!(aborted, Err(StoreError::Aborted(_))), "{aborted:?}");
+        assert!(contents(&store) == before);
+    }
+}
+
+#[test]
+fn more_threads_than_there_are_undo_slots_share_a_store() {
+    let machine = Machine::new(Planted::None);
+    let store = machine.filled(false);
+    let all_run = std::sync::Barrier::new(70);
+    std::thread::scope(|scope| {
+        for thread in 0..70u8 {
+            let (store, all_run) = (&store, &all_run);
+            scope.spawn(move || {
+                all_run.wait();
+                let name = [thread];
+                for byte in 0..20 {
+                    store.put(Key::new(&name), &[byte; 300]).unwrap();
+                    assert_eq!(store.get(Key::new(&name)).unwrap(), [byte; 300]);
+                }
+                all_run.wait();
+            });
+        }
+    });
+}
