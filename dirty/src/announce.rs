@@ -12,8 +12,6 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::fence;
 
-use parking_lot::MutexGuard;
-
 use crate::backing::{Backing, Need};
 use crate::budget::Tell;
 use crate::extent::{for_words, mask};
@@ -24,8 +22,10 @@ use crate::kind::Kind;
 use crate::lane_memory::LaneMemory;
 use crate::lanes::{LaneId, LaneState};
 use crate::planted::Planted;
+use crate::schedule::point;
 use crate::sys::prefetch_to_store;
 use crate::tracked::{CREDIT_CHUNK_BYTES, Tracked};
+use crate::waited::WaitedGuard;
 
 /// Most bytes of a range whose cache lines are requested: a record of a kilobyte with its key and
 /// header. The processor prefetches the rest of a longer record by itself.
@@ -36,7 +36,7 @@ pub struct LaneGuard<'r> {
     tracked: &'r Tracked,
     backing: &'r dyn Backing,
     lane: LaneId,
-    state: MutexGuard<'r, LaneState>,
+    state: WaitedGuard<'r, LaneState>,
     /// Parity of the current epoch. It cannot change while a lane is held, because a cut holds all
     /// lanes.
     parity: u64,
@@ -170,6 +170,13 @@ impl<'r> LaneGuard<'r> {
     /// Announces bytes and changes them in place. A kill may leave a mixture of old and new bytes,
     /// so an undo log must cover data that are reachable.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Need> {
+        if self.tracked.memory.planted.is(Planted::BytesBeforeBits) {
+            self.own(offset, bytes.len() as u64);
+            // SAFETY: as in `announced_mut`.
+            unsafe { self.tracked.memory.map.bytes_mut(offset, bytes.len()) }
+                .copy_from_slice(bytes);
+            point();
+        }
         self.announced_mut(offset, bytes.len(), None)?.copy_from_slice(bytes);
         Ok(())
     }
@@ -217,6 +224,7 @@ impl<'r> LaneGuard<'r> {
         for_words(first, last + 1, |word, mask| self.open_word(word, mask, heat))?;
         // The ledger's bits are visible to any process before the bytes they cover change.
         fence(Release);
+        point();
         Ok(())
     }
 

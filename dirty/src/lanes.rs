@@ -7,8 +7,9 @@ use std::any::Any;
 
 use crate::cache_padded::CachePadded;
 use crate::geometry::BLOCK_BYTES;
-use crate::sync::{AtomicU16, AtomicU64, MutexGuard, Ordering::*};
-use crate::waited::Waited;
+use crate::ranks::Rank;
+use crate::sync::{AtomicU16, AtomicU64, Ordering::*};
+use crate::waited::{Waited, WaitedGuard};
 
 /// Number of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,7 +24,6 @@ pub struct LaneState {
     pub user: Option<Box<dyn Any + Send>>,
 }
 
-#[derive(Default)]
 struct CountedLane {
     lock: Waited<LaneState>,
     /// Bytes that became dirty under the lane, changed by its holder. Each lane counts for itself,
@@ -31,6 +31,16 @@ struct CountedLane {
     dirtied_bytes: AtomicU64,
     /// Dirty bytes that were dropped under the lane.
     dropped_bytes: AtomicU64,
+}
+
+impl CountedLane {
+    fn new(number: u16) -> Self {
+        Self {
+            lock: Waited::new(Rank::Lane(number), LaneState::default()),
+            dirtied_bytes: AtomicU64::new(0),
+            dropped_bytes: AtomicU64::new(0),
+        }
+    }
 }
 
 /// A bit beside the lane's number in a block's owner word: the block's bytes are not in memory yet.
@@ -46,7 +56,7 @@ impl Lanes {
     /// Makes `lanes` lanes; every block belongs to the first.
     pub fn new(lanes: u16, blocks: usize) -> Self {
         Self {
-            lanes: (0..lanes).map(|_| CachePadded::default()).collect(),
+            lanes: (0..lanes).map(|number| CachePadded(CountedLane::new(number))).collect(),
             owner: (0..blocks).map(|_| AtomicU16::new(0)).collect(),
         }
     }
@@ -114,7 +124,7 @@ impl Lanes {
 
     /// Locks the lane of the block at `offset`. The block may move to another lane before the lock
     /// is taken, but not after that.
-    pub fn lock_owner_of(&self, offset: u64) -> (LaneId, MutexGuard<'_, LaneState>) {
+    pub fn lock_owner_of(&self, offset: u64) -> (LaneId, WaitedGuard<'_, LaneState>) {
         loop {
             let lane = self.of(offset);
             let held = self.lock(lane).lock();
@@ -125,7 +135,7 @@ impl Lanes {
     }
 
     /// Locks the lane of the block at `offset` unless somebody holds the lane.
-    pub fn try_lock_owner_of(&self, offset: u64) -> Option<(LaneId, MutexGuard<'_, LaneState>)> {
+    pub fn try_lock_owner_of(&self, offset: u64) -> Option<(LaneId, WaitedGuard<'_, LaneState>)> {
         let lane = self.of(offset);
         let held = self.lock(lane).try_lock()?;
         (self.of(offset) == lane).then_some((lane, held))

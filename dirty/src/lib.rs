@@ -27,6 +27,7 @@ mod ledger;
 mod locations;
 mod memory;
 mod observed;
+mod ranks;
 mod rate;
 mod stats;
 mod summary;
@@ -42,6 +43,7 @@ pub mod geometry;
 pub mod planted;
 pub mod policy;
 pub mod promise;
+pub mod schedule;
 
 // Memory, and the ledger of it in shared memory.
 pub use count::count_live;
@@ -72,4 +74,5 @@ pub use cache_padded::CachePadded;
 pub use error::{RegionError, SetupError};
 pub use event_count::EventCount;
 pub use gate::Inside;
-pub use waited::Waited;
+pub use ranks::{Held, Rank, Ranked, RankedGuard, taken, taking};
+pub use waited::{Waited, WaitedGuard};

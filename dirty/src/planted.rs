@@ -52,10 +52,14 @@ pub enum Planted {
     LeaveOverwritten,
     /// An undo slot is in use though the old bytes were not copied to it.
     UndoWithoutBytes,
+    /// Bytes are changed before their bits are set.
+    BytesBeforeBits,
+    /// A sweep releases the lane before it copies the lane's bytes.
+    ReleaseBeforeCopy,
 }
 
 impl Planted {
-    /// All bugs, for tests that must catch each of them.
+    /// All bugs that one thread shows, for tests that must catch each of them.
     pub const ALL: [Self; 20] = [
         Self::SkipFlush,
         Self::DropChecksum,
@@ -78,6 +82,9 @@ impl Planted {
         Self::LeaveOverwritten,
         Self::UndoWithoutBytes,
     ];
+
+    /// Bugs that show only where threads interleave, for the test that draws schedules.
+    pub const SCHEDULED: [Self; 2] = [Self::BytesBeforeBits, Self::ReleaseBeforeCopy];
 
     /// Whether this program was built so that bugs can be planted.
     pub const CAN_PLANT: bool = cfg!(feature = "planted");
@@ -112,6 +119,8 @@ impl Planted {
             Self::SkipSmallGroups => "skip-small-groups",
             Self::LeaveOverwritten => "leave-overwritten",
             Self::UndoWithoutBytes => "undo-without-bytes",
+            Self::BytesBeforeBits => "bytes-before-bits",
+            Self::ReleaseBeforeCopy => "release-before-copy",
         }
     }
 }

@@ -3,12 +3,12 @@
 
 pub(crate) use std::cell::UnsafeCell;
 pub(crate) use std::hint::spin_loop;
-pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
-};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 pub(crate) use parking_lot::{Mutex, MutexGuard};
 use rustix::thread::futex;
+
+pub(crate) use crate::schedule::until;
 
 /// Looks at a lock before its waiter is parked: a few microseconds, enough for a copy or two. More
 /// looks gained nothing, and the holder of the lock may have been preempted.

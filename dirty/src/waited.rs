@@ -5,34 +5,55 @@
 //! copy that it is making. The writer spins meanwhile, because being parked and woken takes a
 //! virtual processor longer than the wait.
 
-use crate::sync::{AtomicU32, LOOKS_MAX, Mutex, MutexGuard, Ordering::*, spin_loop};
+use crate::ranks::{Held, Rank, taken, taking};
+use crate::sync::{AtomicU32, LOOKS_MAX, Mutex, MutexGuard, Ordering::*, spin_loop, until};
 
 /// A mutex whose holder can see that another thread waits for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Waited<T> {
     mutex: Mutex<T>,
+    #[cfg(debug_assertions)]
+    rank: Rank,
     waiting: AtomicU32,
 }
 
+/// A held mutex.
+pub type WaitedGuard<'l, T> = Held<MutexGuard<'l, T>>;
+
 impl<T> Waited<T> {
     /// Makes a free mutex.
-    pub fn new(value: T) -> Self {
-        Self { mutex: Mutex::new(value), waiting: AtomicU32::new(0) }
+    #[cfg_attr(not(debug_assertions), expect(unused_variables))]
+    pub fn new(rank: Rank, value: T) -> Self {
+        Self {
+            mutex: Mutex::new(value),
+            #[cfg(debug_assertions)]
+            rank,
+            waiting: AtomicU32::new(0),
+        }
+    }
+
+    /// The place in the order of locks, which a release does not know.
+    #[inline]
+    fn rank(&self) -> Rank {
+        #[cfg(debug_assertions)]
+        return self.rank;
+        #[cfg(not(debug_assertions))]
+        return Rank::Appender;
     }
 
     /// Takes the mutex; looks again for a few microseconds before it sleeps.
     #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        match self.mutex.try_lock() {
-            Some(held) => held,
-            None => self.wait(),
-        }
+    pub fn lock(&self) -> WaitedGuard<'_, T> {
+        taking(self.rank(), || {
+            let scheduled = until(|| self.mutex.try_lock());
+            scheduled.or_else(|| self.mutex.try_lock()).unwrap_or_else(|| self.wait())
+        })
     }
 
     /// Takes the mutex if nobody holds it.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.mutex.try_lock()
+    pub(crate) fn try_lock(&self) -> Option<WaitedGuard<'_, T>> {
+        self.mutex.try_lock().map(|held| taken(self.rank(), held))
     }
 
     /// Whether anybody holds the mutex.
@@ -76,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_gives_way_lets_each_waiter_in_before_it_comes_back() {
-        let lock = Waited::new(0);
+        let lock = Waited::new(Rank::Appender, 0);
         for round in 1..=100 {
             let held = lock.lock();
             assert!(lock.try_lock().is_none());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use perdura_dirty::policy::space::Space;
-use perdura_dirty::{CachePadded, Ledger, RegionError, SegmentState, Waited};
+use perdura_dirty::{CachePadded, Ledger, Rank, RegionError, SegmentState, Waited};
 use perdura_media::Device;
 
 use crate::append::Appender;
@@ -38,7 +38,7 @@ impl Log {
         Self {
             device,
             layout: Layout::of(ledger.geometry()),
-            appender: CachePadded(Waited::new(appender(ledger, budget_bytes))),
+            appender: CachePadded(Waited::new(Rank::Appender, appender(ledger, budget_bytes))),
             compression,
             percent,
         }

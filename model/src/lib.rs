@@ -18,6 +18,7 @@ pub mod subjects;
 
 mod ledger;
 mod planted;
+mod ranks;
 mod seal;
 mod sync;
 mod sys;

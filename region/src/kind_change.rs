@@ -1,16 +1,24 @@
 //! The state that changes of kind share.
 
-use parking_lot::Mutex;
-use perdura_dirty::RegionError;
+use perdura_dirty::{Rank, Ranked, RegionError};
 
 /// The lock of changes of kind: one block's kind changes at a time.
-#[derive(Default)]
 pub(crate) struct KindChange {
     /// Held while a block's kind is stored or its memory bound to a node, because the kinds of its
     /// neighbours are read. No lock is taken while this one is held.
-    pub one: Mutex<()>,
+    pub one: Ranked<()>,
     #[cfg(test)]
     pub fuse: crate::testing::Fuse,
+}
+
+impl Default for KindChange {
+    fn default() -> Self {
+        Self {
+            one: Ranked::new(Rank::KindChange, ()),
+            #[cfg(test)]
+            fuse: Default::default(),
+        }
+    }
 }
 
 impl KindChange {

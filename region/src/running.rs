@@ -3,8 +3,7 @@
 
 use std::sync::OnceLock;
 
-use parking_lot::{Mutex, MutexGuard};
-use perdura_dirty::{CachePadded, LaneGuard, LaneId, RegionError, Tell};
+use perdura_dirty::{CachePadded, LaneGuard, LaneId, Rank, Ranked, RankedGuard, RegionError, Tell};
 use perdura_image::{Backed, Compression, Prezeroing};
 use rustix::io::Errno;
 
@@ -16,12 +15,12 @@ use crate::panics::PanicWatch;
 pub(crate) struct Running {
     /// Locked before lanes and before the appender. Fields are dropped in order, so this one, whose
     /// queue writes from the memory, stands before the memory.
-    cleaner: CachePadded<Mutex<Cleaner>>,
+    cleaner: CachePadded<Ranked<Cleaner>>,
     pub backed: Backed,
     /// Free segments that are being prezeroed. Locked after the cleaner and before the appender.
-    pub prezeroing: Mutex<Prezeroing>,
+    pub prezeroing: Ranked<Prezeroing>,
     /// Held during a change of the budget and during a drill.
-    pub budget_change: Mutex<()>,
+    pub budget_change: Ranked<()>,
     pub kind_change: KindChange,
     /// Whether the memory is locked in DRAM, or why not.
     pub locked: Result<(), Errno>,
@@ -33,7 +32,7 @@ pub(crate) struct Running {
 pub(crate) struct CleanerGuard<'r> {
     /// Dropped first: what a panic left half done must be known before the cleaner is free.
     _watch: PanicWatch<'r>,
-    held: MutexGuard<'r, Cleaner>,
+    held: RankedGuard<'r, Cleaner>,
     /// Dropped after `held`, so that a woken waiter finds the cleaner free.
     tell: Tell<'r>,
 }
@@ -64,9 +63,9 @@ impl Running {
         Self {
             locked: backed.memory.map.lock_in_memory(),
             backed,
-            cleaner: CachePadded(Mutex::new(cleaner)),
-            prezeroing: Mutex::default(),
-            budget_change: Mutex::default(),
+            cleaner: CachePadded(Ranked::new(Rank::Cleaner, cleaner)),
+            prezeroing: Ranked::new(Rank::Prezeroing, Prezeroing::default()),
+            budget_change: Ranked::new(Rank::BudgetChange, ()),
             kind_change: KindChange::default(),
             buffers: OnceLock::new(),
         }
@@ -109,7 +108,7 @@ impl Running {
     }
 
     /// Chooses the next segment to be prezeroed. The cleaner can be released then.
-    pub(crate) fn choose_prezeroing(&self, cleaner: &mut Cleaner) -> MutexGuard<'_, Prezeroing> {
+    pub(crate) fn choose_prezeroing(&self, cleaner: &mut Cleaner) -> RankedGuard<'_, Prezeroing> {
         let mut prezeroing = self.prezeroing.lock();
         prezeroing.choose(&self.backed, &mut cleaner.outlet.single_bytes);
         prezeroing

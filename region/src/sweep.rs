@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::*;
 
 use perdura_image::{Appender, Backed, Refusal};
 
-use parking_lot::MutexGuard;
-
 use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use perdura_dirty::{LaneId, LaneState};
+use perdura_dirty::planted::Planted;
+use perdura_dirty::schedule::point;
+use perdura_dirty::{LaneId, LaneState, WaitedGuard};
 
 /// Words that are copied under one hold of a lane. This bounds how long a writer waits for the
 /// cleaner.
@@ -29,9 +29,9 @@ pub(crate) struct Sweep<'c> {
     pub next: usize,
     /// Whether grains of a lane that is held are skipped.
     pub may_skip: bool,
-    held: Option<(LaneId, MutexGuard<'c, LaneState>, usize)>,
+    held: Option<(LaneId, WaitedGuard<'c, LaneState>, usize)>,
     /// Locked for as long as a lane is held; in trap mode, for one word at a time.
-    appender: Option<MutexGuard<'c, Appender>>,
+    appender: Option<WaitedGuard<'c, Appender>>,
 }
 
 impl<'c> Sweep<'c> {
@@ -106,6 +106,10 @@ impl<'c> Sweep<'c> {
         if victims == 0 {
             return (true, None);
         }
+        if backed.memory.planted.is(Planted::ReleaseBeforeCopy) {
+            (self.appender, self.held) = (None, None);
+        }
+        point();
         if backed.log.appender.is_waited_for() && self.appender.take().is_some() {
             backed.log.appender.give_way();
         }

@@ -41,4 +41,4 @@ pub use layout::{LANE_ROOT_BYTES, OBJECT_ALIGN_BYTES, OBJECT_BYTES_MAX};
 pub use op::{LaneSet, LastStore, Op};
 pub use rebuild::Marks;
 
-pub use perdura_region::{Heat, LaneId, Need, Region, RegionError, Unreadable};
+pub use perdura_region::{Heat, LaneId, Need, Rank, Ranked, Region, RegionError, Unreadable};

@@ -14,18 +14,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use perdura_slots::{Rank, Ranked};
 
 use crate::api::{DATABASES, Key};
 
 /// The watched keys of a store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watches {
     /// The number of keys in `seen`. Relaxed is enough: a thread that watches a key takes the key's
     /// shard afterwards, so a write that saw no watched keys was over by then.
     count: AtomicUsize,
     /// The watched keys of each database.
-    seen: Mutex<[HashMap<Box<[u8]>, Seen>; DATABASES as usize]>,
+    seen: Ranked<[HashMap<Box<[u8]>, Seen>; DATABASES as usize]>,
 }
 
 /// The state of one watched key.
@@ -35,6 +35,12 @@ struct Seen {
     watchers: usize,
     /// Writes that were committed since the key is watched.
     writes: u64,
+}
+
+impl Default for Watches {
+    fn default() -> Self {
+        Self { count: AtomicUsize::new(0), seen: Ranked::new(Rank::Watches, Default::default()) }
+    }
 }
 
 impl Watches {

@@ -20,6 +20,7 @@ pub(crate) mod walk;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use perdura_dirty::{Held, Rank, taking};
 use rustix::io::Errno;
 
 pub(crate) use cache::{Bin, ThreadCache};
@@ -120,8 +121,8 @@ pub(crate) struct Engine {
 
 /// An engine of which all locks are held.
 pub(crate) struct Halted<'e> {
-    pool: MutexGuard<'e, Pool>,
-    _central: [[MutexGuard<'e, Central>; CLASSES]; 2],
+    pool: Held<MutexGuard<'e, Pool>>,
+    _central: [[Held<MutexGuard<'e, Central>>; CLASSES]; 2],
 }
 
 impl Halted<'_> {
@@ -526,11 +527,15 @@ impl Engine {
         }
     }
 
-    fn lock_central(&self, kind: Kind, class: usize) -> MutexGuard<'_, Central> {
-        self.central[kind as usize][class].lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_central(&self, kind: Kind, class: usize) -> Held<MutexGuard<'_, Central>> {
+        let central = &self.central[kind as usize][class];
+        let number = kind as usize * CLASSES + class;
+        taking(Rank::Class(number as u16), || {
+            central.lock().unwrap_or_else(PoisonError::into_inner)
+        })
     }
 
-    fn pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pool(&self) -> Held<MutexGuard<'_, Pool>> {
+        taking(Rank::Pool, || self.pool.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

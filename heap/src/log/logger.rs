@@ -19,6 +19,8 @@
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use perdura_dirty::{Held, Rank, taking};
+
 use crate::layout::{AT_APPLIED, AT_CLEARING, CHUNK_BYTES, CHUNK_HEAD, sealed};
 use crate::memory::Memory;
 use crate::sys::{LINE_BYTES, Own, Owned, Visit};
@@ -117,8 +119,8 @@ impl Logger {
     }
 
     /// The state, for another thread, which must not be using its own log at the time.
-    pub fn visit(&self) -> Visit<'_, LoggerState> {
-        self.state.visit()
+    pub fn visit(&self) -> Held<Visit<'_, LoggerState>> {
+        taking(Rank::Logger(self.id), || self.state.visit())
     }
 
     /// Whether an undo transaction is open. Only the thread whose log this is can rely on the

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use perdura_dirty::CachePadded;
+use perdura_dirty::{CachePadded, Held, Rank, taken, taking};
 use rustix::io::Errno;
 
 use super::logger::Logger;
@@ -60,7 +60,7 @@ struct List {
 }
 
 /// All loggers. No logger is made while this lives.
-pub(crate) struct AllHeld<'l>(MutexGuard<'l, List>);
+pub(crate) struct AllHeld<'l>(Held<MutexGuard<'l, List>>);
 
 impl std::ops::Deref for AllHeld<'_> {
     type Target = [Arc<Logger>];
@@ -129,35 +129,36 @@ impl Logs {
     }
 
     /// Locks the shadow, once no other thread folds.
-    pub fn fold(&self) -> MutexGuard<'_, Folded> {
-        self.fold.lock().unwrap_or_else(|_| half_folded())
+    pub fn fold(&self) -> Held<MutexGuard<'_, Folded>> {
+        taking(Rank::Fold, || self.fold.lock().unwrap_or_else(|_| half_folded()))
     }
 
     /// Locks the shadow, unless another thread folds.
-    pub fn try_fold(&self) -> Option<MutexGuard<'_, Folded>> {
+    pub fn try_fold(&self) -> Option<Held<MutexGuard<'_, Folded>>> {
         match self.fold.try_lock() {
-            Ok(folded) => Some(folded),
+            Ok(folded) => Some(taken(Rank::Fold, folded)),
             Err(TryLockError::WouldBlock) => None,
             Err(TryLockError::Poisoned(_)) => half_folded(),
         }
     }
 
     /// Locks settling, unless another thread settles.
-    pub fn try_settling(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.settling.try_lock() {
-            Ok(alone) => Some(alone),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    pub fn try_settling(&self) -> Option<Held<MutexGuard<'_, ()>>> {
+        let alone = match self.settling.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(taken(Rank::Settling, alone))
     }
 
     /// Locks settling, which one thread does at a time.
-    pub fn settling(&self) -> MutexGuard<'_, ()> {
-        self.settling.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn settling(&self) -> Held<MutexGuard<'_, ()>> {
+        taking(Rank::Settling, || self.settling.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    fn list(&self) -> Held<MutexGuard<'_, List>> {
+        taking(Rank::Loggers, || self.list.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The bits of the generation that span words hold.

@@ -8,6 +8,8 @@
 
 use std::sync::atomic::Ordering::*;
 
+use perdura_dirty::Held;
+
 use crate::config::Planted;
 use crate::core::Core;
 use crate::layout::{AT_SETTLED, sealed};
@@ -48,7 +50,7 @@ pub(crate) fn advance(core: &Core) {
 
 /// Settles all groups, for a caller that holds all loggers and [`super::logs::Logs::settling`].
 /// Frees that were not durable are durable afterwards.
-pub(crate) fn settle_held(core: &Core, all: &mut [(&Logger, Visit<'_, LoggerState>)]) {
+pub(crate) fn settle_held(core: &Core, all: &mut [(&Logger, Held<Visit<'_, LoggerState>>)]) {
     let mut until = core.logs.clock.load(SeqCst);
     let mut homes = Vec::new();
     for (logger, state) in all {

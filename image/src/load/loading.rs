@@ -15,7 +15,6 @@ use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use perdura_media::Device;
 
 use crate::error::OpenError;
@@ -23,7 +22,7 @@ use crate::format::Layout;
 use perdura_dirty::geometry::{Geometry, WORD_GRAINS};
 use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::Mapping;
-use perdura_dirty::{CachePadded, HugePages, Ledger};
+use perdura_dirty::{CachePadded, HugePages, Ledger, Rank, Ranked};
 
 use super::buffers::Buffers;
 use super::newest::{Found, SmallTables, find_all};
@@ -66,13 +65,13 @@ pub struct Loading {
     /// Numbers of the tables that are not small.
     pub(super) large: Vec<u32>,
     /// The locks of the parts. Each is locked thousands of times.
-    pub(super) locks: Box<[CachePadded<Mutex<()>>]>,
+    pub(super) locks: Box<[CachePadded<Ranked<()>>]>,
     /// Number of the segment that is taken up next.
     pub(super) next: AtomicUsize,
     pub(super) bytes_left: AtomicU64,
     pub(super) total_bytes: u64,
     pub(super) failure: OnceLock<Arc<OpenError>>,
-    pub(super) buffers: Mutex<Vec<Buffers>>,
+    pub(super) buffers: Ranked<Vec<Buffers>>,
     pub(super) buffers_made: AtomicUsize,
 }
 
@@ -132,12 +131,14 @@ impl Loading {
             small,
             large,
             segments_left,
-            locks: (0..parts.count).map(|_| CachePadded::default()).collect(),
+            locks: (0..parts.count as u32)
+                .map(|part| CachePadded(Ranked::new(Rank::Loading(part), ())))
+                .collect(),
             next: AtomicUsize::new(0),
             bytes_left: AtomicU64::new(total_bytes),
             total_bytes,
             failure: OnceLock::new(),
-            buffers: Mutex::default(),
+            buffers: Ranked::new(Rank::LoadBuffers, Vec::new()),
             buffers_made: AtomicUsize::new(0),
         }
     }

@@ -4,13 +4,12 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 
-use parking_lot::MutexGuard;
-
 use super::buffers::{Buffers, Flaw, FlawKind};
 use super::loading::{Loading, Scope, Target};
 use super::table::{Cursor, Piece, Table};
 use crate::error::{ImageError, OpenError};
 use crate::format::{CHECK_BYTES, CHUNK_BYTES, FRAME_HEADER_BYTES, checksum};
+use perdura_dirty::RankedGuard;
 use perdura_dirty::extent::{Extent, runs, words};
 use perdura_dirty::planted::Planted;
 use perdura_dirty::sys::prefetch;
@@ -236,7 +235,7 @@ impl Loading {
         table: &Table,
         window: Window<'_>,
         pieces: &[Piece],
-        held: &MutexGuard<'_, ()>,
+        held: &RankedGuard<'_, ()>,
         placed: &mut u64,
     ) -> Result<(), OpenError> {
         let shift = self.geometry.grain_shift;
@@ -273,7 +272,7 @@ impl Loading {
         segment: u32,
         run: Extent,
         bytes: &[u8],
-        _held: &MutexGuard<'_, ()>,
+        _held: &RankedGuard<'_, ()>,
     ) -> u64 {
         let shift = self.geometry.grain_shift;
         let block = run.grain >> self.parts.block_shift;

@@ -10,6 +10,7 @@ use crate::explore::{Model, Planted, Subject, spawn};
 use crate::extent::Extent;
 use crate::ledger::{BufferState, Ledger};
 use crate::locations::NO_LOCATION;
+use crate::ranks::Rank;
 use crate::seal::frame_bytes;
 use crate::sync::{NoTime, Ordering::*, fence};
 use crate::waited::Waited;
@@ -94,7 +95,7 @@ fn hands() {
     let log = Arc::new(Log {
         ledger: Ledger::default(),
         budget: Budget::default(),
-        appender: Waited::new(appender()),
+        appender: Waited::new(Rank::Appender, appender()),
     });
     log.append();
     let writer = {

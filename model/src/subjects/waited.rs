@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::explore::{Model, Planted, Subject, spawn};
+use crate::ranks::Rank;
 use crate::sync::yield_now;
 use crate::waited::Waited;
 
@@ -24,7 +25,7 @@ pub const SUBJECT: Subject = Subject {
 
 /// Two threads lock; the holder gives way where somebody waits.
 fn give_way() {
-    let lock = Arc::new(Waited::new(0));
+    let lock = Arc::new(Waited::new(Rank::Appender, 0));
     let other = {
         let lock = Arc::clone(&lock);
         spawn(move || *lock.lock() += 1)
@@ -42,7 +43,7 @@ fn give_way() {
 
 /// A thread holds the mutex until it sees that another one waits, as a sweep over many records does.
 fn holder_sees() {
-    let lock = Arc::new(Waited::new(0));
+    let lock = Arc::new(Waited::new(Rank::Appender, 0));
     let held = lock.lock();
     let other = {
         let lock = Arc::clone(&lock);

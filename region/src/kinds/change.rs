@@ -16,15 +16,13 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
-
 use crate::clean::Cleaner;
 use crate::running::Running;
 use perdura_dirty::extent::for_words;
 use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use perdura_dirty::{
     Counters, Inside, Kind, KindBits, LaneId, LaneState, NO_LOCATION, Need, PageTracker,
-    RegionError,
+    RankedGuard, RegionError, WaitedGuard,
 };
 use perdura_image::{Pump, Refusal, Source};
 
@@ -35,7 +33,7 @@ const OTHER_WAIT: Duration = Duration::from_millis(1);
 enum Excluded<'c> {
     Lane(
         LaneId,
-        #[expect(dead_code, reason = "dropping it lets them in")] MutexGuard<'c, LaneState>,
+        #[expect(dead_code, reason = "dropping it lets them in")] WaitedGuard<'c, LaneState>,
     ),
     Pages {
         tracker: &'c PageTracker,
@@ -196,7 +194,7 @@ impl Running {
     }
 
     /// Makes an emptied persistent block capacity memory. Its writers are excluded.
-    fn enter_capacity(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
+    fn enter_capacity(&self, block: u64, _one: &RankedGuard<'_, ()>) -> Result<(), RegionError> {
         self.admit(block)?;
         self.kind_change.step()?;
         self.enter_kind(block, KindBits::Capacity);
@@ -216,7 +214,7 @@ impl Running {
 
     /// Empties a capacity block and makes it persistent memory, which is clean. Its writers are
     /// excluded.
-    fn enter_persistent(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
+    fn enter_persistent(&self, block: u64, _one: &RankedGuard<'_, ()>) -> Result<(), RegionError> {
         self.admit(block)?;
         let protect = || match self.backed.tracked.pages() {
             Some(tracker) => tracker.set_protected(block, true),

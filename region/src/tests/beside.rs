@@ -5,7 +5,7 @@
 //! takes the memory over, or flushes it, or is cut off while it does. After that memory must have
 //! every byte that was written, or be as it was at one of the last cuts.
 
-mod device;
+pub(super) mod device;
 mod model;
 
 use std::os::fd::OwnedFd;

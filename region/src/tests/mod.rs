@@ -5,4 +5,5 @@ mod checkpoint;
 mod compact;
 mod notified;
 mod prezero;
+mod schedules;
 mod seal;

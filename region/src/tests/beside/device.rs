@@ -9,16 +9,16 @@ use perdura_media::{
 
 /// The writer that acts beside the operations of a device. It is told whether the operation writes
 /// to a place of its own, as only commits and frames that are written again do.
-pub(super) type Writer = Arc<Mutex<Option<Box<dyn FnMut(bool) + Send>>>>;
+pub(in crate::tests) type Writer = Arc<Mutex<Option<Box<dyn FnMut(bool) + Send>>>>;
 
 /// A device with planned faults and a writer beside it.
-pub(super) struct Beside {
+pub(in crate::tests) struct Beside {
     inner: FaultyDevice<SimDevice>,
     writer: Writer,
 }
 
 impl Beside {
-    pub(super) fn new(device: SimDevice, faults: Arc<FaultPlan>, writer: Writer) -> Self {
+    pub(in crate::tests) fn new(device: SimDevice, faults: Arc<FaultPlan>, writer: Writer) -> Self {
         let clock = Arc::new(SimClock::new(1_000));
         Self { inner: FaultyDevice::new(device, faults, clock), writer }
     }
