@@ -34,6 +34,10 @@ Check a change:
                  root, print their names.
 
 Test more:
+  model [--long] Run the models of locks, which `test` runs, too. With --long, explore one more
+                 interruption of each schedule, and print which model finds each ordering weakened.
+  miri           Run the tests of pure data structures under Miri. Needs a nightly toolchain with
+                 miri and rust-src.
   test-qemu [PART]
                  Cut a virtual machine that runs `perdura serve`, boot it again, and compare. Then
                  bind capacity memory to an NVDIMM that is a NUMA node. PART chooses the cases
@@ -87,6 +91,9 @@ fn dispatch(words: &[&str]) -> Result<()> {
             steps::format()?;
             steps::clippy(&["--workspace"])
         }
+        ["model"] => steps::model(false),
+        ["model", "--long"] => steps::model(true),
+        ["miri"] => steps::miri(),
         ["release"] => steps::release(),
         ["python"] => match python::test(python::environment())? {
             None => Ok(()),

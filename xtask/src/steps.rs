@@ -78,6 +78,41 @@ pub fn test_changed() -> Result<()> {
     programs::run(programs::build(&words)?)
 }
 
+/// Runs the models of locks and the schedules of a region's threads. `is_long` explores more and
+/// prints what was found.
+pub fn model(is_long: bool) -> Result<()> {
+    let mut models = Command::new("cargo");
+    models.args(["test", "-p", "perdura-model"]);
+    if is_long {
+        models.arg("--release").env("PERDURA_MODEL_LONG", "1");
+        models.args(["--", "--nocapture", "--test-threads", "1"]);
+    }
+    run(&mut models)
+}
+
+/// What Miri runs: the tests whose names have one of the words.
+const MIRI: [(&str, &[&str]); 6] = [
+    ("perdura-dirty", &["summary", "extent", "policy", "promise", "geometry", "kind", "ranks"]),
+    ("perdura-image", &["codec", "format", "newest", "table"]),
+    ("perdura-heap", &["layout", "classes", "pool::", "group", "owned", "writes"]),
+    ("perdura-slots", &["classes", "pool", "span_word"]),
+    ("perdura-store", &["packed", "record", "counting"]),
+    ("perdura-server", &["number", "glob", "resp"]),
+];
+
+/// Runs under Miri what makes no system call: the tests of data structures, sizes and formats, by
+/// package and by the words that choose them.
+pub fn miri() -> Result<()> {
+    for (package, words) in MIRI {
+        let mut tests = Command::new("cargo");
+        tests.args(["+nightly", "miri", "test", "-p", package, "--lib", "--"]).args(*words);
+        tests.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", "8");
+        // Miri compiles everything in its own way; so the other builds stay as they are.
+        run(tests.env("CARGO_TARGET_DIR", target()?.join("miri")))?;
+    }
+    Ok(())
+}
+
 /// Builds `perdura` as it is released, with all formats of traces, and the library that
 /// `perdura run` preloads.
 pub fn release() -> Result<()> {

@@ -17,7 +17,8 @@ const ROOMS: [&str; 17] = [
     "media", "dirty", "image", "region", "heap", "slots", "store", "server", "plan", "sim",
     "perdura", "capi", "preload", "cli", "python", "warning", "terminal",
 ];
-const LOCKS: [&str; 6] = ["Mutex", "RwLock", "Condvar", "OnceLock", "Waited", "FaultLock"];
+const LOCKS: [&str; 7] =
+    ["Mutex", "RwLock", "Condvar", "OnceLock", "Waited", "FaultLock", "Ranked"];
 
 pub fn check(page: &Page, tree: &Tree, wrong: &mut Wrong) -> Result<()> {
     let named: BTreeSet<&str> = page.quoted().map(|(_, quoted)| quoted).collect();
