@@ -79,6 +79,13 @@ impl SimDevice {
         copies.into_iter().map(|(ops, state)| (ops, Self::over(state))).collect()
     }
 
+    /// The device as the death of its only user leaves it: with power, and with queued writes
+    /// completed in an order drawn from `seed`.
+    #[must_use]
+    pub fn copy_when_killed(&self, seed: u64) -> SimDevice {
+        Self::over(self.state.lock().copy_when_killed(seed))
+    }
+
     /// The device as a power cut would leave it if everything that is not certain to survive were
     /// lost.
     #[must_use]

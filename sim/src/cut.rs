@@ -9,6 +9,7 @@ mod battery;
 mod broken;
 mod detected;
 mod ends;
+mod kills;
 mod name;
 mod oracle;
 mod proof;
@@ -197,6 +198,7 @@ impl Kinds {
     fn count(&mut self, way: Way) {
         *match way {
             Way::Copied { .. } | Way::Run(End::Unwarned { .. }) => &mut self.unwarned,
+            Way::Killed { .. } => &mut self.crashed,
             Way::Run(End::Warned { .. }) => &mut self.warned,
             Way::Run(End::Crashed { .. }) => &mut self.crashed,
             Way::Run(End::Flipped { .. }) => &mut self.flipped,

@@ -221,6 +221,22 @@ impl State {
         }
     }
 
+    /// A copy in which no write is in flight.
+    pub(super) fn copy_when_killed(&mut self, seed: u64) -> Self {
+        let mut copy = Self { off: self.off, ..self.copy_without_power() };
+        copy.rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let is_in_flight = |(_, write): &(&u64, &Pending)| write.completed.is_none();
+        let mut in_flight: Vec<u64> =
+            copy.pending.iter().filter(is_in_flight).map(|(number, _)| *number).collect();
+        in_flight.shuffle(&mut copy.rng);
+        for number in in_flight {
+            if copy.complete(number).is_err() {
+                break;
+            }
+        }
+        copy
+    }
+
     /// The durable bytes alone, powered on, with the present capacity.
     pub(super) fn durable_copy(&self) -> Self {
         let (current, durable) = (self.durable.clone(), self.durable.clone());

@@ -21,6 +21,8 @@ const ISOLATED_GRAIN_BYTES: u64 = 64 + 8;
 const PAGE_BYTES: u64 = 4096;
 /// Frames that a killed process may have left half done, and that count in no budget.
 const HALF_DONE_FRAMES: u64 = 5;
+/// Frames that a flush has on their way.
+const FLUSH_FRAMES: u64 = 20;
 /// Bytes of the grains of one bitmap word, which may be moved beyond the limit of such frames.
 const WORD_BYTES: u64 = 4096;
 
@@ -49,6 +51,12 @@ impl Battery {
             flush_bytes: body + frames * frame_more,
             redo_bytes: HALF_DONE_FRAMES * frame + WORD_BYTES,
         }
+    }
+
+    /// Bytes that a killed flush or drill leaves half done, beside the frames of every process. They
+    /// are in no budget: the reserve of a real warning pays for them.
+    pub fn killed_flush_bytes(segment_bytes: u64) -> u64 {
+        FLUSH_FRAMES * segment_bytes
     }
 
     /// The budget that the product promises for this battery.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::mem::take;
+use std::os::fd::OwnedFd;
 
 use perdura_image::format::Layout;
 use perdura_media::{BLOCK_BYTES, Clock};
@@ -14,6 +15,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use super::battery::final_commit_bytes;
 use super::broken::Broken;
 use super::detected;
+use super::oracle::Oracle;
 use super::scenario::{Scenario, Shape};
 use super::step::Step;
 use super::world::{Kept, Went, World};
@@ -53,6 +55,17 @@ pub(crate) enum Heir {
     LostHolder,
     /// The power goes while another process takes it over.
     LostProcess,
+}
+
+impl Heir {
+    fn draw(random: &mut Random) -> Self {
+        match random.random_range(0..6) {
+            0..2 => Self::Holder,
+            2..4 => Self::Process,
+            4 => Self::LostHolder,
+            _ => Self::LostProcess,
+        }
+    }
 }
 
 /// A fault of the device.
@@ -111,12 +124,7 @@ impl End {
                     2 => Death::AtWrite(random.random_range(1..12)),
                     _ => Death::AtFlush(random.random_range(1..5)),
                 };
-                let heir = match random.random_range(0..6) {
-                    0..2 => Heir::Holder,
-                    2..4 => Heir::Process,
-                    4 => Heir::LostHolder,
-                    _ => Heir::LostProcess,
-                };
+                let heir = Heir::draw(random);
                 Self::Crashed { at, death, heir }
             }
             86..92 => Self::Flipped { at, is_cut: random.random_ratio(1, 4) },
@@ -182,17 +190,33 @@ pub(crate) fn count_ops(world: &mut World<'_>) -> Result<u64, Broken> {
     Ok(world.device.ops())
 }
 
-/// Runs all steps undisturbed, and keeps a copy of the device before each of these durable
-/// operations.
-pub(crate) fn keep_copies(world: &mut World<'_>, ops: &[u64]) -> Result<Vec<Kept>, Broken> {
-    world.copy_before(ops);
+/// Runs all steps undisturbed, and keeps copies before these durable operations.
+pub(crate) fn keep_copies(
+    world: &mut World<'_>,
+    lost: &[u64],
+    killed: &[u64],
+) -> Result<(Vec<Kept>, Vec<Kept>), Broken> {
+    world.copy_before(lost, killed);
     world.boot("creating")?;
     for step in &world.scenario.steps {
         if world.step(step)? != Went::On {
             break;
         }
     }
+    world.see_kills();
     Ok(world.take_copies())
+}
+
+/// Lets an heir take over the memory of a copied machine whose process was killed.
+pub(crate) fn killed(
+    world: &mut World<'_>,
+    kept: &Kept,
+    random: &mut Random,
+) -> Result<(), Broken> {
+    let Some((memory, ledger)) = &kept.held else { unreachable!("a copy of a kill") };
+    let held = (memory.try_clone()?, ledger.try_clone()?);
+    inherit(world, held, &kept.in_memory, Heir::draw(random), random)?;
+    if random.random_bool(0.1) { live_on(world, random) } else { Ok(()) }
 }
 
 /// Switches a copied machine on, and checks what an unwarned loss of power promises.
@@ -290,9 +314,20 @@ fn crashed(
     if random.random_bool(0.15) {
         world.prove()?;
     }
-    let energy_bytes = energy_bytes(world) + world.battery.redo_bytes;
     let held = world.held()?;
     world.die();
+    inherit(world, held, &states, heir, random)
+}
+
+/// Lets an heir take over what a dead process left, whose memory is in one of `states`.
+fn inherit(
+    world: &mut World<'_>,
+    held: (OwnedFd, OwnedFd),
+    states: &[Oracle],
+    heir: Heir,
+    random: &mut Random,
+) -> Result<(), Broken> {
+    let energy_bytes = world.energy_bytes()?;
     let when = match heir {
         Heir::Holder => "flushed by the holder after a crash",
         Heir::Process => "attached after a crash",
@@ -304,7 +339,7 @@ fn crashed(
     }
     if let Heir::Process | Heir::LostProcess = heir {
         if world.attach(held, when)? == Went::On {
-            world.believe_one_of(&states, when)?;
+            world.believe_one_of(states, when)?;
             // The frames that were written again, and what the dead process owed, are read from
             // the image after the next stop.
             match world.stop() {
@@ -335,7 +370,7 @@ fn crashed(
     if !world.was_final() {
         return Err(Broken::NotFinal { when });
     }
-    world.believe_one_of(&states, when)
+    world.believe_one_of(states, when)
 }
 
 fn flipped(world: &mut World<'_>, at: u64, random: &mut Random) -> Result<(), Broken> {

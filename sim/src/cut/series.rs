@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 use super::broken::Broken;
-use super::ends::{End, copied, count_ops, keep_copies};
+use super::ends::{End, copied, count_ops, keep_copies, killed};
 use super::scenario::Scenario;
 use super::served::{self, Served};
 use super::world::{Kept, World};
@@ -24,12 +24,16 @@ use super::{Plan, mixed};
 pub const CUTS_PER_SCENARIO: u64 = 40;
 /// Cuts of a scenario that are made of copies; they come first.
 const COPIES: u64 = 30;
+/// One copy in so many is that of a whole machine whose process is killed.
+const KILLED_ONE_IN: u64 = 3;
 
 /// The way in which a cut is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     /// The power goes without a warning; a copy of the device is powered on.
     Copied { at: u64 },
+    /// The process is killed; a copy of its memory and of the device is taken over.
+    Killed { at: u64 },
     /// A run of its own that comes to this end.
     Run(End),
     /// A server; the power goes without a warning, and a copy of the device is powered on.
@@ -111,21 +115,36 @@ fn make_own(plan: &Plan, number: u64, places: Range<u64>) -> Vec<Made> {
         Ok(ops) => ops,
         Err(broken) => return vec![series.failed(uncut, "not cut", &broken)],
     };
-    let mut copies = Vec::new();
+    let mut copies = (Vec::new(), Vec::new());
     if places.start < COPIES {
-        let at: Vec<_> = (0..COPIES).map(|place| series.places.place_of_copy(ops, place)).collect();
-        match series.attempt(number, &mut uncut, |world| keep_copies(world, &at)) {
+        let of = |is_killed: bool| -> Vec<u64> {
+            let own = (0..COPIES).filter(|place| is_of_a_kill(*place) == is_killed);
+            own.map(|place| series.places.place_of_copy(ops, place)).collect()
+        };
+        let (lost, killed) = (of(false), of(true));
+        match series.attempt(number, &mut uncut, |world| keep_copies(world, &lost, &killed)) {
             Ok(kept) => copies = kept,
             Err(broken) => return vec![series.failed(uncut, "copied", &broken)],
         }
     }
-    let mut made: Vec<_> =
-        places.map(|place| series.cut(ops, place, copies.get(place as usize))).collect();
+    let copy_of = |place: u64| {
+        let kills_before = place / KILLED_ONE_IN;
+        match is_of_a_kill(place) {
+            true => copies.1.get(kills_before as usize),
+            false => copies.0.get((place - kills_before) as usize),
+        }
+    };
+    let mut made: Vec<_> = places.map(|place| series.cut(ops, place, copy_of(place))).collect();
     if let Some(cut) = made.first_mut() {
         cut.durable_ops += uncut.durable_ops;
         cut.refused_ops += uncut.refused_ops;
     }
     made
+}
+
+/// Whether the copy for this place is that of a whole machine. The others follow in groups.
+fn is_of_a_kill(place: u64) -> bool {
+    place % KILLED_ONE_IN == KILLED_ONE_IN - 1
 }
 
 /// The places of a scenario's cuts.
@@ -160,6 +179,9 @@ impl Series<'_> {
         let seed = self.places.seed_of(place);
         let mut random = Random::seed_from_u64(seed);
         let way = match place.checked_sub(COPIES) {
+            None if is_of_a_kill(place) => {
+                Way::Killed { at: self.places.place_of_copy(ops, place) }
+            }
             None => Way::Copied { at: self.places.place_of_copy(ops, place) },
             Some(place) => {
                 let of = CUTS_PER_SCENARIO - COPIES;
@@ -173,7 +195,10 @@ impl Series<'_> {
             }
             (_, Some(kept)) => {
                 let world = World::of_copy(self.scenario, self.plan.planted, kept);
-                self.attempt_in(world, &mut made, |world| copied(world, &mut random))
+                self.attempt_in(world, &mut made, |world| match kept.held {
+                    Some(_) => killed(world, kept, &mut random),
+                    None => copied(world, &mut random),
+                })
             }
             (_, None) => Err(Broken::NoCopy { ops }),
         };
@@ -229,6 +254,7 @@ impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Copied { at } => write!(f, "copied and cut at durable operation {at}"),
+            Self::Killed { at } => write!(f, "copied and killed at durable operation {at}"),
             Self::Run(end) => end.fmt(f),
             Self::ServedCopy { at } => write!(f, "copied and cut at durable operation {at}"),
             Self::Served(end) => write!(f, "{end:?}"),

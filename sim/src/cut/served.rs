@@ -295,6 +295,7 @@ impl Served {
                 }
             });
             let _ending = baton.end_when_dropped();
+            baton.await_committer();
             let served = Driven::new(&beside, store, &seen.clock, &self.config, &helper);
             let mut server = served.map_err(refused)?;
             for _ in 0..self.clients {

@@ -16,8 +16,9 @@ use perdura_region::{
 };
 use perdura_store::{DATABASES, Heap, Store, StoreOptions};
 
-use super::battery::Battery;
+use super::battery::{Battery, final_commit_bytes};
 use super::broken::Broken;
+use super::kills::Kills;
 use super::oracle::Oracle;
 use super::proof;
 use super::scenario::{Durability, Scenario};
@@ -39,10 +40,15 @@ pub(crate) enum Went {
     Killed,
 }
 
-/// A machine at a moment of a run, as it is found if its power is lost then.
+/// A machine at a moment of a run.
 pub(crate) struct Kept {
     device: SimDevice,
-    allowed: Vec<Oracle>,
+    /// The memory and the ledger of the process, if it is killed then; otherwise power is lost.
+    pub held: Option<(OwnedFd, OwnedFd)>,
+    /// The states that a loss of power may lead to.
+    pub allowed: Vec<Oracle>,
+    /// The states in which memory may be.
+    pub in_memory: Vec<Oracle>,
     battery: Battery,
     region_bytes: u64,
     steps_done: usize,
@@ -56,6 +62,11 @@ struct Copies {
     allowed: Vec<Oracle>,
     /// The contents of memory then.
     oracle: Oracle,
+    /// The battery then, which stays until a step that exchanges it is done.
+    battery: Option<Battery>,
+    /// Whether the step that runs flushes everything.
+    is_flushing: bool,
+    killed: Arc<Kills>,
 }
 
 pub(crate) struct World<'s> {
@@ -121,27 +132,46 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Keeps a copy of the device before each of these durable operations of this life of the
-    /// machine.
-    pub fn copy_before(&mut self, ops: &[u64]) {
-        self.device.copy_before(ops.iter().copied());
+    /// Keeps a copy of the device before each of the operations `lost`, and a copy of the whole
+    /// machine before each of the operations `killed`.
+    pub fn copy_before(&mut self, lost: &[u64], killed: &[u64]) {
+        self.device.copy_before(lost.iter().copied());
+        *self.copies.killed.at.lock() = killed.iter().copied().collect();
+        let kills = Arc::clone(&self.copies.killed);
+        self.device.watch(Arc::new(move |device| kills.see(device)));
     }
 
-    /// The copies kept.
-    pub fn take_copies(&mut self) -> Vec<Kept> {
-        take(&mut self.copies.made)
+    /// Makes the copies of kills that found no process when they were due.
+    pub fn see_kills(&mut self) {
+        self.copies.killed.see(&self.device);
+        self.assign_copies();
+    }
+
+    /// The copies kept: those of a loss, and those of a kill.
+    pub fn take_copies(&mut self) -> (Vec<Kept>, Vec<Kept>) {
+        take(&mut self.copies.made).into_iter().partition(|kept| kept.held.is_none())
     }
 
     /// Assigns the copies made since the last call to the states that were allowed then, and to
     /// what memory had then and has now: a commit may have made either durable since.
     pub fn assign_copies(&mut self) {
-        for (_, device) in self.device.take_copies() {
-            let mut allowed = self.copies.allowed.clone();
-            allowed.extend([self.copies.oracle.clone(), self.oracle.clone()]);
+        let before = self.copies.battery.unwrap_or(self.battery);
+        let is_shrinking = before.flush_bytes > self.battery.flush_bytes;
+        let mut battery = if is_shrinking { before } else { self.battery };
+        if self.copies.is_flushing {
+            battery.redo_bytes += Battery::killed_flush_bytes(self.scenario.segment_bytes);
+        }
+        let in_memory = [self.copies.oracle.clone(), self.oracle.clone()];
+        let lost = self.device.take_copies().into_iter().map(|(_, device)| (device, None));
+        let killed = take(&mut *self.copies.killed.made.lock());
+        let killed = killed.into_iter().map(|(device, held)| (device, Some(held)));
+        for (device, held) in lost.chain(killed) {
             self.copies.made.push(Kept {
                 device,
-                allowed,
-                battery: self.battery,
+                held,
+                allowed: [&self.copies.allowed[..], &in_memory].concat(),
+                in_memory: in_memory.to_vec(),
+                battery,
                 region_bytes: self.region_bytes,
                 steps_done: self.steps_done,
                 now_ms: self.now_ms(),
@@ -149,6 +179,7 @@ impl<'s> World<'s> {
         }
         self.copies.allowed = self.allowed.clone();
         self.copies.oracle = self.oracle.clone();
+        self.copies.battery = Some(self.battery);
     }
 
     pub fn store(&self) -> &Store {
@@ -178,6 +209,7 @@ impl<'s> World<'s> {
 
     /// Ends the process. Its writes under way reach the device's cache.
     pub fn die(&mut self) {
+        *self.copies.killed.memory.lock() = None;
         if let Some(store) = self.store.take() {
             self.freed_before_bytes += store.region().stats().dropped_bytes;
         }
@@ -215,6 +247,7 @@ impl<'s> World<'s> {
 
     /// Runs one step.
     pub fn step(&mut self, step: &Step) -> Result<Went, Broken> {
+        self.copies.is_flushing = matches!(step, Step::Drill | Step::Reopen);
         let went = match step {
             Step::Change(changes) => self.change(step, changes, false)?,
             Step::Abort(changes) => self.change(step, changes, true)?,
@@ -406,6 +439,15 @@ impl<'s> World<'s> {
         Ok(with_budget(self.battery.budget_bytes(&geometry, self.region_bytes)))
     }
 
+    /// The bytes for which the battery lasts after a kill: the flush for which the budget was
+    /// promised, what the process has left half done, and the commit in both slots.
+    pub fn energy_bytes(&self) -> Result<u64, Broken> {
+        let opened = |error| Broken::Open { when: "the sizes of a region", error };
+        let geometry = self.config()?.geometry().map_err(opened)?;
+        let Battery { flush_bytes, redo_bytes } = self.battery;
+        Ok(flush_bytes + redo_bytes + final_commit_bytes(&geometry))
+    }
+
     fn fresh_device(&mut self) -> Arc<dyn Device> {
         self.faults = Arc::new(FaultPlan::new());
         let (device, faults) = (self.device.clone(), Arc::clone(&self.faults));
@@ -437,6 +479,7 @@ impl<'s> World<'s> {
                     self.allowed = vec![self.oracle.clone()];
                 }
                 self.store = Some(store);
+                *self.copies.killed.memory.lock() = Some(self.held()?);
                 Ok(Went::On)
             }
             Err(_) if !self.device.is_powered() => {

@@ -50,6 +50,14 @@ impl Baton {
         }
     }
 
+    /// The loop: waits until the committing thread is there, so that the first turn is not lost.
+    pub fn await_committer(&self) {
+        let mut state = self.state.lock();
+        while state.committer.is_none() {
+            self.changed.wait(&mut state);
+        }
+    }
+
     /// The loop: lets the committing thread run up to its next operation, or to the end of its
     /// commit.
     pub fn go_on(&self) {
