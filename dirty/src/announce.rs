@@ -486,7 +486,7 @@ mod tests {
         ledger.epoch().fetch_add(1, AcqRel);
         let mut lane = LaneGuard::new(&tracked, &backing, LaneId(0));
         let old = lane.begin_overwrite(64, 128).unwrap().unwrap();
-        assert_eq!((old[0], *backing.captured.lock().unwrap()), (1, vec![(0, 0, 0b10)]));
+        assert_eq!((old[0], &backing.captured.lock().unwrap()[..]), (1, &[(0, 0, 0b10)][..]));
         old.fill(2);
         assert!(lane.is_dirty(64, 64) && lane.is_dirty(128, 64));
         let (offset, kept) = lane.overwritten().unwrap();

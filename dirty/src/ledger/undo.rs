@@ -56,6 +56,8 @@ impl<'l> UndoSlot<'l> {
             self.word.store(word, Release);
             return;
         }
+        // That the slot is closed is visible to any process before its bytes change.
+        fence(Release);
         // SAFETY: no other thread uses this slot, and the only other reference into it is given by
         // `bytes`, which borrows a slot that is in use.
         unsafe { self.map.bytes_mut(self.bytes_at, old.len()) }.copy_from_slice(old);

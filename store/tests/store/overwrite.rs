@@ -25,22 +25,32 @@ fn value(index: usize, byte: u8) -> Vec<u8> {
     vec![byte; LENGTHS[index]]
 }
 
-/// The operations that are killed; the last two go on after the first bytes are overwritten.
-type Operation = fn(&mut Tx<'_>, u64) -> Result<(), TxError>;
-const OPERATIONS: [Operation; 6] = [
-    |tx, _| tx.put(key(0), &value(0, 2), Expiry::None),
-    |tx, _| tx.put(key(1), &value(1, 2), Expiry::None),
-    |tx, now_ms| tx.put(key(2), &value(2, 2), Expiry::AtMs(now_ms + 2 * EXPIRY_MS)),
-    |tx, _| tx.patch(key(1), 100, &[3; 500]).map(drop),
-    |tx, _| {
-        (0..2).try_for_each(|index| tx.put(key(index), &value(index, 2), Expiry::None))?;
-        tx.delete(key(2)).map(drop)
-    },
-    |tx, _| {
+/// The operations that are killed, each with its only key. The last four go on after the first bytes
+/// are overwritten.
+type Operation = (Option<usize>, fn(&mut Tx<'_>, u64) -> Result<(), TxError>);
+const OPERATIONS: [Operation; 8] = [
+    (Some(0), |tx, _| tx.put(key(0), &value(0, 2), Expiry::None)),
+    (Some(1), |tx, _| tx.put(key(1), &value(1, 2), Expiry::None)),
+    (Some(2), |tx, now_ms| tx.put(key(2), &value(2, 2), Expiry::AtMs(now_ms + 2 * EXPIRY_MS))),
+    (Some(1), |tx, _| tx.patch(key(1), 100, &[3; 500]).map(drop)),
+    (Some(1), |tx, _| {
         tx.put(key(1), &value(1, 2), Expiry::None)?;
         tx.patch(key(1), 1, &[4; 9])?;
         tx.append(key(1), &[5; 2_000]).map(drop)
-    },
+    }),
+    (Some(0), |tx, _| {
+        tx.put(key(0), &value(0, 2), Expiry::None)?;
+        tx.put(key(0), &value(0, 3), Expiry::None)
+    }),
+    (Some(2), |tx, _| {
+        tx.put(key(2), &value(2, 2), Expiry::Keep)?;
+        tx.delete(key(2)).map(drop)
+    }),
+    (None, |tx, _| {
+        tx.patch(key(1), 0, &[6; 1_024])?;
+        (0..2).try_for_each(|index| tx.put(key(index), &value(index, 2), Expiry::None))?;
+        tx.delete(key(2)).map(drop)
+    }),
 ];
 
 struct Machine {
@@ -75,17 +85,22 @@ impl Machine {
         store
     }
 
-    fn run(&self, store: &Store, operation: Operation) -> Result<(), StoreError> {
+    /// Runs an operation, and aborts it at its end if `aborts`.
+    fn run(&self, store: &Store, operation: Operation, aborts: bool) -> Result<(), StoreError> {
         let keys: Vec<_> = (0..3).map(key).collect();
+        let access = operation.0.map_or(Access::Keys(&keys), |index| Access::Key(key(index)));
         let now_ms = self.clock.unix_ms();
-        store.run(Access::Keys(&keys), |tx| operation(tx, now_ms))
+        store.run(access, |tx| {
+            operation.1(tx, now_ms)?;
+            if aborts { tx.abort("on purpose") } else { Ok(()) }
+        })
     }
 
     /// The contents before and after an operation.
     fn before_and_after(&self, operation: Operation) -> [Model; 2] {
         let store = self.filled(false);
         let before = contents(&store);
-        self.run(&store, operation).unwrap();
+        self.run(&store, operation, false).unwrap();
         [before, contents(&store)]
     }
 
@@ -122,7 +137,7 @@ fn torn(planted: Planted) -> (u32, u32) {
                 let machine = Machine::new(planted);
                 let store = machine.filled(is_clean);
                 store.heap().kill_after(fuse);
-                let outcome = machine.run(&store, operation);
+                let outcome = machine.run(&store, operation, false);
                 if !store.heap().is_killed() {
                     break;
                 }
@@ -180,12 +195,7 @@ fn what_an_aborted_operation_overwrote_is_as_before() {
         let machine = Machine::new(Planted::None);
         let store = machine.filled(false);
         let before = contents(&store);
-        let keys: Vec<_> = (0..3).map(key).collect();
-        let now_ms = machine.clock.unix_ms();
-        let aborted = store.run(Access::Keys(&keys), |tx| {
-            operation(tx, now_ms)?;
-            tx.abort::<()>("on purpose")
-        });
+        let aborted = machine.run(&store, operation, true);
         assert!(matches!(aborted, Err(StoreError::Aborted(_))), "{aborted:?}");
         assert!(contents(&store) == before);
     }
