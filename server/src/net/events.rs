@@ -2,9 +2,10 @@
 //!
 //! With epoll, a connection that is ready is read and written at once. With the ring, a receive is
 //! requested once and continues, and a send is requested after each turn that left output; the call
-//! that waits hands both to the kernel, so a turn over many connections costs one system call. If a
-//! connection must not be read any more, its receive is ended: bytes that were not received by then
-//! stay in the socket, as with epoll, and the others fit the ring's buffers.
+//! that waits hands both to the kernel, so a turn over many connections costs one system call. A
+//! turn with a single request sends its reply by a call of its own. If a connection must not be
+//! read any more, its receive is ended: bytes that were not received by then stay in the socket, as
+//! with epoll, and the others fit the ring's buffers.
 //!
 //! No request of the ring names a listening socket. A request keeps its file open until the kernel
 //! has ended it, and after a SIGKILL that is some milliseconds later than the end of the process:
