@@ -167,7 +167,8 @@ pub struct CutArgs {
     /// Plant a bug that must be caught: skip-flush, drop-checksum, open-before-accounting,
     /// clean-at-copy, acknowledge-before-commit, free-before-commit, loaded-too-early,
     /// let-go-when-written, give-back-always, drop-neighbours, single-always, zero-untaken,
-    /// keep-saved-count.
+    /// keep-saved-count, reply-before-group, count-late-groups, reply-though-failed,
+    /// skip-small-groups.
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
 }

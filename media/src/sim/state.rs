@@ -43,7 +43,10 @@ pub(super) struct State {
 
 /// A caller that acts before durable operations. It belongs to one device, so a copy has none.
 #[derive(Default)]
-pub(super) struct Watch(pub Option<Arc<dyn Fn(&SimDevice) + Send + Sync>>);
+pub(super) struct Watch(pub Option<Watcher>);
+
+/// A function that is called before durable operations.
+pub(super) type Watcher = Arc<dyn Fn(&SimDevice) + Send + Sync>;
 
 impl Clone for Watch {
     fn clone(&self) -> Self {
@@ -246,7 +249,8 @@ impl State {
     /// Cuts the power if this durable operation is the one planned for it, and keeps the copies
     /// planned for it.
     fn start_op(&mut self) -> Result<(), DeviceError> {
-        while !self.off && self.copies_at.pop_front_if(|at| *at <= self.ops).is_some() {
+        while !self.off && self.copies_at.front().is_some_and(|at| *at <= self.ops) {
+            self.copies_at.pop_front();
             let copy = self.copy_without_power();
             self.copies.push((self.ops, copy));
         }

@@ -32,7 +32,9 @@ impl Kills {
         let ops = device.ops();
         let memory = self.memory.lock();
         let Some((memory, ledger)) = &*memory else { return };
-        while device.is_powered() && self.at.lock().pop_front_if(|at| *at <= ops).is_some() {
+        let mut planned = self.at.lock();
+        while device.is_powered() && planned.front().is_some_and(|at| *at <= ops) {
+            planned.pop_front();
             let copied = || Ok::<_, io::Error>((copy_of(memory)?, copy_of(ledger)?));
             match copied() {
                 Ok(held) => self.made.lock().push((device.copy_when_killed(ops), held)),

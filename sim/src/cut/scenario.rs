@@ -57,15 +57,15 @@ const QUARTER_BYTES: u64 = 256 << 10;
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 impl Scenario {
-    /// The scenario of a seed.
-    pub fn draw(seed: u64) -> Self {
+    /// The scenario of a seed, with much dirty data or with any other aim.
+    pub fn draw(seed: u64, is_large: bool) -> Self {
         let mut random = Random::seed_from_u64(seed);
         let random = &mut random;
-        let shape = match random.random_range(0..12) {
+        let shape = match random.random_range(0..10) {
+            _ if is_large => Shape::Large,
             0..3 => Shape::Small,
             3..7 => Shape::Mixed,
-            7..10 => Shape::Churn,
-            _ => Shape::Large,
+            _ => Shape::Churn,
         };
         let quarters = match shape {
             Shape::Small => 4..=16,
@@ -83,6 +83,8 @@ impl Scenario {
             seed,
             shape,
             durability: match random.random_range(0..10) {
+                // Group commits would keep the dirty data few.
+                _ if is_large => Durability::Warned,
                 0..6 => Durability::Warned,
                 6..9 => Durability::Fsync { every: 1 },
                 _ => Durability::Fsync { every: random.random_range(2..6) },
@@ -108,7 +110,7 @@ impl Scenario {
             Shape::Small => random.random_range(6..16),
             Shape::Mixed => random.random_range(40..130),
             Shape::Churn => random.random_range(120..300),
-            Shape::Large => random.random_range(150..250),
+            Shape::Large => random.random_range(130..220),
         };
         scenario.steps = (0..steps).map(|_| Steps { of: &scenario, random }.draw()).collect();
         scenario
@@ -204,7 +206,7 @@ impl Steps<'_> {
         let kind = match self.of.shape {
             Shape::Small => self.random.random_range(300..1000),
             Shape::Mixed => self.random.random_range(0..1000),
-            Shape::Large if self.random.random_bool(0.992) => 0,
+            Shape::Large if self.random.random_bool(0.988) => 0,
             Shape::Large => self.random.random_range(845..915),
             Shape::Churn if self.random.random_bool(0.97) => self.random.random_range(0..845),
             Shape::Churn => self.random.random_range(845..1000),
