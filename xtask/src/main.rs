@@ -2,6 +2,7 @@
 
 mod changed;
 mod deps;
+mod fuzz;
 mod lazyfs;
 mod oracle;
 mod pages;
@@ -54,7 +55,8 @@ Test more:
                  Kill a server beneath systemd with Restart=always and RestartSec=0 so many times
                  [default: 200], and fewer times with other settings. Needs root, systemd, and
                  cgroups of version 2; systemd runs in namespaces of its own.
-  fuzz [SECONDS] Run each fuzz target for so long [default: 600]. Needs a nightly toolchain and
+  fuzz [SECONDS] Run each fuzz target for so long [default: 600], beginning with the inputs in
+                 fuzz/seeds, and keep there what reaches most. Needs a nightly toolchain and
                  cargo-fuzz.
   apps           Test the small applications in lab/apps, and run each once with little work.
   rivals         Build and test `perdura-rivals`, the engines beside the store, and run each once
@@ -122,8 +124,8 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["apps"] => steps::apps(),
         ["time-to-safe"] => time_to_safe::measure("target/time-to-safe"),
         ["time-to-safe", dir] => time_to_safe::measure(dir),
-        ["fuzz"] => steps::fuzz(600),
-        ["fuzz", seconds] => steps::fuzz(seconds.parse()?),
+        ["fuzz"] => fuzz::run(600),
+        ["fuzz", seconds] => fuzz::run(seconds.parse()?),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(())

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 use crate::run::{cargo, run, target};
 use crate::{changed, deps, pages, product, programs, python};
@@ -163,23 +163,4 @@ fn apart(manifest: &str, words: &[&str]) -> Result<()> {
     step(&["clippy", "--release", "--all-targets", "--quiet"], &["--", "-D", "warnings"])?;
     step(&["test", "--release", "--quiet"], &[])?;
     step(&["run", "--release", "--quiet"], &[&["--"], words].concat())
-}
-
-/// Runs each fuzz target in turn, with the nightly toolchain.
-pub fn fuzz(seconds: u64) -> Result<()> {
-    let listed = Command::new("cargo")
-        .args(["+nightly", "fuzz", "list"])
-        .output()
-        .context("cargo +nightly fuzz list (install cargo-fuzz and a nightly toolchain)")?;
-    if !listed.status.success() {
-        bail!("cargo fuzz list: {}", String::from_utf8_lossy(&listed.stderr));
-    }
-    let seeds =
-        ["run", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--example", "trace_seeds"];
-    cargo(&[&seeds[..], &["fuzz/corpus/trace"]].concat())?;
-    for target in String::from_utf8_lossy(&listed.stdout).lines() {
-        let time = format!("-max_total_time={seconds}");
-        cargo(&["+nightly", "fuzz", "run", target, "--", &time, "-rss_limit_mb=4096"])?;
-    }
-    Ok(())
 }

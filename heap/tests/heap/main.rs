@@ -5,6 +5,7 @@ mod check;
 mod checkpoint;
 mod collections;
 mod dual;
+mod kept_inputs;
 mod leaks;
 mod paged;
 mod region;

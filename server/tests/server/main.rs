@@ -5,6 +5,7 @@
 mod durability;
 mod groups;
 mod introspection;
+mod kept_inputs;
 mod resp_parser;
 mod running;
 mod transactions;
