@@ -349,4 +349,48 @@ mod tests {
         assert!(notifies(&|| budget.abandon_change()));
         assert!(notifies(&|| budget.close()));
     }
+
+    #[test]
+    fn the_cleaner_is_called_once_when_more_is_used_than_it_said() {
+        let (ledger, budget) = (ledger(), Budget::default());
+        assert!(budget.commit_limit(&ledger, 4 * BLOCK_BYTES));
+        let calls = |act: &dyn Fn()| {
+            let seen = budget.cleaner_version();
+            act();
+            budget.cleaner_version() != seen
+        };
+        let take = || assert!(budget.try_take(&ledger, 4096));
+        assert!(!calls(&take), "nobody asked to be called");
+        budget.call_above.store(2 * 4096, SeqCst);
+        assert!(!calls(&take), "as much is used as the cleaner leaves");
+        assert!(calls(&take));
+        assert!(!calls(&take), "it was called already");
+        assert!(calls(&|| budget.call_cleaner()) && calls(&|| budget.close()));
+    }
+
+    #[test]
+    fn every_limit_holds_for_new_takes_and_the_smallest_counts() {
+        let (ledger, budget) = (ledger(), Budget::default());
+        assert!(budget.commit_limit(&ledger, 4 * BLOCK_BYTES));
+        let lower: [(&str, &dyn Fn(u64)); 3] = [
+            ("pending", &|bytes| budget.begin_shrink(bytes)),
+            ("space", &|bytes| budget.limit_by_space(bytes)),
+            ("rate", &|bytes| _ = budget.limit_by_rate(bytes)),
+        ];
+        for (name, limit) in lower {
+            limit(2 * BLOCK_BYTES);
+            assert_eq!(budget.effective_limit(&ledger), 2 * BLOCK_BYTES, "{name}");
+            let wanted = if name == "space" { 4 } else { 2 };
+            assert_eq!(budget.wanted_limit(&ledger), wanted * BLOCK_BYTES, "{name}");
+            assert!(!budget.try_take(&ledger, 2 * BLOCK_BYTES + 1), "{name}");
+            assert!(budget.try_take(&ledger, 2 * BLOCK_BYTES), "{name}");
+            assert!(!budget.try_take(&ledger, 1), "{name}");
+            budget.give_back(&ledger, 2 * BLOCK_BYTES);
+            limit(u64::MAX);
+        }
+        assert!(budget.try_take(&ledger, 3 * BLOCK_BYTES));
+        assert!(!budget.commit_limit(&ledger, 3 * BLOCK_BYTES - 1), "more is used");
+        assert!(budget.commit_limit(&ledger, 3 * BLOCK_BYTES));
+        assert!(!budget.try_take(&ledger, 1) && !budget.try_take(&ledger, u64::MAX));
+    }
 }
