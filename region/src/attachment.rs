@@ -81,18 +81,21 @@ mod tests {
         let device = Arc::new(SimDevice::new(0, 1));
         let config = Config { thread: false, ..Config::new(1 << 20, 256 << 10) };
         let region = Region::open(device.clone(), Arc::new(SimClock::new(0)), config).unwrap();
+        crate::testing::write(&region, 0, &[1; 8192]);
         let (memory, ledger) = region.fds();
         let fds = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
         drop(region);
         let [memory, ledger] = fds;
         let holder = Attachment::new(memory, ledger).unwrap();
         let options = FlushOptions { threads: 1, unix_ms: 7 };
+        assert!((8192..=256 << 10).contains(&holder.used_bytes()), "{}", holder.used_bytes());
         let right = holder.ledger.kinds()[0].swap(2, Relaxed);
         let ops = device.ops();
         let refused = holder.flush(&*device, options);
         assert!(matches!(refused, Err(RegionError::DamagedLedger { .. })), "{refused:?}");
         assert_eq!(device.ops(), ops, "durable operations of a refused flush");
         holder.ledger.kinds()[0].store(right, Relaxed);
-        holder.flush(&*device, options).unwrap();
+        let flushed = holder.flush(&*device, options).unwrap();
+        assert_eq!((flushed.dirty_bytes, holder.used_bytes()), (8192, 0));
     }
 }

@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use perdura_media::{SimClock, SimDevice};
 
@@ -7,6 +7,7 @@ use crate::testing::write;
 use crate::{Config, LaneId, Region};
 use perdura_dirty::geometry::BLOCK_BYTES;
 use perdura_dirty::planted::Planted;
+use perdura_image::format::FRAME_COMMIT;
 
 #[test]
 fn an_idle_region_is_committed_though_a_lane_keeps_credit() {
@@ -160,5 +161,44 @@ fn the_first_group_commit_of_a_process_that_attached_is_found_after_a_power_cut(
         let after_the_cut = Arc::new(device.power_cycle(1));
         let region = Region::open(after_the_cut, clock(), config(8)).unwrap();
         assert_eq!(region.lock(LaneId(0)).bytes(offset, 100), [7; 100], "{lost_numbers} {blocks}");
+    }
+}
+
+/// A cut was made, and the drain has not begun. Whatever the writer does then, the commit has the
+/// data as they were at the cut.
+#[test]
+fn what_is_dropped_or_changed_while_its_epoch_closes_is_in_the_commit_all_the_same() {
+    let config = || Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(64 * BLOCK_BYTES, 32 * BLOCK_BYTES)
+    };
+    type Act = fn(&Region);
+    let acts: [Act; 3] = [
+        |region| region.lock(LaneId(0)).drop_dirty(0, 8192),
+        |region| write(region, 100, &[2; 5000]),
+        |region| {
+            write(region, 0, &[3; 8192]);
+            region.lock(LaneId(0)).drop_dirty(0, 8192);
+        },
+    ];
+    for (number, act) in acts.into_iter().enumerate() {
+        let device = SimDevice::new(0, 1);
+        let clock = || Arc::new(SimClock::new(1_000));
+        let region = Region::open(Arc::new(device.clone()), clock(), config()).unwrap();
+        write(&region, 0, &[1; 8192]);
+        let ledger = &region.running().backed.memory.ledger;
+        ledger.closing().store(1, Release);
+        ledger.epoch().fetch_add(1, AcqRel);
+        act(&region);
+        let mut cleaner = region.running().any_cleaner();
+        cleaner.finish_closing_epoch(&region.running().backed, FRAME_COMMIT).unwrap();
+        drop(cleaner);
+        let device = device.power_cycle(1);
+        drop(region);
+        let region = Region::open(Arc::new(device), clock(), config()).unwrap();
+        assert_eq!(region.lock(LaneId(0)).bytes(0, 8192), [1; 8192], "act {number}");
     }
 }
