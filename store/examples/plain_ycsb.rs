@@ -85,7 +85,10 @@ fn main() -> Result<(), AnyError> {
                 }
                 (_, budget) => {
                     store.set_budget(&settings, budget.unwrap_or(100.0))?;
-                    settings.measure(&store, &draws)?
+                    let before = Work::now(&store)?;
+                    let mut one = settings.measure(&store, &draws)?;
+                    one.work = Work::now(&store)?.since(&before).per(one.operations);
+                    one
                 }
             };
             if round > 0 {
@@ -121,6 +124,21 @@ fn print(settings: &Settings, sides: &[Measured]) {
              ratio {:.2} ({:.2} to {:.2})",
             side.name, rate[1], rate[0], rate[2], cpu[1], ratio[1], ratio[0], ratio[2]
         );
+        if side.budget.is_some() {
+            let of = |n: usize| spread(side.rounds.iter().map(|one| one.work.0[n]).collect())[1];
+            println!(
+                "{:24} an operation: {:.0} B cleaned, {:.0} drained, {:.0} captured, {:.0} \
+                 compacted, {:.0} written; {:.0} ns of the cleaner's thread; {:.0} ns of waiting",
+                "",
+                of(0),
+                of(1),
+                of(2),
+                of(3),
+                of(4),
+                of(5),
+                of(6),
+            );
+        }
     }
     println!("medians (least to most); the processor time is the whole process's");
 }
@@ -219,7 +237,8 @@ impl Settings {
         });
         let (took_s, cpu) = (began.elapsed().as_secs_f64(), cpu_ns()? - cpu_before);
         let operations = done?.iter().sum::<u64>().max(1) as f64;
-        Ok(One { ops_per_s: operations / took_s, cpu_ns_per_op: cpu as f64 / operations })
+        let (ops_per_s, cpu_ns_per_op) = (operations / took_s, cpu as f64 / operations);
+        Ok(One { ops_per_s, cpu_ns_per_op, operations, work: Work::default() })
     }
 }
 
@@ -450,12 +469,59 @@ impl Measured {
 struct One {
     ops_per_s: f64,
     cpu_ns_per_op: f64,
+    operations: f64,
+    /// What the region did for each operation.
+    work: Work,
+}
+
+/// Bytes that the region cleaned, drained, captured, compacted and wrote, nanoseconds of processor
+/// time of its thread, and nanoseconds for which writers waited.
+#[derive(Clone, Copy, Default)]
+struct Work([f64; 7]);
+
+impl Work {
+    fn now(side: &PerduraSide) -> Result<Self, AnyError> {
+        let stats = side.store.region().stats();
+        let counts = [
+            stats.cleaned_bytes,
+            stats.drained_bytes,
+            stats.captured_bytes,
+            stats.compacted_bytes,
+            stats.device_bytes,
+            cleaner_cpu_ns()?,
+            stats.stall_ns,
+        ];
+        Ok(Self(counts.map(|count| count as f64)))
+    }
+
+    fn since(self, before: &Self) -> Self {
+        let mut after = self;
+        after.0.iter_mut().zip(before.0).for_each(|(count, before)| *count -= before);
+        after
+    }
+
+    fn per(self, operations: f64) -> Self {
+        Self(self.0.map(|count| count / operations))
+    }
 }
 
 /// Least, median and most.
 fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
     [values[0], values[values.len() / 2], values[values.len() - 1]]
+}
+
+/// Processor time of the region's thread, nanoseconds.
+fn cleaner_cpu_ns() -> Result<u64, AnyError> {
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        if std::fs::read_to_string(task.join("comm"))?.trim_end() == "perdura-cleaner" {
+            let times = std::fs::read_to_string(task.join("schedstat"))?;
+            let ran = times.split(' ').next().ok_or("no time in schedstat")?;
+            return Ok(ran.parse()?);
+        }
+    }
+    Err("the region has no thread".into())
 }
 
 /// Processor time of this process, in nanoseconds, in steps of 10 ms.
