@@ -22,6 +22,7 @@ mod recover;
 mod room;
 mod seal;
 mod sync;
+mod tables;
 
 // The format, byte for byte, and the fixed structures at the image's head.
 pub mod format;
@@ -47,6 +48,7 @@ pub use error::{ImageError, OpenError, Unreadable};
 pub use load::{Loading, Target};
 pub use loads::{LoadProgress, Loads};
 pub use recover::{Tail, recover};
+pub use tables::Tables;
 
 #[doc(hidden)]
 pub mod fuzzing;
