@@ -1,11 +1,11 @@
 //! The order of locks, asserted in debug builds.
 //!
-//! A thread that holds a lock takes only locks of higher rank. A try takes whatever it gets, because
-//! it never waits. In a release there is neither code nor memory for ranks. Nothing is allocated, so
-//! the heap's locks have ranks, too; the fault path takes no lock that has one.
+//! A thread that holds a lock waits only for locks of higher rank. A try takes whatever it gets,
+//! because it never waits. In a release there is neither code nor memory for ranks. Nothing is
+//! allocated, so the heap's locks have ranks, too; the fault path takes no lock that has one.
 //!
-//! The order is the same everywhere: a room's locks come before those of the rooms below it, because
-//! rooms call downward only.
+//! The order is the same everywhere: a room's locks come before those of the rooms below it,
+//! because rooms call downward only.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -154,6 +154,13 @@ pub fn taken<G>(rank: Rank, guard: G) -> Held<G> {
         _mark: Mark::of(rank),
     }
 }
+
+// A release has no memory for ranks.
+#[cfg(not(debug_assertions))]
+const _: () = assert!(
+    size_of::<Ranked<u64>>() == size_of::<Mutex<u64>>()
+        && size_of::<RankedGuard<'_, u64>>() == size_of::<MutexGuard<'_, u64>>()
+);
 
 #[cfg(debug_assertions)]
 use noted::{Mark, check};

@@ -1,4 +1,5 @@
-//! The account of dirty bytes: no limit is exceeded once it is in force, and whoever waits is woken.
+//! The account of dirty bytes: no limit is exceeded once it is in force, and whoever waits is
+//! woken.
 
 use std::sync::Arc;
 use std::time::Duration;

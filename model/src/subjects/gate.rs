@@ -1,5 +1,5 @@
-//! The door of the fault path, and the counted events: a cut excludes whoever is inside, and whoever
-//! waits is woken.
+//! The door of the fault path, and the counted events: a cut excludes whoever is inside, and
+//! whoever waits is woken.
 
 use std::sync::Arc;
 

@@ -57,7 +57,7 @@ impl Region {
         unsafe { *self.bytes.get() += 1 };
     }
 
-    /// Gives the block, which lane 0 owns, to lane 1. Both are held, as when a heap hands out spans.
+    /// Gives the block, which lane 0 owns, to lane 1. Both are held, as when spans are handed out.
     fn give(&self) {
         let taker = self.lanes.lock(LaneId(1)).lock();
         let owner = self.lanes.lock(LaneId(0)).lock();
@@ -107,9 +107,7 @@ fn loaded() {
             region.lanes.set_loaded(0);
         })
     };
-    if region.lanes.is_ready(0, LaneId(0)) {
-        region.change();
-    } else if !region.lanes.is_unloaded(0) {
+    if region.lanes.is_ready(0, LaneId(0)) || !region.lanes.is_unloaded(0) {
         region.change();
     }
     assert!(loader.join().is_ok());

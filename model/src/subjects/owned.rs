@@ -1,4 +1,5 @@
-//! The lock of a thread's log, which costs its owner two plain stores: owner and visitors never meet.
+//! The lock of a thread's log, which costs its owner two plain stores: owner and visitors never
+//! meet.
 
 use std::sync::Arc;
 

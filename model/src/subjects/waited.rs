@@ -41,7 +41,8 @@ fn give_way() {
     assert_eq!(*lock.lock(), 3);
 }
 
-/// A thread holds the mutex until it sees that another one waits, as a sweep over many records does.
+/// A thread holds the mutex until it sees that another one waits, as a sweep over many records
+/// does.
 fn holder_sees() {
     let lock = Arc::new(Waited::new(Rank::Appender, 0));
     let held = lock.lock();
