@@ -71,7 +71,7 @@ impl Scenario {
             Shape::Small => 4..=16,
             Shape::Mixed => 6..=32,
             Shape::Churn => 10..=18,
-            Shape::Large => 14..=24,
+            Shape::Large => 16..=24,
         };
         let region_bytes = random.random_range(quarters) * QUARTER_BYTES;
         let percent = match shape {
@@ -113,6 +113,11 @@ impl Scenario {
             Shape::Large => random.random_range(130..220),
         };
         scenario.steps = (0..steps).map(|_| Steps { of: &scenario, random }.draw()).collect();
+        if is_large {
+            // An epoch with more dirty data than the frame buffers hold.
+            let at = random.random_range(steps * 6 / 10..steps * 95 / 100);
+            scenario.steps[at] = Step::Checkpoint;
+        }
         scenario
     }
 
@@ -206,7 +211,7 @@ impl Steps<'_> {
         let kind = match self.of.shape {
             Shape::Small => self.random.random_range(300..1000),
             Shape::Mixed => self.random.random_range(0..1000),
-            Shape::Large if self.random.random_bool(0.988) => 0,
+            Shape::Large if self.random.random_bool(0.996) => 0,
             Shape::Large => self.random.random_range(845..915),
             Shape::Churn if self.random.random_bool(0.97) => self.random.random_range(0..845),
             Shape::Churn => self.random.random_range(845..1000),
@@ -308,10 +313,10 @@ impl Steps<'_> {
             (_, 0) => format!("hash:{}", self.random.random_range(0..6)),
             (_, 1) => format!("set:{}", self.random.random_range(0..4)),
             (Shape::Small, _) => format!("key:{}", self.random.random_range(0..6)),
+            (Shape::Large, _) => format!("key:{}", self.random.random_range(0..160)),
             (_, 2..6) => format!("key:{}", self.random.random_range(0..12)),
             (Shape::Churn, _) => format!("key:{}", self.random.random_range(0..50)),
             (Shape::Mixed, _) => format!("key:{}", self.random.random_range(0..250)),
-            (Shape::Large, _) => format!("key:{}", self.random.random_range(0..200)),
         };
         Name { db, key: Rc::from(key.into_bytes()) }
     }
@@ -328,7 +333,7 @@ impl Steps<'_> {
     fn value(&mut self) -> Rc<[u8]> {
         let len = match (self.of.shape, self.random.random_range(0..100)) {
             (Shape::Churn, 0..85) => self.random.random_range(8_000..40_000),
-            (Shape::Large, 0..90) => self.random.random_range(4_096..=16_384),
+            (Shape::Large, 0..90) => self.random.random_range(8_192..=24_576),
             (_, 0..30) => self.random.random_range(1..64),
             (_, 30..70) => self.random.random_range(64..1_024),
             (_, 70..93) => self.random.random_range(1_024..8_192),

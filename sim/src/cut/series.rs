@@ -108,7 +108,7 @@ fn make_served(plan: &Plan, number: u64, places: Range<u64>) -> Vec<Made> {
 }
 
 fn make_own(plan: &Plan, number: u64, places: Range<u64>) -> Vec<Made> {
-    let scenario = Scenario::draw(mixed(plan.seed, number), number % 4 == 0);
+    let scenario = Scenario::draw(mixed(plan.seed, number), number.is_multiple_of(4));
     let series = Series { plan, scenario: &scenario, places: Places { plan, number } };
     let mut uncut = Made { way: None, durable_ops: 0, refused_ops: 0, failure: None };
     let ops = match series.attempt(number, &mut uncut, count_ops) {

@@ -40,7 +40,7 @@ struct Client {
     received: Vec<u8>,
     expected: VecDeque<Expected>,
     /// The keys that each command has changed.
-    changes: Vec<Vec<(Vec<u8>, Option<Arc<Value>>)>>,
+    changes: Vec<Vec<Changed>>,
     /// All keys after all commands.
     now: BTreeMap<Vec<u8>, Arc<Value>>,
     answered: usize,
@@ -50,6 +50,9 @@ struct Client {
     /// The number of commands after which a string first had a value.
     shown: HashMap<Vec<u8>, usize>,
 }
+
+/// A key and its new value; `None` if it is deleted.
+type Changed = (Vec<u8>, Option<Arc<Value>>);
 
 /// The reply that a command will have.
 enum Expected {
