@@ -482,4 +482,55 @@ mod tests {
             }
         });
     }
+
+    #[test]
+    fn segments_that_were_written_come_first_only_once_somebody_waits_for_frames() {
+        let geometry = Geometry::new(BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+        let ledger = Ledger::create(geometry, 7, BLOCK_BYTES).unwrap();
+        let mut appender = Appender::new(vec![0], (0..6).collect(), 2, geometry.segment_bytes);
+        let write = |number: u32| ledger.segment(number).set_written();
+        write(4);
+        appender.sort_free(&ledger);
+        assert_eq!(appender.free_segments, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(appender.next_unwritten(&ledger), None);
+        appender.prefer_written(&ledger);
+        assert_eq!(appender.free_segments, [4, 0, 1, 2, 3, 5]);
+        assert_eq!(appender.next_unwritten(&ledger), Some((1, 0)));
+        write(2);
+        write(5);
+        appender.sort_free(&ledger);
+        assert_eq!(appender.free_segments, [4, 2, 5, 0, 1, 3]);
+        // As many as the reserve are left to the emergency flush.
+        assert_eq!((appender.spare_segments(), appender.take_free(&ledger)), (4, Some(4)));
+        assert_eq!((appender.spare_segments(), appender.take_free(&ledger)), (3, Some(0)));
+        appender.add_free(&ledger, 4);
+        assert_eq!(appender.free_segments, [2, 5, 4, 1, 3]);
+        appender.add_free(&ledger, 0);
+        assert_eq!(appender.free_segments, [2, 5, 4, 1, 3, 0]);
+        appender.add_new(6);
+        assert_eq!(appender.free_segments, [2, 5, 4, 1, 3, 0, 6]);
+    }
+
+    #[test]
+    fn what_compression_saves_is_filled_further_unless_the_segment_is_being_emptied() {
+        for is_emptied in [false, true] {
+            let geometry = Geometry::new(BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+            let ledger = Ledger::create(geometry, 7, BLOCK_BYTES).unwrap();
+            let mut appender = Appender::new(vec![0], [1, 2].into(), 0, geometry.segment_bytes);
+            appender.begin_frame(&ledger).unwrap();
+            appender.close_frame(&ledger, 0);
+            let (buffer, end) = (ledger.buffer(0), frame_bytes(&ledger.buffer(0)));
+            assert_eq!(appender.current, Some((1, end)));
+            assert!(!appender.begin_emptying(1), "it is being filled");
+            appender.current = Some((2, 0));
+            assert!(!is_emptied || appender.begin_emptying(1));
+            assert_eq!(appender.give_back(&ledger, &buffer, end + 1, 64), end + 1, "not the last");
+            assert_eq!(appender.give_back(&ledger, &buffer, end, 64), 64);
+            assert_eq!(ledger.segment(1).used_bytes().load(Relaxed), 64);
+            let expected: &[(u32, u64)] = if is_emptied { &[] } else { &[(1, 64)] };
+            assert_eq!(appender.reopened, expected);
+            appender.leave(1);
+            assert_eq!(appender.reopened, []);
+        }
+    }
 }

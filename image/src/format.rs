@@ -229,3 +229,54 @@ pub fn commit_bytes(segments: u32) -> u64 {
 pub(crate) fn lengths_bytes(raw: usize) -> usize {
     raw.div_ceil(CHUNK_BYTES) * 4
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perdura_dirty::geometry::{GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
+
+    /// Bytes of the frames that hold isolated grains, filled one after another as the appender does.
+    fn naive_flush_bytes(geometry: &Geometry, dirty_bytes: u64) -> u64 {
+        let (grain, limit) = (geometry.grain_bytes() as usize, geometry.frame_limit() as usize);
+        let frame = |grains: usize| frame_body_bytes(grains * grain, grains).next_multiple_of(4096);
+        let most = (1..).take_while(|grains| frame(*grains) <= limit).count();
+        let grains = dirty_bytes as usize / grain;
+        (grains / most * frame(most) + frame(grains % most)) as u64
+    }
+
+    #[test]
+    fn a_flush_is_never_longer_than_was_reckoned_and_little_shorter() {
+        for shift in [GRAIN_SHIFT_BARRIER, 8, GRAIN_SHIFT_TRAP] {
+            for (segment_bytes, limit) in
+                [(64 << 10, 64 << 10), (1 << 20, 1 << 20), (16 << 20, 4 << 20)]
+            {
+                let geometry = Geometry::new(1 << 30, shift, Some(segment_bytes), 20).unwrap();
+                assert_eq!(geometry.frame_limit(), limit);
+                for dirty_bytes in [128 << 10, 1 << 20, 5 << 20, 100 << 20] {
+                    let naive = naive_flush_bytes(&geometry, dirty_bytes);
+                    let reckoned = geometry.flush_bytes(dirty_bytes);
+                    let case = format!("2^{shift}, {segment_bytes}, {dirty_bytes}: {reckoned}");
+                    assert!(naive <= reckoned, "{case} for {naive}");
+                    let rest = naive.div_ceil(limit / 2) * 8192 + 16_384;
+                    assert!(reckoned <= naive + rest, "{case} for {naive} and {rest}");
+                    let reserve = u64::from(geometry.reserve_segments(dirty_bytes));
+                    assert!((reserve - 4) * segment_bytes * 7 / 8 >= naive, "{case}: {reserve}");
+                    assert!((reserve - 5) * segment_bytes * 7 / 8 < reckoned, "{case}: {reserve}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_room_of_a_frame_is_what_just_fits_it() {
+        for limit in [16 << 10, 64 << 10, 1 << 20] {
+            for (payload, extents) in [(0, 1), (64, 1), (4096, 17), (12_345, 100), (limit, 3)] {
+                let room = room_for_payload(limit, payload, extents);
+                let fits = |room: usize| frame_body_bytes(payload + room, extents) <= limit;
+                assert!(room == 0 || fits(room), "{limit}, {payload}, {extents}: {room}");
+                // A page's sum may need the last eight bytes.
+                assert!(!fits(room + 9), "{limit}, {payload}, {extents}: {room}");
+            }
+        }
+    }
+}
