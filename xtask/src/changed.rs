@@ -10,8 +10,7 @@ use serde_json::Value;
 /// The names of the packages with files that differ from `main`, or from the last commit if there
 /// is no `main`.
 pub fn packages() -> Result<Vec<String>> {
-    let base = git(&["merge-base", "HEAD", "main"]).unwrap_or_else(|_| "HEAD".to_owned());
-    let mut files = git(&["diff", "--name-only", base.trim()])?;
+    let mut files = git(&["diff", "--name-only", &base()?])?;
     files += &git(&["ls-files", "--others", "--exclude-standard"])?;
     let root = git(&["rev-parse", "--show-toplevel"])?;
     let metadata = output("cargo", &["metadata", "--no-deps", "--format-version", "1"])?;
@@ -25,6 +24,12 @@ pub fn packages() -> Result<Vec<String>> {
     Ok(owners(files.lines(), &folders.collect::<Vec<_>>()))
 }
 
+/// The commit from which this tree differs from `main`, or the last one if there is no `main`.
+pub fn base() -> Result<String> {
+    let found = git(&["merge-base", "HEAD", "main"]).or_else(|_| git(&["rev-parse", "HEAD"]))?;
+    Ok(found.trim().to_owned())
+}
+
 /// The packages that own the files. A file belongs to the package whose folder is the innermost.
 fn owners<'f>(files: impl Iterator<Item = &'f str>, folders: &[(String, String)]) -> Vec<String> {
     let owner = |file: &str| {
@@ -34,7 +39,8 @@ fn owners<'f>(files: impl Iterator<Item = &'f str>, folders: &[(String, String)]
     files.filter_map(owner).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn git(words: &[&str]) -> Result<String> {
+/// The output of git.
+pub fn git(words: &[&str]) -> Result<String> {
     output("git", words)
 }
 

@@ -5,6 +5,7 @@ mod deps;
 mod fuzz;
 mod lazyfs;
 mod oracle;
+mod mutants;
 mod pages;
 mod plan_rivals;
 mod product;
@@ -58,6 +59,10 @@ Test more:
   fuzz [SECONDS] Run each fuzz target for so long [default: 600], beginning with the inputs in
                  fuzz/seeds, and keep there what reaches most. Needs a nightly toolchain and
                  cargo-fuzz.
+  mutants [--since REV | --all [K/N]]
+                 Plant wrong lines in the code that makes data durable, and run the tests that must
+                 notice: in the lines that differ from REV [default: where this branch left main],
+                 or everywhere, or in part K (from 0) of N. Needs cargo-mutants.
   apps           Test the small applications in lab/apps, and run each once with little work.
   rivals         Build and test `perdura-rivals`, the engines beside the store, and run each once
                  with little work. The first build takes minutes, because it compiles RocksDB.
@@ -126,6 +131,10 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["time-to-safe", dir] => time_to_safe::measure(dir),
         ["fuzz"] => fuzz::run(600),
         ["fuzz", seconds] => fuzz::run(seconds.parse()?),
+        ["mutants"] => mutants::of_change(None),
+        ["mutants", "--since", revision] => mutants::of_change(Some(revision)),
+        ["mutants", "--all"] => mutants::all("0/1"),
+        ["mutants", "--all", shard] => mutants::all(shard),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(())

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::run::{cargo, run, target};
-use crate::{changed, deps, pages, product, programs, python};
+use crate::{changed, deps, mutants, pages, product, programs, python};
 
 /// Checks the format of the code, the packages of the product, and the pages, in some seconds.
 pub fn format() -> Result<()> {
@@ -48,6 +48,9 @@ pub fn test() -> Result<()> {
         programs::joined(lints)?;
         programs::joined(package)
     })?;
+    if let Some(left) = mutants::in_ci()? {
+        eprintln!("xtask: mutants of this change that were not run: {left}");
+    }
     if !missing.is_empty() {
         eprintln!("xtask: not installed, so some tests were skipped: {}", missing.join(" "));
     }

@@ -1,0 +1,191 @@
+//! Turns one mutant after another on, and runs the tests that reach it until one fails.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use serde::{Deserialize, Serialize};
+
+use crate::compile::Built;
+use crate::list::{self, Mutant};
+use crate::test::{self, End, Limits, Test, in_threads, locked};
+
+/// Processor time of the first tests that are run for a mutant, milliseconds.
+const FIRST_BATCH_MS: u64 = 100;
+/// What a test costs at least, milliseconds.
+const START_MS: u64 = 10;
+
+/// What became of a mutant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// One of these tests failed.
+    Caught { by: Vec<String> },
+    /// One of these tests did not end.
+    Late { by: Vec<String> },
+    /// All tests that reach it, or as many as fit the time, passed.
+    Survived { ran: usize, of: usize },
+    /// No test reaches it.
+    Unreached,
+}
+
+/// One finished hunt.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Hunted {
+    pub number: u32,
+    pub fate: Fate,
+    pub cpu_ms: u64,
+}
+
+impl Fate {
+    /// Whether a test failed, or did not end.
+    pub fn is_caught(&self) -> bool {
+        matches!(self, Self::Caught { .. } | Self::Late { .. })
+    }
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Caught { by } => write!(f, "caught by {}", by.join(", ")),
+            Self::Late { by } => write!(f, "not ended in {}", by.join(", ")),
+            Self::Survived { ran, of } => write!(f, "survived {ran} of {of} tests"),
+            Self::Unreached => write!(f, "reached by no test"),
+        }
+    }
+}
+
+/// A hunt's mutants and tests.
+pub struct Hunt<'h> {
+    pub built: &'h Built,
+    pub mutants: &'h [Mutant],
+    pub tests: &'h [Test],
+    /// Tests of other rooms, and of those whose own tests take minutes, are run until their times
+    /// add up to this.
+    pub most: Duration,
+}
+
+impl Hunt<'_> {
+    /// Hunts the mutants `numbers`, several at once, and keeps the fates in `path`.
+    pub fn run(&self, numbers: Vec<u32>, path: &Path, threads: usize) -> Result<Vec<Hunted>> {
+        let known: Vec<Hunted> = if path.exists() { list::read(path)? } else { Vec::new() };
+        let is_known = |number: &u32| known.iter().any(|one| one.number == *number);
+        let waiting: Vec<u32> = numbers.into_iter().filter(|number| !is_known(number)).collect();
+        eprintln!("{} mutants known, {} to hunt", known.len(), waiting.len());
+        // The tests that caught mutants of the same function are tried first.
+        let killers: Mutex<HashMap<String, Vec<usize>>> = Mutex::default();
+        let (found, waiting) = (Mutex::new(known), Mutex::new(waiting.into_iter()));
+        let work = || -> Result<()> {
+            while let Some(number) = locked(&waiting)?.next() {
+                let place = self.place_of(number);
+                let first = locked(&killers)?.get(&place).cloned().unwrap_or_default();
+                let (hunted, by) = self.one(number, &first)?;
+                if let Some(by) = by.filter(|by| !first.contains(by)) {
+                    locked(&killers)?.entry(place).or_default().push(by);
+                }
+                if !matches!(hunted.fate, Fate::Caught { .. }) {
+                    eprintln!("{}: {}", hunted.fate, self.mutants[number as usize].name);
+                }
+                let mut found = locked(&found)?;
+                found.push(hunted);
+                if found.len().is_multiple_of(10) {
+                    list::write(path, &*found)?;
+                }
+            }
+            Ok(())
+        };
+        in_threads(threads, |_| work())?;
+        let found = found.into_inner().map_err(|_| anyhow!("a thread panicked"))?;
+        list::write(path, &found)?;
+        Ok(found)
+    }
+
+    /// The function of a mutant, in whose other mutants it is like.
+    fn place_of(&self, number: u32) -> String {
+        let mutant = &self.mutants[number as usize];
+        let name = mutant.function.as_ref().map_or("", |function| &function.function_name);
+        format!("{}:{name}", mutant.file)
+    }
+
+    /// Hunts one mutant; returns also the test that caught it.
+    fn one(&self, number: u32, first: &[usize]) -> Result<(Hunted, Option<usize>)> {
+        let tests = self.tests;
+        let reaches = |index: &usize| {
+            let test = &tests[*index];
+            test.passed && test.reached.binary_search(&number).is_ok()
+        };
+        let mut order: Vec<usize> = (0..tests.len()).filter(reaches).collect();
+        // The tests beside the code come before those of the rooms above, and all of them are run.
+        let room = self.mutants[number as usize].file.split('/').next().unwrap_or_default();
+        let is_own = |test: &Test| self.built.programs[test.program].folder.ends_with(room);
+        order.sort_by_key(|index| {
+            let test = &tests[*index];
+            (!first.contains(index), !is_own(test), test.cpu_ms)
+        });
+        let of = order.len();
+        let (most, mut sum) = (self.most.as_millis() as u64, 0);
+        order.retain(|index| {
+            let test = &tests[*index];
+            let is_dear = !is_own(test) || room == "region" || room == "heap";
+            sum += if is_dear { test.cpu_ms } else { 0 };
+            sum <= most
+        });
+        let mut hunted = Hunted { number, fate: Fate::Unreached, cpu_ms: 0 };
+        if of == 0 {
+            return Ok((hunted, None));
+        }
+        let (mut ran, mut bound) = (0, FIRST_BATCH_MS);
+        while ran < order.len() {
+            // More and more tests at once; those of one program in one process.
+            let (mut batch, mut cost) = (Vec::new(), 0);
+            while ran < order.len() && (batch.is_empty() || cost < bound) {
+                cost += tests[order[ran]].cpu_ms + START_MS;
+                batch.push(order[ran]);
+                ran += 1;
+            }
+            bound *= 2;
+            batch.sort_by_key(|index| tests[*index].program);
+            for group in batch.chunk_by(|a, b| tests[*a].program == tests[*b].program) {
+                let (fate, cpu) = self.run_group(number, group)?;
+                hunted.cpu_ms += cpu;
+                if let Some(fate) = fate {
+                    let by = group.iter().find(|at| match &fate {
+                        Fate::Caught { by } | Fate::Late { by } => by.contains(&tests[**at].name),
+                        _ => false,
+                    });
+                    hunted.fate = fate;
+                    return Ok((hunted, by.copied()));
+                }
+            }
+        }
+        hunted.fate = Fate::Survived { ran, of };
+        Ok((hunted, None))
+    }
+
+    /// Runs tests of one program. Returns the mutant's fate, if they decide it, and the time.
+    fn run_group(&self, number: u32, group: &[usize]) -> Result<(Option<Fate>, u64)> {
+        let names: Vec<&str> = group.iter().map(|at| self.tests[*at].name.as_str()).collect();
+        let cpu: u64 = group.iter().map(|at| self.tests[*at].cpu_ms).sum();
+        let wall: u64 = group.iter().map(|at| self.tests[*at].wall_ms).sum();
+        let limits = Limits {
+            cpu: Duration::from_millis(5_000 + cpu * 10),
+            wall: Duration::from_millis(120_000 + wall * 40),
+        };
+        let program = &self.built.programs[self.tests[group[0]].program];
+        let done = test::run(program, &names, ("MUTANT", &number.to_string()), limits)?;
+        let failed = |name: &&&str| done.output.contains(&format!("test {name} ... FAILED"));
+        let owned = |name: &&str| (*name).to_owned();
+        let failed: Vec<String> = names.iter().filter(failed).map(owned).collect();
+        let all = || names.iter().map(owned).collect();
+        let fate = match done.end {
+            End::Passed => None,
+            // The whole program ended, before it could say which test.
+            End::Failed if failed.is_empty() => Some(Fate::Caught { by: all() }),
+            End::Failed => Some(Fate::Caught { by: failed }),
+            End::Late => Some(Fate::Late { by: all() }),
+        };
+        Ok((fate, done.cpu.as_millis() as u64))
+    }
+}
