@@ -215,27 +215,22 @@ impl Engine {
                 let bytes = u64::from(info.bytes);
                 is_used.then_some((start + u64::from(slot) * bytes, bytes))
             }
-            Span::Slots { .. } | Span::Other => None,
-            Span::Large { .. } | Span::Nothing => self.large_around(span),
+            Span::Large { .. } => self.large_around(span, 0),
+            Span::Inside { back } => self.large_around(span, back),
+            Span::Slots { .. } | Span::Other | Span::Nothing => None,
         }
     }
 
-    /// The large persistent object that holds a span. Only its first span is entered, so the call
-    /// searches backwards.
-    fn large_around(&self, span: u64) -> Option<(u64, u64)> {
-        // The span may be any number, because it may come from an object's arbitrary bytes.
-        for start in (0..=span.min(self.spans.len())).rev() {
-            match self.spans.get(start) {
-                Span::Nothing => {}
-                Span::Large { kind: Kind::Persistent, spans } => {
-                    let is_inside = span - start < u64::from(spans);
-                    return is_inside
-                        .then_some((start * SPAN_BYTES, u64::from(spans) * SPAN_BYTES));
-                }
-                _ => return None,
+    /// The large persistent object that begins `back` spans before `span` and holds it.
+    fn large_around(&self, span: u64, back: u32) -> Option<(u64, u64)> {
+        let start = span.checked_sub(u64::from(back))?;
+        match self.spans.get(start) {
+            // The object may have been freed, and another may begin there by now.
+            Span::Large { kind: Kind::Persistent, spans } if back < spans => {
+                Some((start * SPAN_BYTES, u64::from(spans) * SPAN_BYTES))
             }
+            _ => None,
         }
-        None
     }
 
     /// Marks the object at `offset` as no longer used. Of several threads that free an object one
@@ -384,7 +379,7 @@ impl Engine {
     /// Enters a large object that was found when a heap is opened.
     pub fn claim_large(&self, start: u64, spans: u32) {
         self.pool().claim(Kind::Persistent, start, u64::from(spans));
-        self.spans.set(start, Span::Large { kind: Kind::Persistent, spans });
+        self.spans.set_large(start, Kind::Persistent, spans);
     }
 
     /// Enters a run of slots that was found when a heap is opened; `is_used` names the slots that
@@ -462,7 +457,7 @@ impl Engine {
         };
         let start = self.take_run(kind, spans, align_spans, keep)?;
         self.backing.enter_run(kind, start, Run::Large { spans: count });
-        self.spans.set(start, Span::Large { kind, spans: count });
+        self.spans.set_large(start, kind, count);
         Ok(start * SPAN_BYTES)
     }
 

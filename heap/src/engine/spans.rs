@@ -1,7 +1,7 @@
 //! The contents of each span, in DRAM: a word for each span, a byte for each slot.
 //!
-//! A run of slots has a word in each of its spans, so that any slot finds its run. A large object
-//! has a word in its first span only. The byte of a slot says whether the slot is free, in a
+//! A run of slots has a word in each of its spans, so that any slot finds its run, and so has a large
+//! object. The byte of a slot says whether the slot is free, in a
 //! thread's cache, or used, so a second free is seen.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
@@ -22,12 +22,14 @@ pub(crate) const USED: u8 = 2;
 /// The contents of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// The span holds nothing, or is a later span of a large object.
+    /// The span holds nothing.
     Nothing,
     /// The span holds slots of a class; its run begins `back` spans before.
     Slots { kind: Kind, class: u8, back: u8, states: u32 },
     /// The span begins an object of whole spans.
     Large { kind: Kind, spans: u32 },
+    /// The span is a later one of an object of whole spans, which begins `back` spans before.
+    Inside { back: u32 },
     /// The span is the heap's own, or a compartment's, and holds no object.
     Other,
 }
@@ -44,6 +46,7 @@ impl Span {
             }
             Self::Large { kind, spans } => 2 | (kind as u64) << 2 | u64::from(spans) << 32,
             Self::Other => 3,
+            Self::Inside { back } => 7 | u64::from(back) << 32,
         }
     }
 
@@ -60,6 +63,7 @@ impl Span {
                 states: high,
             },
             2 => Self::Large { kind, spans: high },
+            _ if word & 4 != 0 => Self::Inside { back: high },
             _ => Self::Other,
         }
     }
@@ -119,6 +123,14 @@ impl SpanTable {
         word.compare_exchange(what.encode(), 0, AcqRel, Relaxed).is_ok()
     }
 
+    /// Enters a large object.
+    pub fn set_large(&self, start: u64, kind: Kind, spans: u32) {
+        for back in 1..spans {
+            self.set(start + u64::from(back), Span::Inside { back });
+        }
+        self.set(start, Span::Large { kind, spans });
+    }
+
     /// Enters a run of slots.
     pub fn set_run(&self, start: u64, kind: Kind, class: usize, states: u32) {
         for back in 0..u64::from(class_info(class).spans) {
@@ -172,6 +184,7 @@ mod tests {
                 Span::Nothing,
                 Span::Slots { kind, class: 43, back: 2, states: u32::MAX },
                 Span::Large { kind, spans: 1 << 24 },
+                Span::Inside { back: 1 << 24 },
                 Span::Other,
             ] {
                 table.set(3, what);

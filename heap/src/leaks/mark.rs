@@ -12,7 +12,6 @@ use zerocopy::IntoBytes;
 
 use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
-use crate::engine::walk::Map;
 use crate::layout::SHADOW_WORDS;
 use crate::ptr::{Offset, Persist, Ptr};
 use crate::sys::Table;
@@ -85,20 +84,19 @@ pub(super) trait Tracer: Sync {
     const IN_PIECES: bool;
 }
 
-fn find(core: &Core, map: &Map, offset: u64, type_id: u64) -> Option<Reached> {
-    let (start, len_bytes) = core.engine.object_in(map, offset)?;
+fn find(core: &Core, offset: u64, type_id: u64) -> Option<Reached> {
+    let (start, len_bytes) = core.engine.object_around(offset)?;
     Some(Reached { object: Offset::of(start), len_bytes, type_id, is_compartment: false })
 }
 
 /// Takes every word that can be a reference for one.
 pub(super) struct Conservative<'c> {
     core: &'c Core,
-    map: Map,
 }
 
 impl<'c> Conservative<'c> {
     pub fn new(core: &'c Core) -> Self {
-        Self { core, map: core.engine.map() }
+        Self { core }
     }
 }
 
@@ -106,7 +104,7 @@ impl Tracer for Conservative<'_> {
     const IN_PIECES: bool = true;
 
     fn find(&self, offset: u64, type_id: u64) -> Option<Reached> {
-        find(self.core, &self.map, offset, type_id)
+        find(self.core, offset, type_id)
     }
 
     fn trace(&self, object: &Reached, from: u64, to: u64, found: &mut dyn FnMut(u64, u64)) {
@@ -137,13 +135,12 @@ impl Tracer for Conservative<'_> {
 /// Asks the application for an object's references.
 pub(super) struct Traced<'c, F> {
     core: &'c Core,
-    map: Map,
     each: &'c F,
 }
 
 impl<'c, F> Traced<'c, F> {
     pub fn new(core: &'c Core, each: &'c F) -> Self {
-        Self { core, map: core.engine.map(), each }
+        Self { core, each }
     }
 }
 
@@ -151,7 +148,7 @@ impl<F: Fn(&Reached, &mut Visitor<'_>) + Sync> Tracer for Traced<'_, F> {
     const IN_PIECES: bool = false;
 
     fn find(&self, offset: u64, type_id: u64) -> Option<Reached> {
-        find(self.core, &self.map, offset, type_id)
+        find(self.core, offset, type_id)
     }
 
     fn trace(&self, object: &Reached, _: u64, _: u64, found: &mut dyn FnMut(u64, u64)) {
