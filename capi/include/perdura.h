@@ -185,6 +185,45 @@ enum perdura_code perdura_error_code(void);
 // fails, or its end. Of more than 1,023 bytes the middle is left out.
 const char *perdura_error(void);
 
+// Allocates persistent memory of `size` bytes and stores its offset in `*place`, whatever was
+// there. Both are durable on return, by one fence, and after a crash both are there or neither is:
+// the memory cannot leak. `place` lies in other persistent memory of the heap, at a multiple of 8.
+// With `contents` (`size` bytes, which stay the caller's) the memory has these bytes, durably,
+// before `*place` names it, for a second fence; without (null) its bytes are arbitrary. Threads
+// that change one place must exclude each other.
+//
+// Returns the memory, which stays allocated until perdura_free_from, perdura_replace_at or
+// persistfree; or null: then nothing was changed.
+//
+// What it needs:
+// `heap` is open; `contents` is null or has `size` bytes.
+void *perdura_alloc_into(struct perdura_heap *heap,
+                         uint64_t *place,
+                         size_t size,
+                         const void *contents);
+
+// Frees the persistent memory whose offset `*place` holds, and stores 0 there. Both are durable on
+// return, and after a crash both are done or neither. Nothing is done if `*place` is 0. If the call
+// fails, nothing was changed.
+//
+// What it needs:
+// `heap` is open.
+enum perdura_code perdura_free_from(struct perdura_heap *heap, uint64_t *place);
+
+// Frees the persistent memory whose offset `*place` holds, if it is not 0, and allocates other
+// memory into `*place` as perdura_alloc_into does, all under one fence: after a crash `*place`
+// names the old memory or the new, and only that is allocated.
+//
+// Returns the new memory, or null: then nothing was changed.
+//
+// What it needs:
+// `heap` is open; `contents` is null or has `size` bytes, and does not lie in the memory that is
+// freed.
+void *perdura_replace_at(struct perdura_heap *heap,
+                         uint64_t *place,
+                         size_t size,
+                         const void *contents);
+
 // Opens the heap at `path`, or makes one. The heap lies in a file (persistent memory on a DAX file
 // system, on any other as durable as the page cache), or, if `path` is a directory, in a region
 // with a bounded dirty set whose image is kept in that directory. Operations that a crash has cut

@@ -160,7 +160,7 @@ fn code_of(error: &HeapError) -> perdura_code {
         HeapError::Threads { .. } => PERDURA_THREADS,
         HeapError::InTransaction { .. } => PERDURA_NESTED,
         HeapError::Busy => PERDURA_BUSY,
-        HeapError::Null => PERDURA_ARGUMENT,
+        HeapError::Null | HeapError::Place { .. } => PERDURA_ARGUMENT,
         HeapError::Corrupt { .. } => PERDURA_CORRUPT,
         HeapError::Memory(error) => code_of_memory(error),
         _ => PERDURA_OTHER,

@@ -102,6 +102,8 @@ pub enum Planted {
     ReplayIntoReused,
     /// Groups are settled before the lines that they changed were written back.
     SettleUnflushed,
+    /// The line of a link's word is never written back.
+    LinkUnnoted,
 }
 
 impl Planted {

@@ -123,6 +123,15 @@ pub enum HeapError {
         /// Bytes of the range.
         len_bytes: u64,
     },
+    /// A word cannot hold the offset of an object that is allocated or freed with it.
+    #[error(
+        "the word at {offset} cannot name an object: it must be aligned to eight bytes, and lie in \
+         another object than the one that is freed"
+    )]
+    Place {
+        /// Offset of the word in the heap.
+        offset: Offset,
+    },
     /// The name of a root is empty or too long.
     #[error("root name {name:?} has {} bytes: it must have 1 to {most}", name.len())]
     RootName {

@@ -29,6 +29,7 @@ mod error;
 mod heap;
 mod layout;
 mod leaks;
+mod linked;
 mod log;
 mod memory;
 mod object;

@@ -170,7 +170,7 @@ impl Heap {
     }
 
     /// Takes back an allocation that could not be recorded.
-    fn undo_alloc(&self, local: &Local, offset: u64) {
+    pub(crate) fn undo_alloc(&self, local: &Local, offset: u64) {
         if let Ok(found) = self.core.engine.unuse(Kind::Persistent, offset) {
             self.core.engine.give(&local.cache, offset, found, || {});
         }

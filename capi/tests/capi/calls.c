@@ -83,8 +83,36 @@ static int count_roots(const char *name, void *memory, void *arg) {
   return 0;
 }
 
+/* Memory that is allocated, replaced and freed together with the word that names it. */
+static void link_words(perdura_heap *heap) {
+  uint64_t *words = persistmalloc(heap, 2 * sizeof *words, "words");
+  EXPECT(words != NULL);
+  words[0] = words[1] = 0;
+  char *first = perdura_alloc_into(heap, &words[0], 6, "first");
+  EXPECT(first != NULL && strcmp(first, "first") == 0);
+  EXPECT(perdura_pointer(heap, words[0]) == first);
+  char *second = perdura_replace_at(heap, &words[0], 100, NULL);
+  EXPECT(second != NULL && words[0] == perdura_offset(heap, second));
+  FAILS(persistfree(heap, first), PERDURA_FREED_TWICE, "freed before");
+  EXPECT(perdura_replace_at(heap, &words[1], 7, "second") != NULL);
+  EXPECT(perdura_free_from(heap, &words[0]) == PERDURA_OK && words[0] == 0);
+  EXPECT(perdura_free_from(heap, &words[0]) == PERDURA_OK);
+  uint64_t local = 0;
+  NULLS(perdura_alloc_into(heap, &local, 8, NULL), PERDURA_FOREIGN, "not in this heap");
+  NULLS(perdura_alloc_into(heap, NULL, 8, NULL), PERDURA_ARGUMENT, "null");
+  NULLS(perdura_alloc_into(heap, words, 0, NULL), PERDURA_SIZE, "0 bytes");
+  NULLS(perdura_alloc_into(heap, words, SIZE_MAX, "x"), PERDURA_SIZE, "an object");
+  uint64_t *between = (uint64_t *)((char *)words + 4);
+  FAILS(perdura_free_from(heap, between), PERDURA_ARGUMENT, "eight bytes");
+  words[0] = perdura_offset(heap, words);
+  FAILS(perdura_free_from(heap, words), PERDURA_ARGUMENT, "the one that is freed");
+  words[0] = 0;
+  EXPECT(perdura_persist(heap, words, sizeof *words) == PERDURA_OK);
+}
+
 static void make(const char *path) {
   perdura_heap *heap = open_heap(path, 16 << 20);
+  link_words(heap);
   long *number = persistmalloc(heap, sizeof *number, "number");
   EXPECT(number != NULL && perdura_usable_size(heap, number) >= sizeof *number);
   *number = 5;
@@ -121,7 +149,10 @@ static void make(const char *path) {
 static void find(const char *path) {
   perdura_heap *heap = open_heap(path, 0);
   int roots = 0;
-  EXPECT(perdura_roots(heap, count_roots, &roots) == PERDURA_OK && roots == 3);
+  EXPECT(perdura_roots(heap, count_roots, &roots) == PERDURA_OK && roots == 4);
+  uint64_t *words = perdura_root(heap, "words");
+  EXPECT(words != NULL && words[0] == 0);
+  EXPECT(strcmp(perdura_pointer(heap, words[1]), "second") == 0);
   EXPECT(*(long *)perdura_root(heap, "number") == 99);
   EXPECT(strcmp(perdura_root(heap, "text"), "moved") == 0);
   char *area = perdura_root(heap, "area");

@@ -17,7 +17,7 @@ use crate::layout::{
 use crate::sys::{LINE_BYTES, Own, prefetch_for_write};
 
 /// Most home ranges that a thread leaves to be written back together.
-const HOMES_MAX: usize = 128;
+pub(super) const HOMES_MAX: usize = 128;
 
 impl Core {
     /// Records that an object begins to exist; durable when this returns.
@@ -110,7 +110,7 @@ impl Logger {
 
     /// Runs `f`, which takes room for the log. If there is none, `f` runs once more after a fold,
     /// which gives room back.
-    fn with_room<'l>(
+    pub(super) fn with_room<'l>(
         &'l self,
         core: &Core,
         mut state: Own<'l, LoggerState>,
@@ -135,7 +135,7 @@ impl Logger {
 
     /// Begins a new chunk of words. The old chunk is used again, unless it holds something that
     /// must stay.
-    fn next_chunk(&self, core: &Core, state: &mut LoggerState) -> Result<(), NoMemory> {
+    pub(super) fn next_chunk(&self, core: &Core, state: &mut LoggerState) -> Result<(), NoMemory> {
         if state.chunk != 0 {
             // Records must be durable before anything in the next chunk can be.
             state.make_records_durable(&core.memory);
@@ -228,7 +228,7 @@ impl Logger {
 
     /// Writes back the ranges that this log's groups have changed, so that these groups hinder no
     /// other thread's settling.
-    fn write_homes_back(&self, core: &Core, state: &mut LoggerState) {
+    pub(super) fn write_homes_back(&self, core: &Core, state: &mut LoggerState) {
         assert!(state.undoing.is_none(), "a group begins while another may have to be undone");
         write_back(core, &mut state.homes);
         self.oldest.store(u64::MAX, Release);
@@ -251,6 +251,7 @@ impl Logger {
     }
 
     /// Draws the sequence of a group that was begun.
+    #[inline]
     pub fn draw_seq(&self, core: &Core, state: &mut LoggerState) -> u64 {
         if self.oldest.load(Relaxed) == u64::MAX {
             self.oldest.store(core.logs.clock.load(Acquire), Release);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
 use super::group::{Entry, Piece, read_piece};
+use super::link::{FoundLink, Link};
 use super::settle::settle_held;
 use super::shadow::Folded;
 use super::snapshot;
@@ -15,7 +16,7 @@ use crate::layout::{
     AT_CLOCK, AT_GENERATION, CHUNK_BYTES, CHUNK_HEAD, Record, SHADOW_WORDS, sealed,
 };
 use crate::memory::Memory;
-use crate::sys::LINE_BYTES;
+use crate::sys::{LINE_BYTES, prefetch_for_write};
 
 /// How a fold ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,12 +93,14 @@ fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
         return Ok(Fold::Done);
     }
     let mut in_parts = InParts::new();
+    let mut units = Vec::new();
     for chunk in &words {
-        apply_chunk(core, *chunk, folded, &mut in_parts);
+        apply_chunk(core, *chunk, folded, &mut in_parts, &mut units);
     }
     for (records, end) in in_parts.into_values() {
         if end == Some(Counts(true)) {
-            records.into_iter().for_each(|record| flip_alone(folded, record));
+            let units = records.into_iter().filter_map(unit_of);
+            units.for_each(|unit| flip_alone(folded, unit));
         }
     }
     let (used, spare, bytes) = snapshot::write(core, folded, room);
@@ -154,9 +157,29 @@ type InParts = HashMap<u64, (Vec<Record>, Option<Counts>)>;
 struct Counts(bool);
 
 /// Applies the records of a chunk to the shadow. Records of groups of several pieces are gathered.
-fn apply_chunk(core: &Core, chunk: u64, folded: &mut Folded, in_parts: &mut InParts) {
+/// `units` is kept for its capacity.
+fn apply_chunk(
+    core: &Core,
+    chunk: u64,
+    folded: &mut Folded,
+    in_parts: &mut InParts,
+    units: &mut Vec<u64>,
+) {
+    units.clear();
+    let mut note = |unit: u64| {
+        // The shadow of a large heap does not stay in the caches: its words are on their way while
+        // the rest of the chunk is read.
+        if let Some(word) = folded.shadow.get(place_of(unit).0) {
+            prefetch_for_write(word.as_ptr().cast());
+        }
+        units.push(unit);
+    };
     for_records(&core.memory, chunk, |what| match what {
-        InChunk::Record(record) => flip_alone(folded, record),
+        InChunk::Record(record) => unit_of(record).into_iter().for_each(&mut note),
+        InChunk::Link(link, _) => {
+            link.freed.into_iter().for_each(|offset| note(offset / UNIT_BYTES));
+            link.made.into_iter().for_each(|offset| note(offset / UNIT_BYTES));
+        }
         InChunk::Piece(piece) => {
             let end = piece.is_last().then_some(Counts(!piece.is_undone()));
             let records = piece.entries.iter().filter_map(|entry| match entry {
@@ -164,7 +187,7 @@ fn apply_chunk(core: &Core, chunk: u64, folded: &mut Folded, in_parts: &mut InPa
                 _ => None,
             });
             if piece.piece == 0 && end == Some(Counts(true)) {
-                records.for_each(|record| flip_alone(folded, record));
+                records.filter_map(unit_of).for_each(&mut note);
                 return;
             }
             let (gathered, ended) = in_parts.entry(piece.seq).or_default();
@@ -172,14 +195,15 @@ fn apply_chunk(core: &Core, chunk: u64, folded: &mut Folded, in_parts: &mut InPa
             *ended = end.or(*ended);
         }
     });
+    units.iter().for_each(|unit| flip_alone(folded, *unit));
 }
 
 /// Flips the bit of a record's object as [`flip`] does, when no other thread uses the shadow: then
 /// a cache miss need not wait for the one before. The record was made by this process.
 #[inline]
-fn flip_alone(folded: &mut Folded, record: Record) {
-    let Some((word, bit, span)) = place_of(record) else { return };
-    assert!(word < folded.shadow.len(), "a record of an object beyond the heap: {record:?}");
+fn flip_alone(folded: &mut Folded, unit: u64) {
+    let (word, bit, span) = place_of(unit);
+    assert!(word < folded.shadow.len(), "a record of an object beyond the heap: unit {unit}");
     let word = &folded.shadow[word];
     word.store(word.load(Relaxed) ^ bit, Relaxed);
     folded.touch(span);
@@ -188,7 +212,8 @@ fn flip_alone(folded: &mut Folded, record: Record) {
 /// Flips the bit of a record's object. Returns false if the object lies beyond the heap.
 #[inline]
 pub(crate) fn flip(folded: &Folded, record: Record) -> bool {
-    if let Some((word, bit, span)) = place_of(record) {
+    if let Some(unit) = unit_of(record) {
+        let (word, bit, span) = place_of(unit);
         let Some(word) = folded.shadow.get(word) else { return false };
         word.fetch_xor(bit, Relaxed);
         folded.touch(span);
@@ -196,16 +221,19 @@ pub(crate) fn flip(folded: &Folded, record: Record) -> bool {
     true
 }
 
-/// The place of a record's object in the shadow: word, bit, and span.
+/// The first unit of a record's object.
 #[inline]
-fn place_of(record: Record) -> Option<(usize, u64, usize)> {
+fn unit_of(record: Record) -> Option<u64> {
     match record {
-        Record::Alloc { unit, .. } | Record::Free { unit, .. } => {
-            let span = unit * UNIT_BYTES / SPAN_BYTES;
-            Some(((unit / 64) as usize, 1 << (unit % 64), span as usize))
-        }
+        Record::Alloc { unit, .. } | Record::Free { unit, .. } => Some(unit),
         Record::Group { .. } => None,
     }
+}
+
+/// The place of an object in the shadow, by its first unit: word, bit, and span.
+#[inline]
+fn place_of(unit: u64) -> (usize, u64, usize) {
+    ((unit / 64) as usize, 1 << (unit % 64), (unit * UNIT_BYTES / SPAN_BYTES) as usize)
 }
 
 const _: () = assert!(SHADOW_WORDS as u64 * 64 * 16 == CHUNK_BYTES);
@@ -213,21 +241,35 @@ const _: () = assert!(SHADOW_WORDS as u64 * 64 * 16 == CHUNK_BYTES);
 /// A part of a chunk of words.
 pub(crate) enum InChunk {
     Record(Record),
+    /// A link, and the stamp of its records.
+    Link(Link, u32),
     Piece(Piece),
 }
 
-/// Goes through a chunk of words up to its end, which is a line that begins with zero or a group
-/// that is not whole. Returns the end, in bytes from the chunk's beginning.
+/// Goes through a chunk of words up to its end, which is a line that begins with zero, or a group or
+/// a link that is not whole. Returns the end, in bytes from the chunk's beginning.
 pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InChunk)) -> u64 {
     const LINE_WORDS: usize = (LINE_BYTES / 8) as usize;
     let mut words = vec![0_u64; (CHUNK_BYTES / 8) as usize];
     memory.read(chunk, zerocopy::IntoBytes::as_mut_bytes(words.as_mut_slice()));
     let mut at = (CHUNK_HEAD / 8) as usize;
     while at < words.len() {
+        let line_end = (at + 1).next_multiple_of(LINE_WORDS);
+        if Link::begins(words[at]) {
+            match Link::read(&words[at..line_end]) {
+                FoundLink::Whole { link, words, stamp } => {
+                    each(InChunk::Link(link, stamp));
+                    at += words;
+                }
+                // A link is durable before anything behind it is written.
+                FoundLink::Torn | FoundLink::Damaged => break,
+            }
+            continue;
+        }
         match Record::decode(words[at]) {
             // A word that is neither zero nor a record was never written whole.
             None if at.is_multiple_of(LINE_WORDS) || words[at] != 0 => break,
-            None => at = at.next_multiple_of(LINE_WORDS),
+            None => at = line_end,
             Some(Record::Group { words: len, .. }) => {
                 if !at.is_multiple_of(LINE_WORDS) {
                     break;

@@ -212,6 +212,13 @@ impl Logs {
         }
     }
 
+    /// Whether the clock is so near to the generation's start that stamps of links can be told
+    /// apart. A fold is asked for long before it is not.
+    pub fn has_stamps(&self) -> bool {
+        let since_fold = self.clock.load(Relaxed).saturating_sub(self.clock_folded.load(Relaxed));
+        since_fold < STAMP_MASK / 3
+    }
+
     /// Sets when the next fold is due after a snapshot of `snapshot_bytes`: a snapshot is written
     /// once for four times as many bytes of logs, or for `at_most_bytes`.
     pub fn set_due(&self, snapshot_bytes: u64, at_most_bytes: u64) {

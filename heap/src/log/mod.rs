@@ -7,6 +7,8 @@
 //! records that must come before it are durable before it, because an object is handed to another
 //! thread only behind a fence. So threads share no log and no lock.
 //!
+//! A *link* is a record, or two, together with the one word that names the object.
+//!
 //! A *fold* puts the records into a new snapshot. At one instant, with all loggers held, the
 //! loggers turn to chunks of the next *generation*. Then the old records are applied to the shadow
 //! in DRAM, the shadow is written out, and one store of the superblock's generation makes the new
@@ -19,6 +21,7 @@ pub(crate) mod append;
 mod claim;
 pub(crate) mod fold;
 pub(crate) mod group;
+pub(crate) mod link;
 pub(crate) mod logged;
 pub(crate) mod logger;
 pub(crate) mod logs;

@@ -12,9 +12,10 @@ use std::sync::{Mutex, PoisonError};
 use super::claim::claim;
 use super::fold::{InChunk, flip, for_records};
 use super::group::{Entry, is_inside, read_piece};
+use super::link::{FoundLink, Link};
 use super::logged::{Group, Logged, Recovered, stray};
 use super::parallel::in_parallel;
-use super::replay::replay;
+use super::replay::{replay, whole_stamp};
 use super::shadow::Folded;
 use super::snapshot;
 use super::spans::{Spans, header};
@@ -183,6 +184,9 @@ fn read_logs(
                 findings.count(record);
                 records.fetch_add(1, Relaxed);
             }
+            InChunk::Link(link, stamp) => {
+                pieces.push(link.as_piece(whole_stamp(spans.clock_base(), stamp), stamp));
+            }
             InChunk::Piece(piece) => pieces.push(piece),
         });
         strays.into_iter().try_for_each(|record| findings.meet(stray(record)))?;
@@ -231,8 +235,8 @@ fn read_logs(
     Ok(all)
 }
 
-/// Checks the words behind the end of a log. They can only be left from the group that was being
-/// written, whose lines arrive in any order, or from frees that were not durable. Everything that
+/// Checks the words behind the end of a log. They can only be left from the group or the link that
+/// was being written, whose words arrive in any order, or from frees that were not durable. Everything that
 /// was written before a group began is durable before it, so nothing lies behind a torn last piece,
 /// and no group begins behind a torn one.
 fn check_end(core: &Core, chunk: u64, end: u64, findings: &Findings) -> Result<(), HeapError> {
@@ -251,6 +255,16 @@ fn check_end(core: &Core, chunk: u64, end: u64, findings: &Findings) -> Result<(
     };
     if used_behind(1) > 0 && (1..words.len()).any(|at| begins_group(&at)) {
         return findings.meet(cut(used_behind(1)));
+    }
+    if Link::begins(first) {
+        let rest_of_line = ((end + 1).next_multiple_of(LINE_BYTES) - end) as usize / 8;
+        return match (Link::read(&words[..rest_of_line]), used_behind(rest_of_line)) {
+            (FoundLink::Torn, 0) => {
+                findings.remark(Remark::Torn { chunk, offset });
+                Ok(())
+            }
+            _ => findings.meet(cut(used_behind(1))),
+        };
     }
     match Record::decode(first) {
         Some(Record::Group { words: len, flags, .. }) => {

@@ -118,6 +118,7 @@ fn births(core: &Core, spans: &Spans, pending: &[&Group]) -> HashMap<u64, u64> {
     for log in &spans.logs {
         for_records(&core.memory, log.chunk, |what| match what {
             InChunk::Record(record) => note(record),
+            InChunk::Link(link, stamp) => link.records(stamp).for_each(&mut note),
             InChunk::Piece(piece) => {
                 for entry in &piece.entries {
                     if let Entry::Record(record) = entry {
@@ -132,7 +133,7 @@ fn births(core: &Core, spans: &Spans, pending: &[&Group]) -> HashMap<u64, u64> {
 
 /// The whole time of a stamp: the upper bits are those that bring it nearest to the clock at the
 /// generation's start.
-fn whole_stamp(base: u64, stamp: u32) -> u64 {
+pub(super) fn whole_stamp(base: u64, stamp: u32) -> u64 {
     let ahead = u64::from(stamp).wrapping_sub(base) & STAMP_MASK;
     let half = 1 << (STAMP_BITS - 1);
     if ahead < half { base + ahead } else { (base + ahead).saturating_sub(1 << STAMP_BITS) }

@@ -96,6 +96,12 @@ impl Spans {
         }
     }
 
+    /// A time of the clock of transactions to which the stamps of links are near. If the clock of
+    /// the generation's start is damaged, this is the time of the last settling.
+    pub fn clock_base(&self) -> u64 {
+        self.clock.unwrap_or(if self.settled < CLOCK_MAX { self.settled } else { 0 })
+    }
+
     /// First span and word of the run that holds `offset`.
     pub fn run_at(&self, offset: u64) -> Option<(u64, SpanWord)> {
         let span = offset / SPAN_BYTES;

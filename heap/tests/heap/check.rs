@@ -408,6 +408,47 @@ fn a_log_that_ends_in_the_middle_is_cut_and_said() {
 }
 
 #[test]
+fn a_byte_changed_in_a_link_is_named_and_a_torn_link_does_not_count() {
+    let place = Place::new();
+    let path = place.dir.path().join("heap");
+    let memory = Memory::file(&path, 2 * MIB as u64, Durability::Flushed).unwrap();
+    let heap = Heap::open(memory, Config::default()).unwrap();
+    let table = heap.persist_alloc_named(64, "table").unwrap();
+    heap.transaction(|tx| tx.write_bytes(table, &[0; 64])).unwrap();
+    let mut objects = Vec::new();
+    for nth in 0..10 {
+        let word = Offset::new(table.get() + 8 * (nth % 4)).unwrap();
+        objects.push(heap.replace_at(word, 40).unwrap());
+    }
+    drop(heap);
+    let bytes = std::fs::read(&path).unwrap();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let span = (0..bytes.len() / SPAN).find(|span| word(AT_TABLE + span * 8) & 15 == 3).unwrap();
+    let used = (64..SPAN).rev().find(|at| bytes[span * SPAN + at] != 0).unwrap();
+    // The last link has three words: its head, a free and an allocation.
+    let last = span * SPAN + used / 8 * 8;
+    for at in last - 16..last + 8 {
+        let mut hurt = bytes.clone();
+        hurt[at] ^= 1 << (at % 7);
+        let found = report(&place.with(&hurt), "a byte of a link");
+        assert!(!found.is_sound(), "byte {at}: {found}");
+    }
+    let mut torn = bytes.clone();
+    torn[last..last + 8].fill(0);
+    let path = place.with(&torn);
+    let found = report(&path, "a torn link");
+    assert!(found.is_sound() && found.objects == 5, "{found}");
+    assert!(found.remarks.iter().any(|remark| matches!(remark, Remark::Torn { .. })), "{found}");
+    let heap = open(&path, &Config::default()).unwrap();
+    assert!(heap.is_object(objects[5]), "the object that the torn link would have freed is gone");
+    drop(heap);
+    // Behind a torn link nothing is written before the link is whole.
+    torn[last + 64..last + 72].copy_from_slice(&word(last).to_le_bytes());
+    let found = report(&place.with(&torn), "a link that is not whole in the middle");
+    assert!(!found.is_sound(), "{found}");
+}
+
+#[test]
 fn what_is_left_in_a_chunk_that_was_being_cleared_is_neither_undone_nor_damage() {
     let place = Place::new();
     let path = place.dir.path().join("heap");

@@ -210,9 +210,47 @@ fn operate(heap: &Heap, random: &mut Random, model: &mut Model) -> Vec<Model> {
             heap.compact().unwrap();
             model.settle();
         }
+        74..82 => link(heap, random, model),
         _ => transact(heap, random, model),
     }
     Vec::new()
+}
+
+/// Allocates, replaces or frees an object together with the word of another that names it.
+fn link(heap: &Heap, random: &mut Random, model: &mut Model) {
+    let holds_word = |object: &Object| object.bytes.as_ref().is_some_and(|bytes| bytes.len() >= 8);
+    let all = model.objects.iter().filter(|(_, object)| holds_word(object));
+    let Some(holder) = all.map(|(offset, _)| *offset).choose(random) else { return };
+    let held = model.objects[&holder].bytes.as_ref().unwrap();
+    // The first word, more often than not, so that it names an object now and then.
+    let at = random.random_range(0..=held.len() / 8 - 1) * 8 * random.random_range(0..=1);
+    let place = Offset::new(holder.get() + at as u64).unwrap();
+    let word = u64::from_le_bytes(held[at..at + 8].try_into().unwrap());
+    let old = Offset::new(word).filter(|old| model.objects.contains_key(old) && *old != holder);
+    let contents = random.random::<bool>().then(|| {
+        let len = size(random);
+        fill(random, len)
+    });
+    let len = contents.as_ref().map_or_else(|| size(random), |contents| contents.len() as u64);
+    let made = match (old, &contents) {
+        (Some(old), None) if random.random() => {
+            assert_eq!(heap.free_from(place).unwrap(), Some(old));
+            None
+        }
+        (Some(_), None) => Some(heap.replace_at(place, len).unwrap()),
+        (Some(_), Some(contents)) => Some(heap.replace_with(place, contents).unwrap()),
+        (None, None) => Some(heap.alloc_into(place, len).unwrap()),
+        (None, Some(contents)) => Some(heap.put_into(place, contents).unwrap()),
+    };
+    model.settle();
+    if let Some(old) = old {
+        model.objects.remove(&old);
+    }
+    if let Some(made) = made {
+        assert!(model.objects.insert(made, Object { len, bytes: contents }).is_none());
+    }
+    let bytes = model.objects.get_mut(&holder).unwrap().bytes.as_mut().unwrap();
+    bytes[at..at + 8].copy_from_slice(&made.map_or(0, Offset::get).to_le_bytes());
 }
 
 fn moved_to(model: &mut Model, from: Offset, to: Offset, len: u64) -> Vec<Model> {
@@ -358,7 +396,7 @@ fn replay_one_life_from_the_environment() {
 
 #[test]
 fn planted_bugs_are_caught() {
-    for planted in [Planted::SettleUnflushed, Planted::ReplayIntoReused] {
+    for planted in [Planted::SettleUnflushed, Planted::ReplayIntoReused, Planted::LinkUnnoted] {
         let caught = (0..20).any(|seed| {
             let logging = Logging::Redo;
             let case = Case { planted, logging, ..Case::of(seed) };
