@@ -60,6 +60,11 @@ fn flushes_of_a_redo_commit_matter() {
 }
 
 #[test]
+fn flushes_of_a_link_matter() {
+    assert_flushes_matter("link");
+}
+
+#[test]
 fn flushes_of_a_recovery_matter() {
     assert_flushes_matter("open-undo");
 }

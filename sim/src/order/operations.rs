@@ -4,6 +4,7 @@
 //! promises of the operation's documentation: durable on return, all or nothing, and no more leaks
 //! than are documented.
 
+mod links;
 mod steps;
 mod transactions;
 
@@ -18,6 +19,7 @@ use steps::{compact, pattern};
 /// All operations.
 pub(crate) fn all() -> Vec<Operation> {
     let mut all = objects();
+    all.extend(links::all());
     all.extend(transactions::all());
     all
 }
