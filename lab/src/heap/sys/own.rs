@@ -72,18 +72,28 @@ impl Persistent {
         Ok(OpenHeap { contestant, name, reopened })
     }
 
-    fn replace_in_transaction(
+    /// Replaces an object together with the word that holds its address. Other ways may have left
+    /// another object's address there.
+    #[inline]
+    fn replace_published(
         &self,
+        at: Offset,
         old: u64,
         bytes: usize,
-        publish_at: Option<u64>,
     ) -> Result<u64, ContestantError> {
+        let word = self.heap.pointer(at).cast::<u64>();
+        // SAFETY: a word of the table, which belongs to this share alone, inside the heap.
+        unsafe { word.write(old) };
+        match self.heap.replace_at(at, bytes as u64) {
+            Ok(made) => Ok(made.get()),
+            Err(error) => Err(no_object(bytes, &error)),
+        }
+    }
+
+    fn replace_in_transaction(&self, old: u64, bytes: usize) -> Result<u64, ContestantError> {
         let moved = self.heap.transaction(|tx| {
             tx.free(offset(old))?;
             let new = tx.alloc(bytes as u64)?;
-            if let Some(at) = publish_at {
-                tx.write_bytes(offset(at), &new.get().to_le_bytes())?;
-            }
             Ok::<_, HeapError>(new.get())
         });
         moved.map_err(|error| ContestantError::Transaction { objects: 2, cause: error.to_string() })
@@ -129,10 +139,10 @@ impl Contestant for Persistent {
                 self.allocate(bytes)
             }
             Way::Published => {
-                let at = self.published + index as u64 * ADDRESS_BYTES;
-                self.replace_in_transaction(old, bytes, Some(at))
+                let at = offset(self.published + index as u64 * ADDRESS_BYTES);
+                self.replace_published(at, old, bytes)
             }
-            Way::Transaction => self.replace_in_transaction(old, bytes, None),
+            Way::Transaction => self.replace_in_transaction(old, bytes),
             Way::Reserved => Err(ContestantError::NotOffered { measure: Measure::Pair(way) }),
         }
     }
