@@ -137,7 +137,7 @@ fn a_frame_made_durable_before_those_before_it_is_caught() {
 
 #[test]
 fn zeros_written_to_a_segment_that_others_may_take_are_caught() {
-    assert_caught(Planted::ZeroUntaken);
+    assert_caught_from(2, Planted::ZeroUntaken);
 }
 
 #[test]

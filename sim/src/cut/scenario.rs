@@ -70,7 +70,7 @@ impl Scenario {
         let quarters = match shape {
             Shape::Small => 4..=16,
             Shape::Mixed => 6..=32,
-            Shape::Churn => 10..=18,
+            Shape::Churn => 16..=22,
             Shape::Large => 16..=24,
         };
         let region_bytes = random.random_range(quarters) * QUARTER_BYTES;
@@ -109,7 +109,7 @@ impl Scenario {
         let steps = match shape {
             Shape::Small => random.random_range(6..16),
             Shape::Mixed => random.random_range(40..130),
-            Shape::Churn => random.random_range(120..300),
+            Shape::Churn => random.random_range(300..600),
             Shape::Large => random.random_range(130..220),
         };
         scenario.steps = (0..steps).map(|_| Steps { of: &scenario, random }.draw()).collect();
@@ -332,7 +332,7 @@ impl Steps<'_> {
 
     fn value(&mut self) -> Rc<[u8]> {
         let len = match (self.of.shape, self.random.random_range(0..100)) {
-            (Shape::Churn, 0..85) => self.random.random_range(8_000..40_000),
+            (Shape::Churn, 0..85) => self.random.random_range(12_000..60_000),
             (Shape::Large, 0..90) => self.random.random_range(8_192..=24_576),
             (_, 0..30) => self.random.random_range(1..64),
             (_, 30..70) => self.random.random_range(64..1_024),
