@@ -203,8 +203,8 @@ void *perdura_alloc_into(struct perdura_heap *heap,
                          const void *contents);
 
 // Frees the persistent memory whose offset `*place` holds, and stores 0 there. Both are durable on
-// return, and after a crash both are done or neither. Nothing is done if `*place` is 0. If the call
-// fails, nothing was changed.
+// return, and after a crash both are done or neither. Nothing is done if `*place` is 0. If the
+// call fails, nothing was changed.
 //
 // What it needs:
 // `heap` is open.

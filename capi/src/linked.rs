@@ -42,8 +42,8 @@ pub unsafe extern "C" fn perdura_alloc_into(
 }
 
 /// Frees the persistent memory whose offset `*place` holds, and stores 0 there. Both are durable on
-/// return, and after a crash both are done or neither. Nothing is done if `*place` is 0. If the call
-/// fails, nothing was changed.
+/// return, and after a crash both are done or neither. Nothing is done if `*place` is 0. If the
+/// call fails, nothing was changed.
 ///
 /// # Safety
 /// `heap` is open.

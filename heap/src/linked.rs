@@ -35,8 +35,8 @@ impl Heap {
     /// threads that change one word at once must exclude each other.
     ///
     /// # Errors
-    /// The errors of [`Heap::persist_alloc`]; the word does not lie in one object; or this thread is
-    /// in a transaction, where [`crate::Tx::alloc`] and [`crate::Tx::write`] do this.
+    /// The errors of [`Heap::persist_alloc`]; the word does not lie in one object; or this thread
+    /// is in a transaction, where [`crate::Tx::alloc`] and [`crate::Tx::write`] do this.
     #[inline]
     pub fn alloc_into(&self, place: Offset, bytes: u64) -> Result<Offset, HeapError> {
         self.link_made(place, Wanted { frees: false, allocates: Some((bytes, None)) })
@@ -165,8 +165,8 @@ impl Heap {
         }
     }
 
-    /// Marks the old object as free, runs `link`, and gives the object's memory back. If anything is
-    /// refused, the object is still used.
+    /// Marks the old object as free, runs `link`, and gives the object's memory back. If anything
+    /// is refused, the object is still used.
     #[inline]
     fn free_and_link(
         &self,

@@ -1,7 +1,7 @@
 //! The contents of each span, in DRAM: a word for each span, a byte for each slot.
 //!
-//! A run of slots has a word in each of its spans, so that any slot finds its run, and so has a large
-//! object. The byte of a slot says whether the slot is free, in a
+//! A run of slots has a word in each of its spans, so that any slot finds its run, and so has a
+//! large object. The byte of a slot says whether the slot is free, in a
 //! thread's cache, or used, so a second free is seen.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};

@@ -246,8 +246,8 @@ pub(crate) enum InChunk {
     Piece(Piece),
 }
 
-/// Goes through a chunk of words up to its end, which is a line that begins with zero, or a group or
-/// a link that is not whole. Returns the end, in bytes from the chunk's beginning.
+/// Goes through a chunk of words up to its end, which is a line that begins with zero, or a group
+/// or a link that is not whole. Returns the end, in bytes from the chunk's beginning.
 pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InChunk)) -> u64 {
     const LINE_WORDS: usize = (LINE_BYTES / 8) as usize;
     let mut words = vec![0_u64; (CHUNK_BYTES / 8) as usize];

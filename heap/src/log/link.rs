@@ -1,7 +1,7 @@
 //! Links: an object that begins to exist, or ceases to, together with the one word that names it.
 //!
 //! ```text
-//! head     12 | flags (2 bits from bit 4: 1 frees, 2 allocates) | place << 8 | tag (16 bits from 48)
+//! head     12 | flags (2 bits from bit 4: 1 frees, 2 allocates) | place << 8 | tag (16 from 48)
 //! record   of the object that is freed, if one is: 2 in two bits
 //! record   of the object that is allocated, if one is: 1 in two bits
 //! ```

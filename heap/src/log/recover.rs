@@ -236,9 +236,9 @@ fn read_logs(
 }
 
 /// Checks the words behind the end of a log. They can only be left from the group or the link that
-/// was being written, whose words arrive in any order, or from frees that were not durable. Everything that
-/// was written before a group began is durable before it, so nothing lies behind a torn last piece,
-/// and no group begins behind a torn one.
+/// was being written, whose words arrive in any order, or from frees that were not durable.
+/// Everything that was written before a group or a link began is durable before it, so nothing lies
+/// behind a torn last piece or a torn link, and no group begins behind a torn one.
 fn check_end(core: &Core, chunk: u64, end: u64, findings: &Findings) -> Result<(), HeapError> {
     if end >= CHUNK_BYTES {
         return Ok(());
