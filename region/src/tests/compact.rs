@@ -131,31 +131,3 @@ fn compaction_has_no_more_on_its_way_than_the_warning_leaves_time_for() {
         }
     }
 }
-
-#[test]
-fn a_budget_can_be_raised_whenever_the_log_is_full_of_data_written_under_a_smaller_one() {
-    let blocks = 256;
-    let config = Config {
-        segment_bytes: Some(64 << 10),
-        lanes: Some(1),
-        thread: false,
-        checkpoint_every: None,
-        ..Config::new(blocks * BLOCK_BYTES, blocks * BLOCK_BYTES)
-    };
-    let clock = Arc::new(SimClock::new(1_000));
-    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
-    let mut random = 1u64;
-    for round in 0..24 {
-        region.set_budget(4 * BLOCK_BYTES).unwrap();
-        for _ in 0..3_000 {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            write(&region, (random >> 40) % (blocks * 64) * 1024, &[1; 1024]);
-        }
-        let raised = region.set_budget(blocks * BLOCK_BYTES);
-        assert!(raised.is_ok(), "round {round}: {raised:?}");
-        // There is room for what may become dirty now, not only for its flush.
-        for block in 0..8 {
-            write(&region, block * BLOCK_BYTES, &[2; 65_536]);
-        }
-    }
-}
