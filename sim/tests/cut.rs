@@ -105,7 +105,7 @@ fn an_acknowledgement_before_the_commit_is_caught() {
 
 #[test]
 fn a_segment_freed_before_the_commit_is_caught() {
-    assert_caught(Planted::FreeBeforeCommit);
+    assert_caught_from(2, Planted::FreeBeforeCommit);
 }
 
 #[test]
