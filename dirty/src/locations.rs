@@ -54,18 +54,8 @@ impl Locations<'_> {
     /// The number of grains at the beginning of a run that share the location of the first.
     #[inline]
     pub fn alike(&self, run: Extent) -> u64 {
-        let grains = run.grain as usize..(run.grain + run.len) as usize;
-        let len = match self {
-            Self::Narrow(locations) => {
-                let first = locations[grains.start].load(Relaxed);
-                locations[grains].iter().take_while(|at| at.load(Relaxed) == first).count()
-            }
-            Self::Wide(locations) => {
-                let first = locations[grains.start].load(Relaxed);
-                locations[grains].iter().take_while(|at| at.load(Relaxed) == first).count()
-            }
-        };
-        len as u64
+        let first = self.of(run.grain);
+        (run.grain..run.grain + run.len).take_while(|grain| self.of(*grain) == first).count() as u64
     }
 }
 

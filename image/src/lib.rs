@@ -22,7 +22,6 @@ mod recover;
 mod room;
 mod seal;
 mod sync;
-mod tables;
 
 // The format, byte for byte, and the fixed structures at the image's head.
 pub mod format;
@@ -48,7 +47,6 @@ pub use error::{ImageError, OpenError, Unreadable};
 pub use load::{Loading, Target};
 pub use loads::{LoadProgress, Loads};
 pub use recover::{Tail, recover};
-pub use tables::Tables;
 
 #[doc(hidden)]
 pub mod fuzzing;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
 
 use perdura_dirty::planted::Planted;
-use perdura_dirty::policy::pace::{self, Flushes, Pace, QUEUE_DEPTH};
+use perdura_dirty::policy::pace::{self, Pace, QUEUE_DEPTH};
 use perdura_dirty::{Counters, FrameBuffer, RateWatch, RegionError};
 use perdura_media::{Completion, WriteQueue};
 
@@ -15,7 +15,6 @@ use crate::append::free_buffer;
 use crate::backed::Backed;
 use crate::pack::Packer;
 use crate::seal::{frame_bytes, let_go, seal};
-use crate::tables::Tables;
 
 /// Most bytes of a frame that is written by a single system call. A larger frame goes through the
 /// queue and shows the device's rate.
@@ -37,8 +36,6 @@ pub struct Outlet {
     queue: Box<dyn WriteQueue>,
     completions: Vec<Completion>,
     packer: Packer,
-    /// The extents of frames that were handed to the device.
-    pub tables: Tables,
     /// Buffers of frames that were handed to the device, in order, and whether they have been
     /// written.
     on_device: VecDeque<(u32, bool)>,
@@ -54,7 +51,6 @@ pub struct Outlet {
     /// Bytes of frames that were written by a single system call and have not led to prezeroing
     /// yet.
     pub single_bytes: u64,
-    flushes: Flushes,
 }
 
 impl Outlet {
@@ -64,7 +60,6 @@ impl Outlet {
             queue,
             completions: Vec::new(),
             packer: Packer::default(),
-            tables: Tables::default(),
             on_device: VecDeque::new(),
             written: Vec::new(),
             written_bytes: 0,
@@ -72,7 +67,6 @@ impl Outlet {
             rate: RateWatch::default(),
             in_flight_bytes: 0,
             single_bytes: 0,
-            flushes: Flushes::default(),
         }
     }
 
@@ -103,11 +97,7 @@ impl Outlet {
             let batch =
                 pace::flush_batch(backed.memory.budget.effective_limit(&backed.memory.ledger));
             let due = match how {
-                Pump::Poll if self.written_bytes >= batch => true,
-                Pump::Poll => {
-                    backed.memory.budget.has_waiters()
-                        && self.flushes.is_worth_it(backed.memory.clock.now_ns())
-                }
+                Pump::Poll => self.written_bytes >= batch || backed.memory.budget.has_waiters(),
                 Pump::One => true,
                 Pump::Durable => idle,
             };
@@ -181,7 +171,6 @@ impl Outlet {
         let buffer = backed.memory.ledger.buffer(number);
         let epoch = backed.memory.ledger.epoch().load(Relaxed);
         self.packer.pack(backed, &buffer);
-        self.tables.note(&backed.memory.ledger, &buffer);
         seal(&backed.memory.ledger, &buffer, backed.memory.ledger.image_id().load(Relaxed), epoch);
         if backed.memory.planted.is(Planted::CleanAtCopy) {
             backed
@@ -248,12 +237,10 @@ impl Outlet {
     pub fn flush_written(&mut self, backed: &Backed) -> Result<u64, RegionError> {
         Counters::add(&backed.memory.stats.device_flushes, 1);
         let is_alone = self.rate.observed.is_watching() && self.queue.outstanding() == 0;
-        let began_ns = backed.memory.clock.now_ns();
+        let began_ns = if is_alone { backed.memory.clock.now_ns() } else { 0 };
         backed.log.device.flush().map_err(|error| backed.memory.latch(&error))?;
-        let ended_ns = backed.memory.clock.now_ns();
-        let took_ns = ended_ns.saturating_sub(began_ns);
-        self.flushes = Flushes { took_ns, ended_ns };
         if is_alone {
+            let took_ns = backed.memory.clock.now_ns().saturating_sub(began_ns);
             self.rate.observed.flushed(self.written_bytes, took_ns);
         }
         self.pace.durable(backed.tracked.net_dirtied_bytes());

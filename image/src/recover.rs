@@ -42,7 +42,6 @@ struct Reader<'d> {
     page_at: Option<u64>,
     /// Whether the next frame's header lies right behind the table that is read, and is needed.
     reads_on: bool,
-    /// Room for a frame.
     bytes: AlignedBytes,
     /// Memory for tables.
     arena: Arena,
@@ -217,27 +216,17 @@ impl<'d> Reader<'d> {
     fn new(device: &'d dyn Device, geometry: &Geometry, image_id: u64) -> Result<Self, OpenError> {
         let len = geometry.segment_bytes as usize;
         let bytes = AlignedBytes::in_huge_pages(len).map_err(refused(len))?;
-        Ok(Self::over(device, geometry, image_id, (aligned(4096)?, bytes)))
-    }
-
-    /// A reader with this room for a page and for a frame.
-    fn over(
-        device: &'d dyn Device,
-        geometry: &Geometry,
-        image_id: u64,
-        (page, bytes): (AlignedBytes, AlignedBytes),
-    ) -> Self {
-        Self {
+        Ok(Self {
             device,
             geometry: *geometry,
             layout: Layout::of(geometry),
             image_id,
-            page,
+            page: aligned(4096)?,
             page_at: None,
             reads_on: false,
             bytes,
             arena: Arena::default(),
-        }
+        })
     }
 }
 
@@ -445,41 +434,27 @@ fn refused(len_bytes: usize) -> impl FnOnce(Errno) -> SetupError {
     }
 }
 
-/// Room for reading the tables of segments one after the other, made at the first need. New room
-/// for each segment would cost the kernel more than the reading: it maps and clears it.
-#[derive(Default)]
-pub(crate) struct TableRoom(Option<(AlignedBytes, AlignedBytes)>);
-
-impl TableRoom {
-    /// Reads the extents of all frames in a segment. Also returns the bytes that were read.
-    ///
-    /// # Errors
-    /// A frame that the segment should have is not on the device, or is damaged.
-    pub(crate) fn read(
-        &mut self,
-        ledger: &Ledger,
-        device: &dyn Device,
-        segment: u32,
-    ) -> Result<(Vec<Extent>, u64), OpenError> {
-        let (geometry, image_id) = (ledger.geometry(), ledger.image_id().load(Relaxed));
-        let region_bytes = ledger.region_bytes().load(Acquire);
-        let room = match self.0.take() {
-            Some(room) => room,
-            // Only the pages of tables are ever touched, so the kernel gives few of them.
-            None => (aligned(4096)?, aligned(geometry.segment_bytes as usize)?),
-        };
-        let mut reader = Reader::over(device, geometry, image_id, room);
-        let entry = ledger.segment(segment);
-        let (first_seq, used) = (entry.first_seq().load(Acquire), entry.used_bytes().load(Acquire));
-        let (mut extents, mut bytes_read) = (Vec::new(), 0);
-        let outcome = reader.named_frames(segment, first_seq, used as u32, |reader, frame| {
-            let table = reader.table(&frame, region_bytes, |extent| extents.push(extent))?;
-            bytes_read += table.bytes_read + 4096;
-            Ok(())
-        });
-        self.0 = Some((reader.page, reader.bytes));
-        outcome.map(|()| (extents, bytes_read))
-    }
+/// Reads the extents of all frames in a segment. Also returns the bytes that were read.
+///
+/// # Errors
+/// A frame that the segment should have is not on the device, or is damaged.
+pub(crate) fn read_tables(
+    ledger: &Ledger,
+    device: &dyn Device,
+    segment: u32,
+) -> Result<(Vec<Extent>, u64), OpenError> {
+    let image_id = ledger.image_id().load(Relaxed);
+    let region_bytes = ledger.region_bytes().load(Acquire);
+    let mut reader = Reader::new(device, ledger.geometry(), image_id)?;
+    let entry = ledger.segment(segment);
+    let (first_seq, used) = (entry.first_seq().load(Acquire), entry.used_bytes().load(Acquire));
+    let (mut extents, mut bytes_read) = (Vec::new(), 0);
+    reader.named_frames(segment, first_seq, used as u32, |reader, frame| {
+        let table = reader.table(&frame, region_bytes, |extent| extents.push(extent))?;
+        bytes_read += table.bytes_read + 4096;
+        Ok(())
+    })?;
+    Ok((extents, bytes_read))
 }
 
 #[cfg(test)]

@@ -50,9 +50,6 @@ impl Region {
             backed.memory.check()?;
             let used = backed.memory.ledger.budget_used().load(SeqCst);
             if used <= bytes {
-                if bytes > self.budget_bytes() {
-                    cleaner.make_space_for(backed, bytes)?;
-                }
                 backed.fit_log(backed.memory.region_bytes(), bytes)?;
                 cleaner.ensure_space(backed)?;
                 // An open frame has the size for the former budget, but the promise reckons the

@@ -32,7 +32,6 @@ impl Cleaner {
         let mut appender = backed.log.appender.lock();
         for segment in freed {
             free_segment(&backed.memory.ledger, segment);
-            self.outlet.tables.forget(segment);
             appender.leave(segment);
             appender.add_free(&backed.memory.ledger, segment);
         }

@@ -10,7 +10,6 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 
 use perdura_dirty::policy::hands::{Hands, Revolutions};
-use perdura_dirty::policy::pace::CLEAN_STEP_BYTES;
 use perdura_dirty::policy::{RankedBy, next_round, pace};
 use perdura_dirty::{Counters, Floor, RegionError};
 use perdura_image::{Backed, Outlet, Pump, Refusal};
@@ -107,8 +106,7 @@ impl Cleaner {
             }
             round.floor.spares = stretch.spares;
             let parity = backed.memory.parity();
-            let left_bytes = round.want_bytes - round.copied_bytes;
-            let mut sweep = Sweep::new(backed, parity, left_bytes.min(CLEAN_STEP_BYTES));
+            let mut sweep = Sweep::new(backed, parity, round.want_bytes - round.copied_bytes);
             sweep.may_skip = round.floor.spares;
             let floor = &round.floor;
             let refusal = sweep.run(stretch.from, stretch.to, |word, dirty| {
@@ -122,8 +120,7 @@ impl Cleaner {
             let cooled = round.revolutions.swept(&mut self.hands, stretch, next);
             cool(backed, parity, cooled);
             match refusal {
-                // The device writes the frames that are full while the next ones are filled.
-                None => _ = self.outlet.pump(backed, Pump::Poll)?,
+                None => {}
                 Some(Refusal::NoBuffer) => _ = self.outlet.pump(backed, Pump::One)?,
                 Some(Refusal::NoSegment) => return Ok(true),
             }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::*;
 
 use perdura_dirty::RegionError;
 use perdura_dirty::policy::pace;
-use perdura_dirty::policy::space::VICTIMS_AHEAD;
 use perdura_image::{Backed, Pump};
 
 use crate::clean::Cleaner;
@@ -29,22 +28,15 @@ impl Cleaner {
     /// Copies victims of about `want_bytes` into frames and submits the frames. Returns the bytes
     /// copied.
     pub(crate) fn clean(&mut self, backed: &Backed, want_bytes: u64) -> Result<u64, RegionError> {
-        self.make_needed_space(backed)?;
+        self.ensure_space(backed)?;
         let mut round = self.begin_round(backed, want_bytes);
         while self.run_round(backed, &mut round)? {
-            self.make_needed_space(backed)?;
+            self.ensure_space(backed)?;
             if backed.log.appender.lock().spare_segments() == 0 {
                 return Err(backed.log.full());
             }
         }
         self.end_round(backed)?;
-        // Compaction comes last, because it waits for reads of the device, and writers wait for the
-        // frames above.
-        let segment_bytes = backed.memory.ledger.geometry().segment_bytes;
-        for _ in 0..round.copied_bytes.div_ceil(segment_bytes * VICTIMS_AHEAD as u64) {
-            // As many segments are emptied as the round has filled, or space would run short.
-            self.make_space_ahead(backed)?;
-        }
         Ok(round.copied_bytes)
     }
 

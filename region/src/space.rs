@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::*;
 use perdura_dirty::RegionError;
 use perdura_dirty::geometry::COMPACTION_FRAMES;
 use perdura_dirty::planted::Planted;
-use perdura_dirty::policy::space::{Ahead, FRUITLESS_MAX, FirstLook, Space};
+use perdura_dirty::policy::space::{Ahead, FRUITLESS_MAX, FirstLook};
 use perdura_image::{
     Backed, Compaction, Pump, Step, buffers_in_use, free_dead_now, is_being_written, survey,
 };
@@ -20,27 +20,21 @@ impl Cleaner {
     /// A drain of all dirty data always fits the spare segments, because [`Backed::note_space`]
     /// limits the budget to that. So a commit is always possible, and commits free segments.
     pub(crate) fn ensure_space(&mut self, backed: &Backed) -> Result<(), RegionError> {
-        match look(backed)? {
-            FirstLook::Ample => Ok(()),
-            FirstLook::Survey => self.make_space_ahead(backed),
-            FirstLook::Needed => self.make_space(backed),
-        }
-    }
-
-    /// Makes space if nothing can be written without it.
-    pub(crate) fn make_needed_space(&mut self, backed: &Backed) -> Result<(), RegionError> {
-        match look(backed)? {
-            FirstLook::Needed => self.make_space(backed),
-            FirstLook::Ample | FirstLook::Survey => Ok(()),
-        }
-    }
-
-    /// Makes a step of space that is not needed yet.
-    pub(crate) fn make_space_ahead(&mut self, backed: &Backed) -> Result<(), RegionError> {
-        if look(backed)? != FirstLook::Survey {
+        let spare = backed.log.appender.lock().spare_segments();
+        let look = backed.space().first_look(spare);
+        if look == FirstLook::Ample {
             return Ok(());
         }
-        let spare = backed.log.appender.lock().spare_segments();
+        // The final flush waits for the cleaner while the warning runs, and needs no space that is
+        // made here.
+        backed.memory.check_open()?;
+        if backed.memory.planted.is(Planted::FreeBeforeCommit) {
+            free_dead_now(backed);
+            return Ok(());
+        }
+        if look == FirstLook::Needed {
+            return self.make_space(backed);
+        }
         // Compaction would have to load the data that it moves, so it waits until all is loaded.
         let may_move = backed.loads.left().is_none();
         match backed.space().ahead(spare, &survey(backed), may_move) {
@@ -79,33 +73,6 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Gains free segments for a larger budget of `bytes`, as far as that is possible: for its
-    /// emergency flush and for a drain. The reserve in force is still the smaller one meanwhile:
-    /// with the larger one there might be no spare segment to move live data to.
-    pub(crate) fn make_space_for(
-        &mut self,
-        backed: &Backed,
-        bytes: u64,
-    ) -> Result<(), RegionError> {
-        let reserve = backed.memory.ledger.geometry().reserve_segments(bytes);
-        let wanted = reserve + Space { budget_bytes: bytes, ..backed.space() }.spare_wanted();
-        let free = || backed.log.appender.lock().free_segments.len() as u32;
-        let mut fruitless = 0;
-        while free() < wanted && fruitless < FRUITLESS_MAX {
-            backed.memory.check_open()?;
-            let before = free();
-            for victim in survey(backed).sparsest() {
-                let spare = backed.log.appender.lock().spare_segments();
-                if !backed.space().is_short(spare) {
-                    self.compact(backed, victim)?;
-                }
-            }
-            self.commit_checkpoint(backed, false)?;
-            fruitless = if free() > before { 0 } else { fruitless + 1 };
-        }
-        Ok(())
-    }
-
     /// Moves the live grains of a segment to other segments.
     pub(crate) fn compact(&mut self, backed: &Backed, victim: u32) -> Result<(), RegionError> {
         if !backed.log.appender.lock().begin_emptying(victim) {
@@ -115,7 +82,7 @@ impl Cleaner {
         if is_being_written(backed, victim) {
             self.outlet.pump(backed, Pump::Durable)?;
         }
-        let mut compaction = Compaction::begin(backed, victim, &mut self.outlet.tables);
+        let mut compaction = Compaction::begin(backed, victim);
         loop {
             match compaction.step()? {
                 Step::Emptied => return Ok(()),
@@ -145,23 +112,4 @@ impl Cleaner {
         }
         Ok(())
     }
-}
-
-/// The need for space.
-///
-/// # Errors
-/// The final flush waits for the cleaner while the warning runs, and needs no space that is made
-/// here.
-fn look(backed: &Backed) -> Result<FirstLook, RegionError> {
-    let spare = backed.log.appender.lock().spare_segments();
-    let found = backed.space().first_look(spare);
-    if found == FirstLook::Ample {
-        return Ok(found);
-    }
-    backed.memory.check_open()?;
-    if backed.memory.planted.is(Planted::FreeBeforeCommit) {
-        free_dead_now(backed);
-        return Ok(FirstLook::Ample);
-    }
-    Ok(found)
 }

@@ -30,7 +30,7 @@ pub(crate) struct Sweep<'c> {
     /// Whether grains of a lane that is held are skipped.
     pub may_skip: bool,
     held: Option<(LaneId, WaitedGuard<'c, LaneState>, usize)>,
-    /// Locked until somebody waits for it or for a lane; in trap mode, for one word at a time.
+    /// Locked for as long as a lane is held; in trap mode, for one word at a time.
     appender: Option<WaitedGuard<'c, Appender>>,
 }
 
@@ -155,21 +155,15 @@ impl<'c> Sweep<'c> {
                 *words += 1;
             }
             held => {
+                // Released before the next lane is locked: a pass never holds two.
+                self.appender = None;
                 if let Some((lane, guard, _)) = held.take() {
                     drop(guard);
-                    if lanes.lock(lane).is_waited_for() {
-                        self.appender = None;
-                        lanes.lock(lane).give_way();
-                    }
+                    lanes.lock(lane).give_way();
                 }
-                // A pass never holds two lanes. Where the next one is free, the appender stays
-                // locked: it comes after lanes in the order of locks, but nobody waits here.
-                let locked = match lanes.try_lock_owner_of(offset) {
-                    None if !self.may_skip => {
-                        self.appender = None;
-                        Some(lanes.lock_owner_of(offset))
-                    }
-                    locked => locked,
+                let locked = match self.may_skip {
+                    true => lanes.try_lock_owner_of(offset),
+                    false => Some(lanes.lock_owner_of(offset)),
                 };
                 let Some((lane, guard)) = locked else { return false };
                 self.held = Some((lane, guard, 1));

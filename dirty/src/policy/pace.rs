@@ -11,9 +11,6 @@ pub const QUEUE_DEPTH: usize = 16;
 /// works meanwhile. The step is large, because only a device with much work shows how fast it is
 /// (see `observed`).
 pub const DRAIN_STEP_BYTES: u64 = 8 << 20;
-/// Bytes after which a round of cleaning hands its full frames to the device, and frees the budget
-/// of those that are durable: about one frame.
-pub const CLEAN_STEP_BYTES: u64 = 1 << 20;
 /// Bytes after which a drain in trap mode looks whether a fault waits for a page that it owes.
 pub const DRAIN_STEP_TRAPPED_BYTES: u64 = 256 << 10;
 /// A round cleans at least this, or a 64th of the threshold if that is less, because each write and
@@ -71,24 +68,6 @@ impl Pace {
     /// its way.
     pub fn is_at_rest(&self) -> bool {
         self.pressure_bytes == 0
-    }
-}
-
-/// How long the last device flush took, and when it ended. A flush takes from some 30 us to many
-/// milliseconds, and nothing is copied meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flushes {
-    /// The length of the last flush, nanoseconds.
-    pub took_ns: u64,
-    /// The end of the last flush, nanoseconds on the region's clock.
-    pub ended_ns: u64,
-}
-
-impl Flushes {
-    /// Whether another flush is worth its time for a writer that waits: as much time as the last
-    /// one took has passed since, so that flushes take at most half of it.
-    pub fn is_worth_it(&self, now_ns: u64) -> bool {
-        now_ns.saturating_sub(self.ended_ns) >= self.took_ns
     }
 }
 
@@ -201,13 +180,6 @@ mod tests {
         assert!(!pace.is_at_rest());
         (0..20).for_each(|_| pace.epoch(140_000));
         assert!(pace.is_at_rest());
-    }
-
-    #[test]
-    fn flushes_for_writers_that_wait_take_half_of_the_time_at_most() {
-        assert!(Flushes::default().is_worth_it(0));
-        let last = Flushes { took_ns: 400, ended_ns: 1_000 };
-        assert!(!last.is_worth_it(1_399) && last.is_worth_it(1_400));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use crate::geometry::Geometry;
 
 /// Most segments that are emptied at once ahead of need.
-pub const VICTIMS_AHEAD: usize = 4;
+const VICTIMS_AHEAD: usize = 4;
 /// Space is made ahead of need in the last of this many parts of the slack.
 const ZONE: u32 = 4;
 /// Commits in a row that may free nothing before making space is given up.
@@ -166,11 +166,6 @@ impl Survey {
             }
         }
         survey
-    }
-
-    /// The segments to empty where the more are gained the better, the sparsest first.
-    pub fn sparsest(&self) -> impl Iterator<Item = u32> {
-        self.sparsest.into_iter().flatten().map(|sparse| sparse.segment)
     }
 
     fn consider(&mut self, mut found: Sparse) {

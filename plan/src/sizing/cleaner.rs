@@ -14,8 +14,7 @@ use std::task::{Context, Poll};
 use parking_lot::{Mutex, MutexGuard};
 use perdura_dirty::policy::hands::{Hands, Revolutions};
 use perdura_dirty::policy::next_round;
-use perdura_dirty::policy::pace::{self, CLEAN_STEP_BYTES, Flushes, QUEUE_DEPTH, Rhythm};
-use perdura_dirty::policy::space::VICTIMS_AHEAD;
+use perdura_dirty::policy::pace::{self, QUEUE_DEPTH, Rhythm};
 
 use super::config::{Planted, ReplayConfig};
 use super::floor::Floor;
@@ -41,7 +40,6 @@ pub(super) struct Cleaner {
     on_device: VecDeque<(u64, Frame)>,
     written: Vec<Frame>,
     written_bytes: u64,
-    flushes: Flushes,
     pub in_flight_bytes: u64,
     hands: Hands,
     round: u64,
@@ -68,7 +66,6 @@ impl Cleaner {
             on_device: VecDeque::new(),
             written: Vec::new(),
             written_bytes: 0,
-            flushes: Flushes::default(),
             in_flight_bytes: 0,
             hands: Hands::default(),
             round: seed,
@@ -227,7 +224,7 @@ impl Cleaner {
     /// the bytes copied.
     async fn clean(&mut self, want_bytes: u64) -> Result<u64, LogFull> {
         if !self.nested {
-            self.make_needed_space().await?;
+            self.ensure_space().await?;
         }
         self.round = next_round(self.round);
         let (floor, mut revolutions) = {
@@ -246,8 +243,7 @@ impl Cleaner {
                 if world.log.space().is_short(world.log.spare()) && copied > 0 {
                     break;
                 }
-                let step_bytes = CLEAN_STEP_BYTES.min(want_bytes - copied);
-                let swept = world.sweep(Some(&floor), stretch, step_bytes);
+                let swept = world.sweep(Some(&floor), stretch, want_bytes - copied);
                 self.in_flight_bytes += swept.bytes;
                 copied += swept.bytes;
                 let cooled = revolutions.swept(&mut self.hands, stretch, swept.next);
@@ -255,11 +251,11 @@ impl Cleaner {
                 swept.refusal
             };
             match refusal {
-                None => _ = self.pump(Pump::Poll).await,
+                None => {}
                 Some(Refusal::NoBuffer) => _ = self.pump(Pump::One).await,
                 Some(Refusal::NoSegment) if self.nested => break,
                 Some(Refusal::NoSegment) => {
-                    self.make_needed_space().await?;
+                    self.ensure_space().await?;
                     if self.world().log.spare() == 0 {
                         return Err(LogFull);
                     }
@@ -268,12 +264,6 @@ impl Cleaner {
         }
         self.world().log.close_frame();
         self.pump(Pump::Poll).await;
-        if !self.nested {
-            let segment_bytes = self.world().log.space().segment_bytes;
-            for _ in 0..copied.div_ceil(segment_bytes * VICTIMS_AHEAD as u64) {
-                self.make_space_ahead().await?;
-            }
-        }
         Ok(copied)
     }
 
@@ -294,10 +284,7 @@ impl Cleaner {
                 let is_idle = self.on_device.is_empty() && world.log.closed.is_empty();
                 let batch = pace::flush_batch(world.limit_bytes());
                 let due = match how {
-                    Pump::Poll if self.written_bytes >= batch => true,
-                    Pump::Poll => {
-                        world.is_room_waited_for && self.flushes.is_worth_it(world.now_ns)
-                    }
+                    Pump::Poll => self.written_bytes >= batch || world.is_room_waited_for,
                     Pump::One => true,
                     Pump::Durable => is_idle,
                 };
@@ -343,16 +330,13 @@ impl Cleaner {
     /// A device flush: what was written is durable, and its bytes leave the account. Returns how
     /// many.
     pub async fn flush_written(&mut self) -> u64 {
-        let (began_ns, done_ns) = {
+        let done_ns = {
             let mut world = self.world();
             world.tally.device_flushes += 1;
-            let began_ns = world.now_ns;
-            (began_ns, world.channel.flush(began_ns))
+            world.channel.flush(world.now_ns)
         };
         self.wait_until(done_ns).await;
         let mut world = self.world.lock();
-        let ended_ns = world.now_ns;
-        self.flushes = Flushes { took_ns: ended_ns - began_ns, ended_ns };
         let dirtied_bytes = world.dirtied_bytes;
         world.pace.durable(dirtied_bytes);
         let mut freed = 0;

@@ -50,9 +50,6 @@ pub(super) struct World<'t> {
     used_bytes: u64,
     epoch: u32,
     sampled_ns: u64,
-    /// End and length of the last device flush.
-    flushed_ns: u64,
-    flush_took_ns: u64,
     end_ns: u64,
     /// The time at which the write at the front began to wait, nanoseconds.
     stalled_since_ns: Option<u64>,
@@ -176,8 +173,6 @@ impl<'t> World<'t> {
             used_bytes: 0,
             epoch: 1,
             sampled_ns: 0,
-            flushed_ns: 0,
-            flush_took_ns: 0,
             end_ns: start_ns + trace_ns,
             stalled_since_ns: None,
             freed: 0,
@@ -283,7 +278,6 @@ impl<'t> World<'t> {
         while copied < want_bytes
             && let Some(stretch) = revolutions.next(&self.hands)
         {
-            let step_ends = want_bytes.min(copied + pace::CLEAN_STEP_BYTES);
             let mut next = stretch.to;
             let mut is_refused = false;
             for word in stretch.from..stretch.to {
@@ -301,7 +295,7 @@ impl<'t> World<'t> {
                         copied += PAGE;
                     }
                 }
-                if reopened || (!pages.is_empty() && copied >= step_ends) {
+                if reopened || (!pages.is_empty() && copied >= want_bytes) {
                     next = if reopened { word } else { word + 1 };
                     break;
                 }
@@ -309,8 +303,6 @@ impl<'t> World<'t> {
             revolutions.swept(&mut self.hands, stretch, next);
             if is_refused {
                 self.one();
-            } else {
-                self.poll();
             }
         }
         self.close();
@@ -385,9 +377,8 @@ impl<'t> World<'t> {
     fn poll(&mut self) -> u64 {
         self.submit();
         self.reap();
-        let has_passed = self.now_ns - self.flushed_ns >= self.flush_took_ns;
         let is_due = self.written_bytes() >= pace::flush_batch(self.config.budget_bytes)
-            || self.stalled_since_ns.is_some() && has_passed;
+            || self.stalled_since_ns.is_some();
         if is_due && !self.written.is_empty() { self.flush() } else { 0 }
     }
 
@@ -429,9 +420,7 @@ impl<'t> World<'t> {
     fn flush(&mut self) -> u64 {
         self.result.device_flushes += u64::from(self.counts());
         let written = self.written.len();
-        let began_ns = self.now_ns;
         self.pass(self.channel.flush(self.now_ns));
-        (self.flushed_ns, self.flush_took_ns) = (self.now_ns, self.now_ns - began_ns);
         self.pace.durable(self.result.dirtied_bytes);
         let freed: u64 = self.written.drain(..written).map(|frame| frame.charged_bytes).sum();
         self.used_bytes -= freed;

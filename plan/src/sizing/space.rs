@@ -111,45 +111,26 @@ impl Cleaner {
 
     /// Keeps enough spare segments for a whole drain.
     pub async fn ensure_space(&mut self) -> Result<(), LogFull> {
-        match self.look() {
-            FirstLook::Ample => Ok(()),
-            FirstLook::Survey => self.make_space_ahead().await,
-            FirstLook::Needed => self.make_space().await,
-        }
-    }
-
-    /// Makes space if nothing can be written without it.
-    pub async fn make_needed_space(&mut self) -> Result<(), LogFull> {
-        match self.look() {
-            FirstLook::Needed => self.make_space().await,
-            FirstLook::Ample | FirstLook::Survey => Ok(()),
-        }
-    }
-
-    /// Makes a step of space that is not needed yet.
-    pub async fn make_space_ahead(&mut self) -> Result<(), LogFull> {
-        if self.look() != FirstLook::Survey {
-            return Ok(());
-        }
         let ahead = {
             let world = self.world();
-            world.log.space().ahead(world.log.spare(), &world.log.survey(), true)
+            let (space, spare) = (world.log.space(), world.log.spare());
+            match space.first_look(spare) {
+                FirstLook::Ample => return Ok(()),
+                FirstLook::Needed => None,
+                FirstLook::Survey => Some(space.ahead(spare, &world.log.survey(), true)),
+            }
         };
         match ahead {
-            Ahead::Nothing => Ok(()),
-            Ahead::Commit => self.commit().await,
-            Ahead::Empty(victims) => {
+            None => self.make_space().await,
+            Some(Ahead::Nothing) => Ok(()),
+            Some(Ahead::Commit) => self.commit().await,
+            Some(Ahead::Empty(victims)) => {
                 for victim in victims.into_iter().flatten() {
                     self.compact(victim).await?;
                 }
                 Ok(())
             }
         }
-    }
-
-    fn look(&self) -> FirstLook {
-        let world = self.world();
-        world.log.space().first_look(world.log.spare())
     }
 
     async fn make_space(&mut self) -> Result<(), LogFull> {
