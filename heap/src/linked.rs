@@ -139,6 +139,10 @@ impl Heap {
         let logger = self.logger(local)?;
         let core = &*self.core;
         let old = if wanted.frees { Offset::new(core.memory.load(place)) } else { None };
+        if old.is_none() && wanted.allocates.is_none() {
+            // Another thread has cleared the word, which it must not do: nothing is left to free.
+            return Ok(None);
+        }
         if let Some(old) = old {
             // The memory is likely to be taken and filled again soon.
             prefetch_for_write(core.memory.base().wrapping_add(old.get() as usize));

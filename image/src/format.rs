@@ -235,7 +235,8 @@ mod tests {
     use super::*;
     use perdura_dirty::geometry::{GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
 
-    /// Bytes of the frames that hold isolated grains, filled one after another as the appender does.
+    /// Bytes of the frames that hold isolated grains, filled one after another as the appender
+    /// does.
     fn naive_flush_bytes(geometry: &Geometry, dirty_bytes: u64) -> u64 {
         let (grain, limit) = (geometry.grain_bytes() as usize, geometry.frame_limit() as usize);
         let frame = |grains: usize| frame_body_bytes(grains * grain, grains).next_multiple_of(4096);

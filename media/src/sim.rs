@@ -93,8 +93,8 @@ impl SimDevice {
         Self::over(self.state.lock().durable_copy())
     }
 
-    /// Calls `watch` before each call that does durable operations: a write, a flush, and a wait for
-    /// queued writes. Copies of the device and the device after a power cycle are not watched.
+    /// Calls `watch` before each call that does durable operations: a write, a flush, and a wait
+    /// for queued writes. Copies of the device and the device after a power cycle are not watched.
     pub fn watch(&self, watch: Arc<dyn Fn(&SimDevice) + Send + Sync>) {
         self.state.lock().watch = Watch(Some(watch));
     }

@@ -8,6 +8,8 @@
 
 // Each file brings more than the models use.
 #![allow(dead_code)]
+// The unit tests in the files belong to their rooms, so there is nothing here for a test build.
+#![cfg(not(test))]
 
 // The files name their neighbours by these crates' names.
 extern crate self as perdura_dirty;

@@ -7,8 +7,7 @@
 //! 3. [`hunt`] turns one mutant after another on, and runs the tests that reach it, the cheapest
 //!    first, until one fails.
 //!
-//! Each step keeps what it found in the copy's `target/`, so a run that was ended goes on where it
-//! was; a changed source begins anew.
+//! Each step keeps what it found in the copy's `target/`. A copy that is made again begins anew.
 
 mod compile;
 mod hunt;

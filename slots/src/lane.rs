@@ -143,8 +143,9 @@ impl<'h> Lane<'h> {
         }
     }
 
-    /// Starts loading into the cache the ledger's entry of the object at `offset`, which may soon be
-    /// replaced by one of `bytes`; and the object itself if it is likely to be overwritten in place.
+    /// Starts loading into the cache the ledger's entry of the object at `offset`, which may soon
+    /// be replaced by one of `bytes`; and the object itself if it is likely to be overwritten in
+    /// place.
     #[inline]
     pub fn prefetch_replaced(&self, offset: u64, bytes: u64) {
         match self.state.as_ref().is_some_and(|state| state.overwrites) {

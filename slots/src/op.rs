@@ -142,8 +142,8 @@ impl<'h> Op<'h> {
         self.last
     }
 
-    /// Makes the change that waits for the commit, so that other changes can follow. Bytes that were
-    /// overwritten get an entry in the log, so that one store commits them and what follows.
+    /// Makes the change that waits for the commit, so that other changes can follow. Bytes that
+    /// were overwritten get an entry in the log, so that one store commits them and what follows.
     fn settle(&mut self) -> Result<(), Stop> {
         if let Some(id) = self.overwritten {
             let undo = self.lane(id).guard.overwritten().map(|(at, old)| (at, old.to_vec()));

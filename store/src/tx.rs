@@ -259,8 +259,8 @@ impl<'s> Tx<'s> {
         find(self.op.lane(place.lane), place, key)
     }
 
-    /// Finds the key's entry as [`Tx::find`] does, when its record is about to be replaced by one of
-    /// `bytes`.
+    /// Finds the key's entry as [`Tx::find`] does, when its record is about to be replaced by one
+    /// of `bytes`.
     fn find_to_replace(&self, place: &Place, key: Key<'_>, bytes: u64) -> Option<Found> {
         if self.op.last_store().is_some() {
             return self.find(place, key);

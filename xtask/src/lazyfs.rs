@@ -179,9 +179,9 @@ impl Case {
     }
 }
 
-/// Makes a store whose image alone lies on LazyFS, by a symbolic link: LazyFS has no sockets, so the
-/// holder's must lie elsewhere. The image is made first and moved then, because an image is never
-/// made at the end of a link.
+/// Makes a store whose image alone lies on LazyFS, by a symbolic link: LazyFS has no sockets, so
+/// the holder's must lie elsewhere. The image is made first and moved then, because an image is
+/// never made at the end of a link.
 fn lay_out(perdura: &Path, store: &Path, options: &[&str], mount: &Mount) -> Result<()> {
     let (served, mut oracle) = Served::start(perdura, store, options, &store.join("first.log"))?;
     ensure!(oracle.verify(&[])? == 0, "a new store has contents");

@@ -81,10 +81,11 @@ fn run_each(diff: &Path, parts: Option<usize>) -> Result<()> {
         text(&output)?,
     ];
     let own = cargo_mutants(&words).status().context("cargo mutants")?;
-    // cargo-mutants ends with 2 if it missed mutants, and with 3 if a test did not end.
+    // cargo-mutants ends with 2 if it missed mutants, and with 3 if a test did not end, whether or
+    // not it missed others.
     match own.code() {
-        Some(0 | 3) => Ok(()),
-        Some(2) => run(cargo_mutants(&words).args(["--iterate", "--test-package", ABOVE])),
+        Some(0) => Ok(()),
+        Some(2 | 3) => run(cargo_mutants(&words).args(["--iterate", "--test-package", ABOVE])),
         _ => bail!("cargo mutants ended with {own}"),
     }
 }

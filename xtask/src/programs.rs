@@ -35,8 +35,8 @@ const LONGEST: [&str; 10] = [
 /// that waits for ever is ended then, and its last lines name the test.
 const LONGEST_RUN: Duration = Duration::from_secs(400);
 
-/// Settings of glibc's `malloc`: freed memory stays with the program. Tests make and drop regions of
-/// megabytes thousands of times; without these settings the kernel clears their pages each time,
+/// Settings of glibc's `malloc`: freed memory stays with the program. Tests make and drop regions
+/// of megabytes thousands of times; without these settings the kernel clears their pages each time,
 /// which was a third of the processor time of region's tests.
 const KEEP_FREED_MEMORY: [(&str, &str); 2] =
     [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "268435456")];

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::running::*;
 
-/// Kills of the longest test. `PERDURA_TEST_KILLS=1000 cargo test -p perdura-cli --test cli restart`
-/// does more.
+/// Kills of the longest test. `PERDURA_TEST_KILLS=1000 cargo test -p perdura-cli --test cli
+/// restart` does more.
 const KILLS: u64 = 200;
 /// Words of the log while the server waits for an address.
 const WAITS: &str = "waiting 2s at most";

@@ -1,5 +1,5 @@
-//! Changing bytes in place so that the change is whole or absent after a kill, with the old bytes in
-//! the thread's undo slot meanwhile.
+//! Changing bytes in place so that the change is whole or absent after a kill, with the old bytes
+//! in the thread's undo slot meanwhile.
 
 use super::LaneGuard;
 use crate::backing::Need;
@@ -9,13 +9,14 @@ use crate::thread_number::thread_number;
 impl LaneGuard<'_> {
     /// Announces a range, keeps its bytes in the thread's undo slot, and returns the range to be
     /// filled. [`LaneGuard::commit_overwrite`] or [`LaneGuard::undo_overwrite`] must follow before
-    /// the lane is released. `None`: the range is too long, or the thread has no slot or uses it
-    /// already; nothing was done.
+    /// the lane is released. `None`: the range is too long or capacity memory, or the thread has no
+    /// slot or uses it already; nothing was done.
     ///
     /// # Errors
     /// The errors of [`LaneGuard::announce`]. Nothing is kept then.
     pub fn begin_overwrite(&mut self, offset: u64, len: usize) -> Result<Option<&mut [u8]>, Need> {
-        if len == 0 || len > UNDO_BYTES_MAX || self.tracked.is_trapped() {
+        if len == 0 || len > UNDO_BYTES_MAX || self.tracked.is_trapped() || self.is_capacity(offset)
+        {
             return Ok(None);
         }
         let memory = &*self.tracked.memory;

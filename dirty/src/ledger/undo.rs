@@ -20,8 +20,8 @@ use crate::planted::Planted;
 use crate::sys::Mapping;
 use crate::thread_number::THREAD_NUMBERS;
 
-/// Most bytes that a slot keeps: a few kilobytes stay in the nearest cache, and of longer ranges the
-/// second copy costs more than a new record.
+/// Most bytes that a slot keeps: a few kilobytes stay in the nearest cache, and of longer ranges
+/// the second copy costs more than a new record.
 pub const UNDO_BYTES_MAX: usize = 4096;
 /// Slots of a ledger; a thread without a number has none.
 const UNDO_SLOTS: u64 = THREAD_NUMBERS as u64;
@@ -43,12 +43,11 @@ pub(crate) struct UndoSlot<'l> {
 impl<'l> UndoSlot<'l> {
     /// The range whose old bytes the slot keeps: its offset and its length.
     pub(crate) fn kept(&self) -> Option<(u64, usize)> {
-        let word = self.word.load(Relaxed);
-        (word != 0).then_some((word & ((1 << LEN_SHIFT) - 1), (word >> LEN_SHIFT) as usize))
+        range_of(self.word.load(Relaxed))
     }
 
-    /// Keeps the bytes `old` of the range at `offset`, which may change from now on. Only the slot's
-    /// thread may call this.
+    /// Keeps the bytes `old` of the range at `offset`, which may change from now on. Only the
+    /// slot's thread may call this.
     pub(crate) fn keep(&self, offset: u64, old: &[u8], planted: Planted) {
         assert!(old.len() <= UNDO_BYTES_MAX && offset < 1 << LEN_SHIFT && self.kept().is_none());
         let word = offset | (old.len() as u64) << LEN_SHIFT;
@@ -104,13 +103,20 @@ impl Ledger {
 
     /// The first undo slot that names a range which the region does not have, and its word.
     pub(super) fn damaged_undo(&self) -> Option<(u64, u64)> {
-        let region_bytes = self.region_bytes().load(Acquire);
         (0..UNDO_SLOTS).find_map(|number| {
             let slot = self.undo_slot(number);
-            let (offset, len) = slot.kept()?;
+            let word = slot.word.load(Acquire);
+            let (offset, len) = range_of(word)?;
+            // Read after the word: a region grows before a range of the new part is named.
+            let region_bytes = self.region_bytes().load(Acquire);
             let is_range = (1..=UNDO_BYTES_MAX).contains(&len);
             let fits = is_range && offset + len as u64 <= region_bytes;
-            (!fits).then_some((number, slot.word.load(Relaxed)))
+            (!fits).then_some((number, word))
         })
     }
+}
+
+/// The range that a slot's word names: its offset and its length.
+fn range_of(word: u64) -> Option<(u64, usize)> {
+    (word != 0).then_some((word & ((1 << LEN_SHIFT) - 1), (word >> LEN_SHIFT) as usize))
 }

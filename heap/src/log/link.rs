@@ -164,6 +164,11 @@ impl Logger {
             self.write_homes_back(core, &mut state);
         }
         let memory = &core.memory;
+        // A link must not be durable before the frees that it builds on: they may have freed the
+        // very memory that it allocates. Words of one line become durable in their order.
+        if state.fenced / LINE_BYTES != at / LINE_BYTES {
+            state.make_records_durable(memory);
+        }
         // The words between stay zero, and a reader skips them.
         state.at = at;
         let seq = self.draw_seq(core, &mut state);

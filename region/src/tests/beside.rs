@@ -363,8 +363,8 @@ impl Machine {
     }
 }
 
-/// A commit is about to be written, and the process may die now. No segment that the image needs may
-/// be free in the ledger, because whoever flushes next fills those that are.
+/// A commit is about to be written, and the process may die now. No segment that the image needs
+/// may be free in the ledger, because whoever flushes next fills those that are.
 fn assert_needed_is_kept(device: &SimDevice, region: &Region) {
     let ledger = &region.running().backed.memory.ledger;
     let geometry = *ledger.geometry();

@@ -184,8 +184,7 @@ impl<'a> Serve<'a> {
             return Ok(Some(Ended::Stopped));
         }
         self.server.begin_turn();
-        let is_request = |event: &&Event| matches!(event, Event::Received { .. });
-        self.is_lone = happened.iter().filter(is_request).count() == 1;
+        self.is_lone = is_lone_request(happened);
         self.look_ahead(happened);
         for event in happened.drain(..) {
             self.handle(event)?;
@@ -486,6 +485,13 @@ impl<'a> Serve<'a> {
             self.close_finished();
         }
     }
+}
+
+/// Whether a turn is for one connection's request, and for no replies that waited for a commit.
+fn is_lone_request(happened: &[Event]) -> bool {
+    let is_request = |event: &&Event| matches!(event, Event::Received { .. });
+    let is_commit = |event: &Event| matches!(event, Event::Committed);
+    happened.iter().filter(is_request).count() == 1 && !happened.iter().any(is_commit)
 }
 
 const TICK_NS: u64 = 100_000_000;

@@ -53,8 +53,8 @@ impl Battery {
         }
     }
 
-    /// Bytes that a killed flush or drill leaves half done, beside the frames of every process. They
-    /// are in no budget: the reserve of a real warning pays for them.
+    /// Bytes that a killed flush or drill leaves half done, beside the frames of every process.
+    /// They are in no budget: the reserve of a real warning pays for them.
     pub fn killed_flush_bytes(segment_bytes: u64) -> u64 {
         FLUSH_FRAMES * segment_bytes
     }

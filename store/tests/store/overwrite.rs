@@ -25,8 +25,8 @@ fn value(index: usize, byte: u8) -> Vec<u8> {
     vec![byte; LENGTHS[index]]
 }
 
-/// The operations that are killed, each with its only key. The last four go on after the first bytes
-/// are overwritten.
+/// The operations that are killed, each with its only key. The last four go on after the first
+/// bytes are overwritten.
 type Operation = (Option<usize>, fn(&mut Tx<'_>, u64) -> Result<(), TxError>);
 const OPERATIONS: [Operation; 8] = [
     (Some(0), |tx, _| tx.put(key(0), &value(0, 2), Expiry::None)),

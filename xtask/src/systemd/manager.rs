@@ -21,7 +21,8 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Starts systemd with the unit `perdura.service`. The folder `place` is seen as `inside` there.
+    /// Starts systemd with the unit `perdura.service`. The folder `place` is seen as `inside`
+    /// there.
     pub fn start(place: &Path, inside: &Path, unit: &str) -> Result<Self> {
         ensure!(
             rustix::process::getuid().is_root(),
