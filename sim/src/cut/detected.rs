@@ -6,7 +6,7 @@
 //! were used although their checksum was wrong. Another error (a mode of tracking refused, memory
 //! that cannot be had, an image of another version) explains a flipped bit wrongly.
 
-use perdura_region::{ImageError, OpenError};
+use perdura_region::{ImageError, OpenError, RegionError};
 use perdura_store::{HeapError, Unreadable};
 
 use super::broken::Broken;
@@ -39,7 +39,12 @@ fn is_damage(error: &OpenError) -> bool {
     use ImageError::*;
     // The superblock has two copies and each commit slot, too: one bit does not make the image
     // foreign, new, shorter or of another version. A frame whose header is damaged is not there.
-    matches!(error, OpenError::Image(Damaged { .. } | DamagedPage { .. } | LostFrame { .. }))
+    match error {
+        OpenError::Image(Damaged { .. } | DamagedPage { .. } | LostFrame { .. }) => true,
+        // Compaction met the damage while the image was opened: the failure latched, as a text.
+        OpenError::Region(RegionError::Latched { cause }) => cause.contains("checksum expected"),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -59,6 +64,10 @@ mod tests {
             .into()
     }
 
+    fn latched(cause: String) -> OpenError {
+        OpenError::Region(RegionError::Latched { cause })
+    }
+
     fn in_image(error: OpenError) -> perdura_region::Unreadable {
         perdura_region::Unreadable { source: Arc::new(error) }
     }
@@ -74,6 +83,7 @@ mod tests {
             Broken::Open { when, error: damaged_page() },
             open_store(in_image(damaged_page())),
             open_store(HeapError::Unreadable(in_image(damaged_page()))),
+            Broken::Open { when, error: latched(damaged_page().to_string()) },
         ] {
             assert!(accept(Ok(Err(broken))).is_ok());
         }
@@ -107,6 +117,7 @@ mod tests {
         for broken in [
             Broken::Open { when, error: grain() },
             Broken::Open { when, error: version() },
+            Broken::Open { when, error: latched("write failed".into()) },
             open_store(in_image(grain())),
             open_store(HeapError::Version { found: 2, supported: 1 }),
             Broken::Count { db: 0, found: 1, expected: 2 },
