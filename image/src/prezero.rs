@@ -40,8 +40,8 @@ impl Prezeroing {
     /// written by commits of a single durable write and have not led to prezeroing yet.
     pub fn choose(&mut self, backed: &Backed, single_bytes: &mut u64) {
         let due_bytes = backed.memory.ledger.geometry().segment_bytes / SHARE;
-        // After a failure nothing is committed any more, and the list of free segments may name some
-        // that a failed flush has taken.
+        // After a failure nothing is committed any more, and the list of free segments may name
+        // some that a failed flush has taken.
         if backed.memory.check().is_ok()
             && self.at.is_none()
             && *single_bytes >= due_bytes

@@ -17,7 +17,8 @@ pub fn prefetch(address: *const u8) {
 #[inline]
 pub fn prefetch_to_store(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above; a processor without the instruction, which is older than 2014, does nothing.
+    // SAFETY: the instruction reads and writes no memory; a processor without it, which is older
+    // than 2014, does nothing.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags));
     }
