@@ -38,6 +38,8 @@ pub(crate) enum Broken {
     NoCommittedState { when: &'static str, states: usize, difference: Difference },
     #[error("a run of {ops} durable operations has ended before the place of a copy")]
     NoCopy { ops: u64 },
+    #[error("a run of {ops} durable operations had {again} when it was repeated")]
+    OtherRun { ops: u64, again: u64 },
     #[error("{when}: {why}")]
     Told { when: &'static str, why: String },
     #[error("the server: {error}")]

@@ -174,36 +174,44 @@ fn play(world: &mut World<'_>, from: usize, at: u64) -> Result<(usize, Went), Br
 
 /// Runs all steps undisturbed. Returns the number of durable operations, at which cuts are made.
 pub(crate) fn count_ops(world: &mut World<'_>) -> Result<u64, Broken> {
+    run_through(world)?;
+    let ops = world.device.ops();
+    world.look_closely("at the end")?;
+    world.prove()?;
+    Ok(ops)
+}
+
+/// Runs all steps undisturbed once more, and keeps copies before these of its `ops` durable
+/// operations.
+pub(crate) fn keep_copies(
+    world: &mut World<'_>,
+    ops: u64,
+    lost: &[u64],
+    killed: &[u64],
+) -> Result<(Vec<Kept>, Vec<Kept>), Broken> {
+    world.copy_before(lost, killed);
+    run_through(world)?;
+    if world.device.ops() != ops {
+        return Err(Broken::OtherRun { ops, again: world.device.ops() });
+    }
+    world.see_kills();
+    Ok(world.take_copies())
+}
+
+/// Boots, and runs all steps undisturbed: the same durable operations each time.
+fn run_through(world: &mut World<'_>) -> Result<(), Broken> {
     world.boot("creating")?;
     for step in &world.scenario.steps {
         if world.step(step)? != Went::On {
             break;
         }
         if matches!(step, Step::Attach(_)) {
-            // Frames that were written again are clean, and so must be durable.
+            // Frames that were written again are clean, and so must be durable. The proof loads
+            // all memory, which changes when segments are emptied afterwards.
             world.prove()?;
         }
     }
-    world.look_closely("at the end")?;
-    world.prove()?;
-    Ok(world.device.ops())
-}
-
-/// Runs all steps undisturbed, and keeps copies before these durable operations.
-pub(crate) fn keep_copies(
-    world: &mut World<'_>,
-    lost: &[u64],
-    killed: &[u64],
-) -> Result<(Vec<Kept>, Vec<Kept>), Broken> {
-    world.copy_before(lost, killed);
-    world.boot("creating")?;
-    for step in &world.scenario.steps {
-        if world.step(step)? != Went::On {
-            break;
-        }
-    }
-    world.see_kills();
-    Ok(world.take_copies())
+    Ok(())
 }
 
 /// Lets an heir take over the memory of a copied machine whose process was killed.

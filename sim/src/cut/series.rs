@@ -122,7 +122,7 @@ fn make_own(plan: &Plan, number: u64, places: Range<u64>) -> Vec<Made> {
             own.map(|place| series.places.place_of_copy(ops, place)).collect()
         };
         let (lost, killed) = (of(false), of(true));
-        match series.attempt(number, &mut uncut, |world| keep_copies(world, &lost, &killed)) {
+        match series.attempt(number, &mut uncut, |world| keep_copies(world, ops, &lost, &killed)) {
             Ok(kept) => copies = kept,
             Err(broken) => return vec![series.failed(uncut, "copied", &broken)],
         }
