@@ -13,7 +13,7 @@ use crate::tree;
 use crate::weave::{self, Woven};
 
 /// The packages whose tests may find a mutant.
-pub const PACKAGES: [&str; 7] = [
+pub const PACKAGES: [&str; 8] = [
     "perdura-dirty",
     "perdura-image",
     "perdura-region",
@@ -21,6 +21,7 @@ pub const PACKAGES: [&str; 7] = [
     "perdura-heap",
     "perdura-store",
     "perdura-server",
+    "perdura-sim",
 ];
 
 /// A test program.
@@ -141,7 +142,7 @@ type Wrong = (PathBuf, usize, String);
 /// Compiles the tests: the programs, and the errors.
 fn cargo(tree: &Path) -> Result<(Vec<Program>, Vec<Wrong>)> {
     let mut command = Command::new("cargo");
-    command.args(["build", "--tests", "--offline", "--keep-going", "--message-format", "json"]);
+    command.args(["build", "--tests", "--keep-going", "--message-format", "json"]);
     command.args(PACKAGES.iter().flat_map(|name| ["-p", name]));
     let done = command.current_dir(tree).stderr(Stdio::inherit()).output()?;
     let (mut programs, mut errors) = (Vec::new(), Vec::new());
