@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::list::{self, Mutant};
-use crate::tree;
 use crate::weave::{self, Woven};
 
 /// The packages whose tests may find a mutant.
@@ -25,8 +24,10 @@ pub const PACKAGES: [&str; 8] = [
 ];
 
 /// A test program.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Program {
+    /// Its name, which stays the same when it is compiled again.
+    pub name: String,
     pub path: PathBuf,
     pub folder: PathBuf,
 }
@@ -34,11 +35,20 @@ pub struct Program {
 /// What compiling found.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Built {
+    #[serde(skip)]
     pub programs: Vec<Program>,
-    /// Mutants that the compiler refuses.
-    pub refused: BTreeSet<u32>,
-    /// Mutants that cannot lie behind a switch.
-    pub left_out: BTreeSet<u32>,
+    /// Keys of mutants that the compiler refuses.
+    pub refused: BTreeSet<u64>,
+    /// Keys of mutants that cannot lie behind a switch.
+    #[serde(skip)]
+    pub left_out: BTreeSet<u64>,
+}
+
+impl Built {
+    /// Whether a mutant is not in the programs.
+    pub fn is_left(&self, key: u64) -> bool {
+        self.refused.contains(&key) || self.left_out.contains(&key)
+    }
 }
 
 /// Weaves `mutants` of the tree `from` into the tree `into`, and compiles the tests there.
@@ -46,13 +56,11 @@ pub fn compile(from: &Path, into: &Path, mutants: &[Mutant]) -> Result<Built> {
     let state = into.join("target/built.json");
     let mut built: Built = if state.exists() { list::read(&state)? } else { Built::default() };
     for round in 0.. {
-        let (files, is_other) = weave_all(from, into, mutants, &mut built)?;
-        if is_other {
-            tree::forget_runs(into)?;
-        }
+        let files = weave_all(from, into, mutants, &mut built)?;
         let (programs, errors) = cargo(into)?;
         if errors.is_empty() {
             built.programs = programs;
+            built.refused.retain(|key| mutants.iter().any(|mutant| mutant.key == *key));
             list::write(&state, &built)?;
             return Ok(built);
         }
@@ -68,7 +76,7 @@ pub fn compile(from: &Path, into: &Path, mutants: &[Mutant]) -> Result<Built> {
             let Some((_, numbers)) = inner else {
                 bail!("{}, byte {at}, outside of all mutants: {text}", file.display());
             };
-            built.refused.extend(numbers);
+            built.refused.extend(numbers.iter().map(|number| mutants[*number as usize].key));
         }
         list::write(&state, &built)?;
         let refused = built.refused.len();
@@ -78,30 +86,31 @@ pub fn compile(from: &Path, into: &Path, mutants: &[Mutant]) -> Result<Built> {
     Ok(built)
 }
 
-/// Writes all files of the tree that differ. Returns the woven ones, and whether any differed.
+/// Writes all files of the tree that differ. Returns the woven ones.
 fn weave_all(
     from: &Path,
     into: &Path,
     mutants: &[Mutant],
     built: &mut Built,
-) -> Result<(HashMap<PathBuf, Woven>, bool)> {
+) -> Result<HashMap<PathBuf, Woven>> {
     let mut of: BTreeMap<&str, Vec<(u32, &Mutant)>> = BTreeMap::new();
     for (number, mutant) in (0..).zip(mutants) {
         let chosen = of.entry(&mutant.file).or_default();
-        if !built.refused.contains(&number) {
+        if !built.refused.contains(&mutant.key) {
             chosen.push((number, mutant));
         }
     }
-    let (mut files, mut is_other) = (HashMap::new(), false);
-    for (file, mutants) in of {
+    let key = |number: &u32| mutants[*number as usize].key;
+    let mut files = HashMap::new();
+    for (file, own) in of {
         let text = std::fs::read_to_string(from.join(file)).with_context(|| file.to_owned())?;
-        let woven = weave::weave(&text, &mutants).with_context(|| file.to_owned())?;
-        built.left_out.extend(&woven.left_out);
-        is_other |= write_if_other(&into.join(file), &woven.text)?;
+        let woven = weave::weave(&text, &own).with_context(|| file.to_owned())?;
+        built.left_out.extend(woven.left_out.iter().map(key));
+        write_if_other(&into.join(file), &woven.text)?;
         files.insert(PathBuf::from(file), woven);
     }
     add_switch(from, into)?;
-    Ok((files, is_other))
+    Ok(files)
 }
 
 /// Makes the switch a package of the tree that all woven packages depend on.
@@ -126,14 +135,12 @@ fn add_switch(from: &Path, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Leaves a file alone that has this text: cargo compiles what was written. Returns whether it
-/// wrote.
-fn write_if_other(path: &Path, text: &str) -> Result<bool> {
+/// Leaves a file alone that has this text: cargo compiles what was written.
+fn write_if_other(path: &Path, text: &str) -> Result<()> {
     if std::fs::read_to_string(path).is_ok_and(|now| now == text) {
-        return Ok(false);
+        return Ok(());
     }
-    std::fs::write(path, text).with_context(|| path.display().to_string())?;
-    Ok(true)
+    std::fs::write(path, text).with_context(|| path.display().to_string())
 }
 
 /// Where an error is, relative to the tree, in bytes, and what it says.
@@ -162,7 +169,10 @@ fn cargo(tree: &Path) -> Result<(Vec<Program>, Vec<Wrong>)> {
         {
             let manifest = Path::new(message["manifest_path"].as_str().unwrap_or_default());
             let folder = manifest.parent().unwrap_or(tree).to_owned();
-            programs.push(Program { path: path.into(), folder });
+            let room = folder.file_name().unwrap_or_default().to_string_lossy();
+            let target = message["target"]["name"].as_str().unwrap_or_default();
+            let name = format!("{room}: {target}");
+            programs.push(Program { name, path: path.into(), folder });
         }
     }
     ensure!(done.status.success() || !errors.is_empty(), "cargo failed without an error in code");

@@ -1,15 +1,15 @@
 //! Turns one mutant after another on, and runs the tests that reach it until one fails.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
-use crate::compile::Built;
+use crate::compile::{Built, Program};
 use crate::list::{self, Mutant};
 use crate::test::{self, End, Limits, Test, in_threads, locked};
 
@@ -34,9 +34,13 @@ pub enum Fate {
 /// One finished hunt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Hunted {
-    pub number: u32,
+    /// The mutant's key.
+    pub key: u64,
+    pub name: String,
     pub fate: Fate,
     pub cpu_ms: u64,
+    /// The bound that was set for the tests, milliseconds.
+    pub most_ms: u64,
 }
 
 impl Fate {
@@ -68,12 +72,26 @@ pub struct Hunt<'h> {
 }
 
 impl Hunt<'_> {
-    /// Hunts the mutants `numbers`, several at once, and keeps the fates in `path`.
+    /// Hunts the mutants `numbers`, several at once, and keeps the fates in `path`. Survivors are
+    /// hunted again first, if there are tests that they have not met.
     pub fn run(&self, numbers: Vec<u32>, path: &Path, threads: usize) -> Result<Vec<Hunted>> {
-        let known: Vec<Hunted> = if path.exists() { list::read(path)? } else { Vec::new() };
-        let is_known = |number: &u32| known.iter().any(|one| one.number == *number);
-        let waiting: Vec<u32> = numbers.into_iter().filter(|number| !is_known(number)).collect();
-        eprintln!("{} mutants known, {} to hunt", known.len(), waiting.len());
+        let mut known: Vec<Hunted> = if path.exists() { list::read(path)? } else { Vec::new() };
+        let is_mutant = |key: u64| self.mutants.iter().any(|mutant| mutant.key == key);
+        known.retain(|one| is_mutant(one.key));
+        let again: HashSet<u64> =
+            known.iter().filter(|one| self.may_end_otherwise(one)).map(|one| one.key).collect();
+        known.retain(|one| !again.contains(&one.key));
+        let is_known: HashSet<u64> = known.iter().map(|one| one.key).collect();
+        let key = |number: &u32| self.mutants[*number as usize].key;
+        let mut waiting = numbers;
+        waiting.retain(|number| !is_known.contains(&key(number)));
+        waiting.sort_by_key(|number| !again.contains(&key(number)));
+        eprintln!(
+            "{} mutants known, {} to hunt, {} of them again",
+            known.len(),
+            waiting.len(),
+            again.len()
+        );
         // The tests that caught mutants of the same function are tried first.
         let killers: Mutex<HashMap<String, Vec<usize>>> = Mutex::default();
         let (found, waiting) = (Mutex::new(known), Mutex::new(waiting.into_iter()));
@@ -86,7 +104,7 @@ impl Hunt<'_> {
                     locked(&killers)?.entry(place).or_default().push(by);
                 }
                 if !matches!(hunted.fate, Fate::Caught { .. }) {
-                    eprintln!("{}: {}", hunted.fate, self.mutants[number as usize].name);
+                    eprintln!("{}: {}", hunted.fate, hunted.name);
                 }
                 let mut found = locked(&found)?;
                 found.push(hunted);
@@ -102,6 +120,24 @@ impl Hunt<'_> {
         Ok(found)
     }
 
+    /// Whether a survivor has not met all tests that it would meet now.
+    fn may_end_otherwise(&self, hunted: &Hunted) -> bool {
+        let now = self.tests.iter().filter(|test| is_reached(test, hunted.key)).count();
+        match hunted.fate {
+            Fate::Caught { .. } | Fate::Late { .. } => false,
+            Fate::Survived { ran, of } => of != now || ran < of && hunted.most_ms < self.most_ms(),
+            Fate::Unreached => now > 0,
+        }
+    }
+
+    fn most_ms(&self) -> u64 {
+        self.most.as_millis() as u64
+    }
+
+    fn program_of(&self, test: &Test) -> Option<&Program> {
+        self.built.programs.iter().find(|program| program.name == test.program)
+    }
+
     /// The function of a mutant, in whose other mutants it is like.
     fn place_of(&self, number: u32) -> String {
         let mutant = &self.mutants[number as usize];
@@ -112,27 +148,26 @@ impl Hunt<'_> {
     /// Hunts one mutant; returns also the test that caught it.
     fn one(&self, number: u32, first: &[usize]) -> Result<(Hunted, Option<usize>)> {
         let tests = self.tests;
-        let reaches = |index: &usize| {
-            let test = &tests[*index];
-            test.passed && test.reached.binary_search(&number).is_ok()
-        };
-        let mut order: Vec<usize> = (0..tests.len()).filter(reaches).collect();
+        let mutant = &self.mutants[number as usize];
+        let mut order: Vec<usize> =
+            (0..tests.len()).filter(|index| is_reached(&tests[*index], mutant.key)).collect();
         // The tests beside the code come before those of the rooms above, and all of them are run.
-        let room = self.mutants[number as usize].file.split('/').next().unwrap_or_default();
-        let is_own = |test: &Test| self.built.programs[test.program].folder.ends_with(room);
+        let room = mutant.file.split('/').next().unwrap_or_default();
+        let is_own = |test: &Test| test.program.split(':').next() == Some(room);
         order.sort_by_key(|index| {
             let test = &tests[*index];
             (!first.contains(index), !is_own(test), test.cpu_ms)
         });
         let of = order.len();
-        let (most, mut sum) = (self.most.as_millis() as u64, 0);
+        let (most_ms, mut sum) = (self.most_ms(), 0);
         order.retain(|index| {
             let test = &tests[*index];
             let is_dear = !is_own(test) || room == "region" || room == "heap";
             sum += if is_dear { test.cpu_ms } else { 0 };
-            sum <= most
+            sum <= most_ms
         });
-        let mut hunted = Hunted { number, fate: Fate::Unreached, cpu_ms: 0 };
+        let (key, name) = (mutant.key, mutant.name.clone());
+        let mut hunted = Hunted { key, name, fate: Fate::Unreached, cpu_ms: 0, most_ms };
         if of == 0 {
             return Ok((hunted, None));
         }
@@ -146,7 +181,7 @@ impl Hunt<'_> {
                 ran += 1;
             }
             bound *= 2;
-            batch.sort_by_key(|index| tests[*index].program);
+            batch.sort_by_key(|index| &tests[*index].program);
             for group in batch.chunk_by(|a, b| tests[*a].program == tests[*b].program) {
                 let (fate, cpu) = self.run_group(number, group)?;
                 hunted.cpu_ms += cpu;
@@ -173,7 +208,7 @@ impl Hunt<'_> {
             cpu: Duration::from_millis(5_000 + cpu * 10),
             wall: Duration::from_millis(120_000 + wall * 40),
         };
-        let program = &self.built.programs[self.tests[group[0]].program];
+        let program = self.program_of(&self.tests[group[0]]).context("a test of no program")?;
         let done = test::run(program, &names, ("MUTANT", &number.to_string()), limits)?;
         let failed = |name: &&&str| done.output.contains(&format!("test {name} ... FAILED"));
         let owned = |name: &&str| (*name).to_owned();
@@ -188,4 +223,9 @@ impl Hunt<'_> {
         };
         Ok((fate, done.cpu.as_millis() as u64))
     }
+}
+
+/// Whether a test, which passes without a mutant, reaches the place of one.
+fn is_reached(test: &Test, key: u64) -> bool {
+    test.passed && test.reached.binary_search(&key).is_ok()
 }

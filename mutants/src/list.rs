@@ -1,8 +1,10 @@
-//! The list of mutants, as `cargo mutants --list --json` writes it, and what became of each.
+//! The list of mutants, as `cargo mutants --list --json` writes it.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 /// A place in a file; both numbers begin at one.
@@ -21,9 +23,11 @@ pub struct Span {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Function {
     pub function_name: String,
+    pub span: Span,
 }
 
-/// One mutant, as cargo-mutants describes it. Its number is its place in the list.
+/// One mutant, as cargo-mutants describes it. Its number is its place in the list, which changes
+/// with the list.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Mutant {
     pub name: String,
@@ -33,6 +37,44 @@ pub struct Mutant {
     pub span: Span,
     pub replacement: String,
     pub genre: String,
+    /// What is found out about a mutant is kept under its key, which stays the same as long as the
+    /// text of its function does.
+    #[serde(skip)]
+    pub key: u64,
+}
+
+/// Reads the list of the mutants of the tree `from`.
+pub fn mutants(path: &Path, from: &Path) -> Result<Vec<Mutant>> {
+    let mut all: Vec<Mutant> = read(path)?;
+    let mut texts: HashMap<String, String> = HashMap::new();
+    for mutant in &mut all {
+        if !texts.contains_key(&mutant.file) {
+            let text = std::fs::read_to_string(from.join(&mutant.file))
+                .with_context(|| mutant.file.clone())?;
+            texts.insert(mutant.file.clone(), text);
+        }
+        mutant.key = key(mutant, &texts[&mutant.file]);
+    }
+    let mut keys: Vec<u64> = all.iter().map(|mutant| mutant.key).collect();
+    keys.sort_unstable();
+    ensure!(keys.windows(2).all(|two| two[0] != two[1]), "two mutants are the same");
+    Ok(all)
+}
+
+fn key(mutant: &Mutant, file: &str) -> u64 {
+    let Mutant { function, span, .. } = mutant;
+    let (first, last) = match function {
+        Some(function) => (function.span.start.line, function.span.end.line),
+        None => (span.start.line, span.end.line),
+    };
+    let mut hasher = DefaultHasher::new();
+    for line in file.lines().skip(first - 1).take(last + 1 - first) {
+        line.trim().hash(&mut hasher);
+    }
+    let name = function.as_ref().map(|function| &function.function_name);
+    let place = (span.start.line - first, span.start.column);
+    (&mutant.file, name, place, &mutant.genre, &mutant.replacement).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Reads a list.

@@ -7,7 +7,9 @@
 //! 3. [`hunt`] turns one mutant after another on, and runs the tests that reach it, the cheapest
 //!    first, until one fails.
 //!
-//! Each step keeps what it found in the copy's `target/`. A copy that is made again begins anew.
+//! Each step keeps what it found in the copy's `target/`, under keys that stay the same as long as
+//! a mutant's function does. So after a change only what the change may have made different is run
+//! again: tests that reached a function that is no more as it was, and mutants that no test caught.
 
 mod compile;
 mod hunt;
@@ -68,29 +70,21 @@ fn options() -> Result<Options> {
 
 fn run(options: &Options) -> Result<()> {
     let Options { from, threads, .. } = options;
-    let mutants: Vec<Mutant> = list::read(&options.list)?;
+    let mutants: Vec<Mutant> = list::mutants(&options.list, from)?;
     let into = tree::copy(from, &options.into)?;
-    tree::begin_anew_if_other(&into, &mutants)?;
     let built = compile::compile(from, &into, &mutants)?;
-    let tests = reach::reach(&built, &into.join("target/tests.json"), *threads)?;
+    let tests = reach::reach(&built, &mutants, &into.join("target/tests.json"), *threads)?;
     let (k, n) = options.shard;
+    let key = |number: &u32| mutants[*number as usize].key;
     let mut numbers: Vec<u32> = (0..mutants.len() as u32)
-        .filter(|number| !built.refused.contains(number) && !built.left_out.contains(number))
-        .filter(|number| order(*number) % u64::from(n) == u64::from(k))
+        .filter(|number| !built.is_left(key(number)))
+        .filter(|number| key(number) % u64::from(n) == u64::from(k))
         .collect();
     // In an order of chance: a hunt that is ended early has hunted a fair sample.
-    numbers.sort_by_key(|number| order(*number));
+    numbers.sort_by_key(key);
     let fates = into.join("target/fates.json");
     let hunt = hunt::Hunt { built: &built, mutants: &mutants, tests: &tests, most: options.most };
     let found = hunt.run(numbers, &fates, *threads)?;
     report::print(&built, &mutants, &found);
     Ok(())
-}
-
-/// The place of a mutant in the order of the hunt (the mixing step of splitmix64).
-fn order(number: u32) -> u64 {
-    let mut word = (u64::from(number) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ (word >> 31)
 }

@@ -9,7 +9,7 @@ pub fn print(built: &Built, mutants: &[Mutant], found: &[Hunted]) {
     let mut survivors: Vec<(&str, &Fate)> = found
         .iter()
         .filter(|one| !one.fate.is_caught())
-        .map(|one| (mutants[one.number as usize].name.as_str(), &one.fate))
+        .map(|one| (one.name.as_str(), &one.fate))
         .collect();
     survivors.sort_by_key(|(name, _)| *name);
     for (name, fate) in &survivors {

@@ -12,16 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::compile::Program;
 
-/// One test: its program's place in the list of programs, its name, and how it went without a
-/// mutant.
+/// One test: the names of its program and of itself, and how it went without a mutant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Test {
-    pub program: usize,
+    pub program: String,
     pub name: String,
     pub cpu_ms: u64,
     pub wall_ms: u64,
-    /// The mutants whose places it reaches.
-    pub reached: Vec<u32>,
+    /// Keys of the mutants whose places it reaches, ascending.
+    pub reached: Vec<u64>,
     pub passed: bool,
 }
 

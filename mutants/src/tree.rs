@@ -6,10 +6,6 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::compile::PACKAGES;
-use crate::list::{self, Mutant};
-
-/// The files in which a copy keeps what was found.
-const STATES: [&str; 3] = ["built.json", "tests.json", "fates.json"];
 
 /// Copies what git would commit. Returns the whole path of the copy.
 pub fn copy(from: &Path, into: &Path) -> Result<PathBuf> {
@@ -46,30 +42,4 @@ fn copy_if_other(old: &Path, new: &Path) -> Result<()> {
         return Ok(());
     }
     Ok(std::fs::write(new, bytes)?)
-}
-
-/// Forgets what was found if the list of mutants has changed since then.
-pub fn begin_anew_if_other(into: &Path, mutants: &[Mutant]) -> Result<()> {
-    let kept = into.join("target/mutants.json");
-    let now = serde_json::to_vec(mutants)?;
-    if std::fs::read(&kept).is_ok_and(|before| before == now) {
-        return Ok(());
-    }
-    forget(into, &STATES)?;
-    list::write(&kept, &mutants)
-}
-
-/// Forgets how tests and mutants ended, because the woven text has changed.
-pub fn forget_runs(into: &Path) -> Result<()> {
-    forget(into, &STATES[1..])
-}
-
-fn forget(into: &Path, states: &[&str]) -> Result<()> {
-    for state in states {
-        let path = into.join("target").join(state);
-        if path.exists() {
-            std::fs::remove_file(path)?;
-        }
-    }
-    Ok(())
 }

@@ -4,6 +4,7 @@
 //! the text only grows, by insertions.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use anyhow::{Context, Result};
 use proc_macro2::LineColumn;
@@ -12,11 +13,13 @@ use syn::visit::{self, Visit};
 
 use crate::list::{Mutant, Place};
 
+/// Bytes of a woven text and the mutants that a compiler's error there speaks of.
+pub type Region = (Range<usize>, Vec<u32>);
+
 /// A woven file: its text, and where each mutant lies in it.
 pub struct Woven {
     pub text: String,
-    /// Bytes of the text and the mutants that a compiler's error there speaks of.
-    pub regions: Vec<(std::ops::Range<usize>, Vec<u32>)>,
+    pub regions: Vec<Region>,
     /// The mutants that cannot lie behind a switch where they are, mostly in constants.
     pub left_out: Vec<u32>,
 }
@@ -239,7 +242,7 @@ fn line_starts(text: &str) -> Vec<usize> {
 }
 
 /// Makes all insertions, outer ones outside of inner ones.
-fn insert(text: &str, mut edits: Vec<Edit>) -> (String, Vec<(std::ops::Range<usize>, Vec<u32>)>) {
+fn insert(text: &str, mut edits: Vec<Edit>) -> (String, Vec<Region>) {
     edits.sort_by_key(|edit| (edit.start, std::cmp::Reverse(edit.end)));
     // What is to be inserted at each byte: the ends of what ends there, then the beginnings.
     let mut ends: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -290,6 +293,7 @@ mod tests {
             span: Span { start, end: start },
             replacement: replacement.into(),
             genre: genre.into(),
+            key: 0,
         }
     }
 
