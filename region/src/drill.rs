@@ -219,6 +219,24 @@ mod tests {
     }
 
     #[test]
+    fn a_drill_of_untouched_memory_flushes_a_full_budget() {
+        const BUDGET_BYTES: u64 = 256 << 10;
+        let config = Config {
+            lanes: Some(1),
+            thread: false,
+            checkpoint_every: None,
+            ..Config::new(1 << 20, BUDGET_BYTES)
+        };
+        let clock = Arc::new(SimClock::new(1_000));
+        let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+        let report = region.drill(true, 1).unwrap();
+        // What does not fit is less than a record for each refusal that ends the filling.
+        let filled = BUDGET_BYTES - 64 * RECORD_BYTES..=BUDGET_BYTES;
+        assert!(filled.contains(&report.used_bytes), "{report:?}");
+        assert_eq!(report.flush.dirty_bytes, report.used_bytes);
+    }
+
+    #[test]
     fn a_drill_of_memory_that_is_not_loaded_yet_loses_none_of_it() {
         let config = || Config {
             segment_bytes: Some(64 << 10),

@@ -211,3 +211,23 @@ fn change_of(core: &Core, entry: &Entry) -> Option<(u64, Vec<u8>)> {
         Entry::Record(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_stamp_is_that_which_is_nearest_to_the_clock() {
+        const RANGE: u64 = 1 << STAMP_BITS;
+        let half = RANGE / 2;
+        for base in [0, 5, half - 1, half, RANGE - 1, RANGE, 3 * RANGE + 7, 9 * RANGE + half] {
+            let around = [0, 1, 2, 1_000, half - 2, half - 1];
+            let later = around.map(|ahead| base + ahead);
+            let earlier = around.map(|behind| base.saturating_sub(behind));
+            for time in later.into_iter().chain(earlier) {
+                let stamp = (time & STAMP_MASK) as u32;
+                assert_eq!(whole_stamp(base, stamp), time, "{base} + {}", time.wrapping_sub(base));
+            }
+        }
+    }
+}

@@ -218,10 +218,15 @@ fn an_overwrite_that_the_budget_stops_is_undone() {
     for _ in 0..300 {
         let before = image(&heap);
         let mut op = heap.begin(LaneSet::Many(&LANES), 0);
-        let at = object + random.random_range(0..400_000);
+        let at = random.random_range(0..400_000);
         let bytes = vec![random.random(); random.random_range(1..100_000)];
-        match op.overwrite(LANE, at, &bytes) {
-            Ok(()) => op.commit().unwrap(),
+        match op.overwrite(LANE, object + at as u64, &bytes) {
+            Ok(()) => {
+                op.commit().unwrap();
+                let mut expected = before;
+                expected[at..at + bytes.len()].copy_from_slice(&bytes);
+                assert!(image(&heap) == expected);
+            }
             Err(Stop::Need(need)) => {
                 drop(op);
                 assert!(image(&heap) == before);
