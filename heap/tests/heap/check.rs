@@ -490,3 +490,48 @@ fn what_is_left_in_a_chunk_that_was_being_cleared_is_neither_undone_nor_damage()
         }
     }
 }
+
+/// The last word of the only log, which is a record: where it lies, and the word.
+fn last_record(bytes: &[u8]) -> (usize, u64) {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let span = (0..bytes.len() / SPAN).find(|span| word(AT_TABLE + span * 8) & 15 == 3).unwrap();
+    let used = (64..SPAN).rev().find(|at| bytes[span * SPAN + at] != 0).unwrap();
+    let last = span * SPAN + used / 8 * 8;
+    (last, word(last))
+}
+
+#[test]
+fn an_object_allocated_twice_is_kept_and_one_freed_twice_is_not() {
+    let place = Place::new();
+    let path = place.dir.path().join("heap");
+    let memory = Memory::file(&path, 2 * MIB as u64, Durability::Flushed).unwrap();
+    let heap = Heap::open(memory, Config::default()).unwrap();
+    let old = heap.persist_alloc(500).unwrap();
+    heap.compact().unwrap();
+    let new = heap.persist_alloc(200).unwrap();
+    heap.fence();
+    let allocated = std::fs::read(&path).unwrap();
+    heap.persist_free(old).unwrap();
+    heap.fence();
+    drop(heap);
+    let freed = std::fs::read(&path).unwrap();
+    for (bytes, object, sum, objects) in [(allocated, new, 2, 2), (freed, old, -1, 1)] {
+        let (last, record) = last_record(&bytes);
+        assert_eq!(record >> 28, object.get() / 16, "the last record is of the object");
+        let mut twice = bytes.clone();
+        twice[last + 8..last + 16].copy_from_slice(&record.to_le_bytes());
+        let path = place.with(&twice);
+        let found = report(&path, "a record that is there twice");
+        let named = |damage: &Damage| {
+            matches!(damage, Damage::Sum { offset, sum: found }
+            if *offset == object.get() && *found == sum)
+        };
+        assert!(found.damage.iter().any(named), "{found}");
+        let after = check::repair(&path, RepairOptions::default()).unwrap().after.unwrap();
+        assert!(after.is_sound(), "{after}");
+        assert_eq!(after.objects, objects, "{after}");
+        let heap = open(&path, &Config::default()).unwrap();
+        assert!(heap.is_object(new));
+        assert_eq!(heap.is_object(old), sum > 0);
+    }
+}
