@@ -218,6 +218,16 @@ mod tests {
     }
 
     #[test]
+    fn a_share_of_the_region_is_a_number_of_bytes_and_the_whole_is_one() {
+        let rich = Terms { rate_bytes_per_s: 10_000_000_000, ..terms() };
+        let of = |percent| promise(&geometry(), &rich, BudgetWish::Percent(percent)).unwrap();
+        assert_eq!(of(12.5).budget_bytes, 1 << 27);
+        assert!(!of(12.5).covers_whole_region);
+        assert_eq!(of(100.0).budget_bytes, 1 << 30);
+        assert!(of(100.0).covers_whole_region);
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         let wishes = [
             BudgetWish::Bytes(1),

@@ -380,7 +380,26 @@ mod tests {
     use perdura_media::SimDevice;
 
     use super::*;
+    use crate::format::commit_bytes;
     use crate::fuzzing::repair_checksums;
+
+    #[test]
+    fn a_commit_writes_as_many_bytes_as_a_plan_reckons_with() {
+        let segment_bytes = Some(64 << 10);
+        let geometry =
+            Geometry::new(1024 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, segment_bytes, 4).unwrap();
+        let layout = Layout::of(&geometry);
+        let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
+        for segments in [1, 2, 248, 249, 1_000] {
+            let device = SimDevice::new(0, 1);
+            device.grow(layout.segment_at(1)).unwrap();
+            let needed = vec![false; segments as usize];
+            let contents =
+                SlotContents { needed: &needed, last_seq: 0, is_final: false, unix_ms: 1 };
+            let written = write_slot(&ledger, &layout, &device, &contents, false).unwrap();
+            assert_eq!(written, commit_bytes(segments), "{segments} segments");
+        }
+    }
 
     #[test]
     fn a_commit_that_says_what_nobody_knows_is_an_error_and_no_older_one_takes_its_place() {
