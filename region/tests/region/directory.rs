@@ -197,3 +197,45 @@ fn a_flush_beyond_its_grace_is_not_waited_for_for_ever() {
     };
     assert!(waited > Duration::from_secs(20), "{waited:?}");
 }
+
+/// A rate is believed only if it was measured on this device, by so many threads, with at least as
+/// many bytes as may be dirty.
+#[test]
+fn a_rate_on_record_counts_only_for_what_it_was_measured_with() {
+    let above = tempfile::tempdir().unwrap();
+    let dir = above.path().join("dir");
+    let path = dir.join("rate.toml");
+    drop(open(settings(&dir)).unwrap());
+    let record = std::fs::read_to_string(&path).unwrap();
+    // The text of a record with other values, one for each name.
+    let with = |changes: &[(&str, &str)]| -> String {
+        let line = |line: &str| {
+            let name = line.split(" = ").next().unwrap_or_default();
+            let change = changes.iter().find(|(changed, _)| *changed == name);
+            change.map_or_else(|| line.to_owned(), |(name, value)| format!("{name} = {value}"))
+        };
+        record.lines().map(|text| line(text) + "\n").collect()
+    };
+    let value = |name: &str| -> String {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let found = text.lines().find_map(|line| line.strip_prefix(&format!("{name} = ")));
+        found.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
+    };
+    let after_opening = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        drop(open(settings(&dir)).unwrap());
+        std::fs::read_to_string(&path).unwrap()
+    };
+    let slow = ("rate_bytes_per_s", "1000000");
+    let kept = with(&[slow, ("bytes", "1048576")]);
+    assert_eq!(after_opening(&kept), kept, "measured with the whole budget");
+    // With fewer bytes it is measured again, and the slower rate counts.
+    after_opening(&with(&[slow, ("bytes", "1048575")]));
+    assert_eq!(value("rate_bytes_per_s"), "1000000");
+    assert!(value("bytes").parse::<u64>().unwrap() >= 1 << 20);
+    for other in [("device", "\"another device\""), ("threads", "2")] {
+        after_opening(&with(&[slow, other]));
+        assert_ne!(value("rate_bytes_per_s"), "1000000", "{other:?}");
+        assert_eq!(value("threads"), "1");
+    }
+}
