@@ -92,14 +92,18 @@ impl Hunt<'_> {
             waiting.len(),
             again.len()
         );
-        // The tests that caught mutants of the same function are tried first.
+        // The tests that caught mutants of the same function are tried first, and then those that
+        // caught most for their time.
         let killers: Mutex<HashMap<String, Vec<usize>>> = Mutex::default();
+        let catches = Mutex::new(catches(&known));
         let (found, waiting) = (Mutex::new(known), Mutex::new(waiting.into_iter()));
         let work = || -> Result<()> {
             while let Some(number) = locked(&waiting)?.next() {
                 let place = self.place_of(number);
                 let first = locked(&killers)?.get(&place).cloned().unwrap_or_default();
-                let (hunted, by) = self.one(number, &first)?;
+                let catches_now = locked(&catches)?.clone();
+                let (hunted, by) = self.one(number, &first, &catches_now)?;
+                count_catches(&mut *locked(&catches)?, &hunted);
                 if let Some(by) = by.filter(|by| !first.contains(by)) {
                     locked(&killers)?.entry(place).or_default().push(by);
                 }
@@ -146,17 +150,24 @@ impl Hunt<'_> {
     }
 
     /// Hunts one mutant; returns also the test that caught it.
-    fn one(&self, number: u32, first: &[usize]) -> Result<(Hunted, Option<usize>)> {
+    fn one(
+        &self,
+        number: u32,
+        first: &[usize],
+        catches: &HashMap<String, u64>,
+    ) -> Result<(Hunted, Option<usize>)> {
         let tests = self.tests;
         let mutant = &self.mutants[number as usize];
         let mut order: Vec<usize> =
             (0..tests.len()).filter(|index| is_reached(&tests[*index], mutant.key)).collect();
-        // The tests beside the code come before those of the rooms above, and all of them are run.
+        // A test beside the code is worth two of the rooms above.
         let room = mutant.file.split('/').next().unwrap_or_default();
         let is_own = |test: &Test| test.program.split(':').next() == Some(room);
         order.sort_by_key(|index| {
             let test = &tests[*index];
-            (!first.contains(index), !is_own(test), test.cpu_ms)
+            let weight = if is_own(test) { 1 } else { 2 };
+            let caught = 1 + catches.get(&test.name).copied().unwrap_or_default();
+            (!first.contains(index), (START_MS + test.cpu_ms) * weight / caught)
         });
         let of = order.len();
         let (most_ms, mut sum) = (self.most_ms(), 0);
@@ -228,4 +239,19 @@ impl Hunt<'_> {
 /// Whether a test, which passes without a mutant, reaches the place of one.
 fn is_reached(test: &Test, key: u64) -> bool {
     test.passed && test.reached.binary_search(&key).is_ok()
+}
+
+/// How many mutants each test has caught.
+fn catches(known: &[Hunted]) -> HashMap<String, u64> {
+    let mut catches = HashMap::new();
+    known.iter().for_each(|one| count_catches(&mut catches, one));
+    catches
+}
+
+fn count_catches(catches: &mut HashMap<String, u64>, hunted: &Hunted) {
+    if let Fate::Caught { by } = &hunted.fate {
+        for name in by {
+            *catches.entry(name.clone()).or_default() += 1;
+        }
+    }
 }

@@ -19,7 +19,7 @@ const MOST_IN_CI: usize = 4;
 const ABOVE: &str = "perdura-region,perdura-slots,perdura-heap,perdura-store,perdura-server";
 
 /// Processor seconds of tests for one of all mutants, as they take without it.
-const SECONDS: &str = "20";
+const SECONDS: &str = "30";
 
 /// Runs the mutants in the lines that differ from `since`.
 pub fn of_change(since: Option<&str>) -> Result<()> {
