@@ -121,6 +121,8 @@ fn open_found(
     let wrong = |source: OpenError| DirectoryError::Image { path: path.clone(), source };
     let mut config = settings.config.clone();
     config.budget_bytes = BUDGET_MIN_BYTES;
+    // Processes that make images in the same millisecond give them different identities.
+    config.seed ^= u64::from(std::process::id());
     let (holder, image, region) = match found {
         Found::Held(held) => {
             let image =

@@ -47,8 +47,7 @@ impl Region {
         config: Config,
     ) -> Result<Self, OpenError> {
         let geometry = config.geometry()?;
-        let image_id =
-            config.seed ^ clock.unix_ms().rotate_left(32) ^ u64::from(std::process::id());
+        let image_id = config.seed ^ clock.unix_ms().rotate_left(32);
         let segments =
             geometry.segments_wanted(config.log_percent, config.region_bytes, config.budget_bytes);
         device.grow(Layout::of(&geometry).segment_at(segments))?;
