@@ -535,3 +535,35 @@ fn an_object_allocated_twice_is_kept_and_one_freed_twice_is_not() {
         assert_eq!(heap.is_object(old), sum > 0);
     }
 }
+
+#[test]
+fn an_object_where_none_can_begin_is_named_by_its_place_and_dropped() {
+    let place = Place::new();
+    let path = place.dir.path().join("heap");
+    let memory = Memory::file(&path, 2 * MIB as u64, Durability::Flushed).unwrap();
+    let heap = Heap::open(memory, Config::default()).unwrap();
+    let object = heap.persist_alloc(500).unwrap();
+    heap.fence();
+    drop(heap);
+    let bytes = std::fs::read(&path).unwrap();
+    let (last, record) = last_record(&bytes);
+    let unit = object.get() / 16;
+    assert_eq!(record >> 28, unit);
+    // In the object, and in a span that nothing was allocated from.
+    for stray in [unit + 1, unit + 31, unit + 3 * (SPAN as u64 / 16)] {
+        let mut hurt = bytes.clone();
+        let other = record & ((1 << 28) - 1) | stray << 28;
+        hurt[last + 8..last + 16].copy_from_slice(&other.to_le_bytes());
+        let path = place.with(&hurt);
+        let found = report(&path, "a stray");
+        let named = |damage: &Damage| {
+            matches!(damage, Damage::Stray { offset }
+            if *offset == stray * 16)
+        };
+        assert!(found.damage.iter().any(named), "{stray}: {found}");
+        assert!(open(&path, &Config::default()).is_err());
+        let after = check::repair(&path, RepairOptions::default()).unwrap().after.unwrap();
+        assert!(after.is_sound() && after.objects == 1, "{after}");
+        assert!(open(&path, &Config::default()).unwrap().is_object(object));
+    }
+}
