@@ -486,3 +486,26 @@ fn lanes_that_are_not_named_once_and_ascending_are_refused() {
         assert!(std::panic::catch_unwind(begun).is_err(), "{lanes:?}");
     }
 }
+
+#[test]
+fn a_region_without_room_or_lanes_for_a_heap_is_refused_with_what_it_needs() {
+    let open = |blocks: u64, lanes: u16| {
+        let bytes = blocks * (64 << 10);
+        let small = Config {
+            lanes: Some(lanes),
+            reserved_bytes: Some(REGION_BYTES),
+            ..Config { region_bytes: bytes, ..config(lanes) }
+        };
+        let (device, clock) = (Arc::new(SimDevice::new(0, 1)), Arc::new(SimClock::new(1)));
+        Heap::open(Region::open(device, clock, small).unwrap()).map(drop)
+    };
+    // The tables of 8 MiB take one block, each of five lanes takes one, and one is for objects.
+    for blocks in 4..7 {
+        let Err(HeapError::TooSmall { region_bytes, needed_bytes }) = open(blocks, 6) else {
+            panic!("{blocks} blocks")
+        };
+        assert_eq!((region_bytes, needed_bytes), (blocks * (64 << 10), 7 * (64 << 10)));
+    }
+    open(7, 6).unwrap();
+    assert!(matches!(open(7, 1), Err(HeapError::TooFewLanes { lanes: 1 })));
+}
