@@ -56,6 +56,8 @@ pub enum Planted {
     BytesBeforeBits,
     /// A sweep releases the lane before it copies the lane's bytes.
     ReleaseBeforeCopy,
+    /// A sweep takes pages off the dirty ones a second time, after it released them to stores.
+    ClearAfterRelease,
 }
 
 impl Planted {
@@ -85,6 +87,9 @@ impl Planted {
 
     /// Bugs that show only where threads interleave, for the test that draws schedules.
     pub const SCHEDULED: [Self; 2] = [Self::BytesBeforeBits, Self::ReleaseBeforeCopy];
+
+    /// The same, where stores trap.
+    pub const SCHEDULED_TRAPPED: [Self; 1] = [Self::ClearAfterRelease];
 
     /// Whether this program was built so that bugs can be planted.
     pub const CAN_PLANT: bool = cfg!(feature = "planted");
@@ -121,6 +126,7 @@ impl Planted {
             Self::UndoWithoutBytes => "undo-without-bytes",
             Self::BytesBeforeBits => "bytes-before-bits",
             Self::ReleaseBeforeCopy => "release-before-copy",
+            Self::ClearAfterRelease => "clear-after-release",
         }
     }
 }

@@ -41,7 +41,7 @@ impl Region {
         }
     }
 
-    fn create(
+    pub(crate) fn create(
         device: Arc<dyn Device>,
         clock: Arc<dyn Clock>,
         config: Config,

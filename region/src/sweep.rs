@@ -123,6 +123,9 @@ impl<'c> Sweep<'c> {
         if let Some(tracker) = backed.tracked.pages() {
             self.appender = None;
             tracker.release(word, victims, victims & !done);
+            if backed.memory.planted.is(Planted::ClearAfterRelease) {
+                backed.memory.ledger.dirty_word(parity, word).fetch_and(!done, AcqRel);
+            }
         }
         if backed.memory.hints.recency && parity == backed.memory.parity() {
             backed.memory.hints.heat.cleaned(word, done);

@@ -22,6 +22,7 @@ use super::pages::{Guard, PAGE_BYTES, PageTracker};
 use crate::event_count::LOOK_AGAIN;
 use crate::geometry::WORD_GRAINS;
 use crate::planted::Planted;
+use crate::schedule::point;
 use crate::stats::Counters;
 use crate::sys::Delivery;
 use crate::sys::signals::Touch;
@@ -151,8 +152,10 @@ impl PageTracker {
                 _ if self.memory.budget.try_take(&self.memory.ledger, PAGE_BYTES) => {}
                 _ => return Err(Blocked::Room),
             }
+            point();
             bits.fetch_or(bit, AcqRel);
             self.memory.summary(parity).mark(word);
+            point();
             Counters::add(&self.memory.stats.dirtied_bytes, PAGE_BYTES);
         }
         self.touch(page, word, bit, was_dirty);

@@ -27,6 +27,7 @@ use crate::gate::{Gate, Inside};
 use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::memory::Memory;
 use crate::planted::Planted;
+use crate::schedule::point;
 use crate::stats::Counters;
 use crate::sys::{Access, Delivery, Mapping, Uffd};
 
@@ -264,6 +265,8 @@ impl PageTracker {
         }
         self.unlock_pages(word, bits);
         self.unblocked.notify();
+        // Stores to these pages may trap, and be entered in the ledger, from here on.
+        point();
     }
 
     /// Runs `flip` at an instant at which no page is open, so that memory is a consistent cut. A

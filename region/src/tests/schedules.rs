@@ -6,6 +6,7 @@
 //! must have every byte that was in memory. Or the power is lost, and what two blocks say of one
 //! operation must agree, and be no older than at the last checkpoint that returned.
 
+mod trapped;
 mod turns;
 
 use std::os::fd::{AsFd, OwnedFd};
