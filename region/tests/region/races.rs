@@ -99,8 +99,8 @@ fn a_drill_where_stores_are_trapped_is_refused() {
 
 #[test]
 fn a_flush_by_several_threads_finds_its_space() {
-    for threads in [1, 2, 4, 5] {
-        for rounds in 0..60u64 {
+    for (first, threads) in [(0, 1), (1, 2), (0, 4), (1, 5)] {
+        for rounds in (first..60u64).step_by(2) {
             let device = SimDevice::new(0, 1);
             let config = Config { reserved_bytes: Some(REGION_BYTES), ..config() };
             let region = try_open(&device, config).unwrap();
