@@ -150,7 +150,7 @@ impl Cleaner {
         if is_being_written(backed, victim) {
             self.outlet.pump(backed, Pump::Durable)?;
         }
-        let mut compaction = Compaction::begin(backed, victim);
+        let mut compaction = Compaction::begin(backed, victim, &mut self.tables);
         loop {
             match compaction.step()? {
                 Step::Emptied => return Ok(()),

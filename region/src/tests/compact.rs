@@ -111,7 +111,7 @@ fn compaction_has_no_more_on_its_way_than_the_warning_leaves_time_for() {
             .unwrap();
         let mut cleaner = region.running().any_cleaner();
         assert!(backed.log.appender.lock().begin_emptying(victim));
-        let mut compaction = Compaction::begin(backed, victim);
+        let mut compaction = Compaction::begin(backed, victim, &mut cleaner.tables);
         loop {
             match compaction.step().unwrap() {
                 Step::Moved => cleaner.limit_frames(backed).unwrap(),
