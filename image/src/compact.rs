@@ -14,7 +14,7 @@ use perdura_dirty::{BufferState, Counters, RegionError, SegmentState};
 
 use crate::append::{Appender, Refusal, Source, free_segment};
 use crate::backed::Backed;
-use crate::recover::read_tables;
+use crate::recover::{TableSpace, read_tables};
 
 /// Extents by which locations are prefetched.
 const EXTENTS_AHEAD: usize = 16;
@@ -44,13 +44,13 @@ pub enum Step {
 
 impl<'b> Compaction<'b> {
     /// Begins to empty a segment that has no frame on its way to the device.
-    pub fn begin(backed: &'b Backed, victim: u32) -> Self {
+    pub fn begin(backed: &'b Backed, victim: u32, space: &mut TableSpace) -> Self {
         debug_assert!(
             !is_being_written(backed, victim),
             "segment {victim} has a frame on its way, whose table cannot be read back"
         );
         let ledger = &backed.memory.ledger;
-        let candidates = match read_tables(ledger, &*backed.log.device, victim) {
+        let candidates = match read_tables(ledger, &*backed.log.device, victim, space) {
             Ok((extents, bytes_read)) => {
                 Counters::add(&backed.memory.stats.compaction_read_bytes, bytes_read);
                 extents

@@ -46,7 +46,7 @@ pub mod inspect;
 pub use error::{ImageError, OpenError, Unreadable};
 pub use load::{Loading, Target};
 pub use loads::{LoadProgress, Loads};
-pub use recover::{Tail, recover};
+pub use recover::{TableSpace, Tail, recover};
 
 #[doc(hidden)]
 pub mod fuzzing;

@@ -31,6 +31,12 @@ const SEGMENTS_PER_READER: usize = 16;
 /// Most threads that read tables or enter them in the ledger.
 const READERS_MAX: usize = 8;
 
+/// Memory into which the tables of one segment after the other are read. It is kept in between:
+/// memory that is mapped for each segment is cleared for each, and taking it away again stops the
+/// other processors.
+#[derive(Default)]
+pub struct TableSpace(Option<(AlignedBytes, AlignedBytes)>);
+
 /// Reads the frames of one image.
 struct Reader<'d> {
     device: &'d dyn Device,
@@ -216,17 +222,27 @@ impl<'d> Reader<'d> {
     fn new(device: &'d dyn Device, geometry: &Geometry, image_id: u64) -> Result<Self, OpenError> {
         let len = geometry.segment_bytes as usize;
         let bytes = AlignedBytes::in_huge_pages(len).map_err(refused(len))?;
-        Ok(Self {
+        Ok(Self::with(device, geometry, image_id, (aligned(4096)?, bytes)))
+    }
+
+    /// A reader that reads into a page and into memory for a whole segment.
+    fn with(
+        device: &'d dyn Device,
+        geometry: &Geometry,
+        image_id: u64,
+        (page, bytes): (AlignedBytes, AlignedBytes),
+    ) -> Self {
+        Self {
             device,
             geometry: *geometry,
             layout: Layout::of(geometry),
             image_id,
-            page: aligned(4096)?,
+            page,
             page_at: None,
             reads_on: false,
             bytes,
             arena: Arena::default(),
-        })
+        }
     }
 }
 
@@ -442,10 +458,16 @@ pub(crate) fn read_tables(
     ledger: &Ledger,
     device: &dyn Device,
     segment: u32,
+    space: &mut TableSpace,
 ) -> Result<(Vec<Extent>, u64), OpenError> {
     let image_id = ledger.image_id().load(Relaxed);
     let region_bytes = ledger.region_bytes().load(Acquire);
-    let mut reader = Reader::new(device, ledger.geometry(), image_id)?;
+    let memory = match space.0.take() {
+        Some(memory) => memory,
+        // In small pages, of which tables touch few. So little is kept.
+        None => (aligned(4096)?, aligned(ledger.geometry().segment_bytes as usize)?),
+    };
+    let mut reader = Reader::with(device, ledger.geometry(), image_id, memory);
     let entry = ledger.segment(segment);
     let (first_seq, used) = (entry.first_seq().load(Acquire), entry.used_bytes().load(Acquire));
     let (mut extents, mut bytes_read) = (Vec::new(), 0);
@@ -454,6 +476,7 @@ pub(crate) fn read_tables(
         bytes_read += table.bytes_read + 4096;
         Ok(())
     })?;
+    space.0 = Some((reader.page, reader.bytes));
     Ok((extents, bytes_read))
 }
 

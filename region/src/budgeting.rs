@@ -7,11 +7,12 @@ use perdura_dirty::{RegionError, SetupError};
 use perdura_image::{OpenError, Pump};
 
 use crate::region::Region;
+use crate::space::Raising;
 
 impl Region {
     /// Sets the budget. A smaller budget makes writers wait, and the call returns when the dirty
-    /// set fits. A larger budget may need a larger log; if the device has no room for it, nothing
-    /// changes. Must be called with no lane held.
+    /// set fits. A larger budget may need a larger log, which is also compacted for it; if the
+    /// device has no room for it, nothing changes. Must be called with no lane held.
     pub fn set_budget(&self, bytes: u64) -> Result<(), RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
         let refused = |why| Err(RegionError::Budget { asked_bytes: bytes, why });
@@ -44,10 +45,14 @@ impl Region {
     pub(crate) fn reach_budget(&self, bytes: u64) -> Result<(), RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
         let _lanes = backed.memory.budget.wait_for_lanes();
+        let mut raising = Raising::to(backed, bytes);
         loop {
             let seen = backed.memory.budget.version();
             let mut cleaner = running.open_cleaner()?;
             backed.memory.check()?;
+            if cleaner.gain_space(backed, &mut raising)? {
+                continue;
+            }
             let used = backed.memory.ledger.budget_used().load(SeqCst);
             if used <= bytes {
                 backed.fit_log(backed.memory.region_bytes(), bytes)?;

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::*;
 use perdura_dirty::policy::hands::{Hands, Revolutions};
 use perdura_dirty::policy::{RankedBy, next_round, pace};
 use perdura_dirty::{Counters, Floor, RegionError};
-use perdura_image::{Backed, Outlet, Pump, Refusal};
+use perdura_image::{Backed, Outlet, Pump, Refusal, TableSpace};
 use perdura_media::WriteQueue;
 
 use crate::sweep::Sweep;
@@ -21,6 +21,8 @@ use crate::sweep::Sweep;
 pub(crate) struct Cleaner {
     /// Frames on their way to the device.
     pub outlet: Outlet,
+    /// Memory for the tables of segments that are emptied.
+    pub tables: TableSpace,
     hands: Hands,
     round: u64,
     /// Bytes that had become dirty before the cut of the last commit, since the region was opened.
@@ -42,6 +44,7 @@ impl Cleaner {
     pub(crate) fn new(queue: Box<dyn WriteQueue>, seed: u64, groups_need_commit: bool) -> Self {
         Self {
             outlet: Outlet::new(queue),
+            tables: TableSpace::default(),
             hands: Hands::default(),
             round: seed,
             dirtied_committed: 0,

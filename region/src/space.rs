@@ -6,14 +6,82 @@ use std::sync::atomic::Ordering::*;
 use perdura_dirty::RegionError;
 use perdura_dirty::geometry::COMPACTION_FRAMES;
 use perdura_dirty::planted::Planted;
-use perdura_dirty::policy::space::{Ahead, FRUITLESS_MAX, FirstLook};
+use perdura_dirty::policy::space::{Ahead, FRUITLESS_MAX, FirstLook, Space, VICTIMS_AHEAD};
 use perdura_image::{
     Backed, Compaction, Pump, Step, buffers_in_use, free_dead_now, is_being_written, survey,
 };
 
 use crate::clean::Cleaner;
 
+/// The space that is gained for a larger budget, step by step, before the budget is raised. The
+/// steps end when there is enough, or when several commits in a row have freed nothing.
+pub(crate) struct Raising {
+    budget_bytes: u64,
+    compactions_left: u32,
+    fruitless: u32,
+}
+
+impl Raising {
+    /// Begins to gain space for a budget; there are no steps if it is no larger than the one in
+    /// force.
+    pub(crate) fn to(backed: &Backed, budget_bytes: u64) -> Self {
+        let is_larger = budget_bytes > backed.space().budget_bytes;
+        Self {
+            budget_bytes,
+            // Each compaction should free about a segment, as in `make_space`.
+            compactions_left: backed.memory.ledger.segments().load(Relaxed) as u32,
+            fruitless: if is_larger { 0 } else { FRUITLESS_MAX },
+        }
+    }
+
+    /// Free segments that are wanted before the budget is raised.
+    fn free_wanted(&self, backed: &Backed) -> u32 {
+        let before = backed.space();
+        let reserve_segments = backed.memory.ledger.geometry().reserve_segments(self.budget_bytes);
+        // Until all is loaded, compaction loads what it moves, and a restart should answer soon. So
+        // it gains the larger reserve, with the space of the budget in force beside it.
+        let budget_bytes = match backed.loads.left() {
+            None => self.budget_bytes,
+            Some(_) => before.budget_bytes,
+        };
+        Space { reserve_segments, budget_bytes, ..before }.free_wanted()
+    }
+}
+
 impl Cleaner {
+    /// Gains some of the space for a larger budget. Returns whether another step should follow; the
+    /// cleaner may be released in between.
+    ///
+    /// The reserve is still that of the budget in force. With the larger one there might be no
+    /// spare segment to which live data could be moved.
+    pub(crate) fn gain_space(
+        &mut self,
+        backed: &Backed,
+        raising: &mut Raising,
+    ) -> Result<bool, RegionError> {
+        let free = || backed.log.appender.lock().free_segments.len() as u32;
+        let (before, wanted) = (free(), raising.free_wanted(backed));
+        if before >= wanted || raising.fruitless >= FRUITLESS_MAX {
+            return Ok(false);
+        }
+        for _ in 0..VICTIMS_AHEAD {
+            backed.memory.check_open()?;
+            let spare = backed.log.appender.lock().spare_segments();
+            match backed.space().to_gain(spare, wanted, &survey(backed)) {
+                Some(victim) if raising.compactions_left > 0 => {
+                    self.compact(backed, victim)?;
+                    raising.compactions_left -= 1;
+                }
+                _ => {
+                    self.commit_checkpoint(backed, false)?;
+                    raising.fruitless = if free() > before { 0 } else { raising.fruitless + 1 };
+                    break;
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Keeps enough spare segments for a whole drain, by commits and compaction. Each call does a
     /// step before it is needed, so that writers need not wait for all steps at once.
     ///
@@ -82,7 +150,7 @@ impl Cleaner {
         if is_being_written(backed, victim) {
             self.outlet.pump(backed, Pump::Durable)?;
         }
-        let mut compaction = Compaction::begin(backed, victim);
+        let mut compaction = Compaction::begin(backed, victim, &mut self.tables);
         loop {
             match compaction.step()? {
                 Step::Emptied => return Ok(()),

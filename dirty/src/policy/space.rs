@@ -7,7 +7,7 @@
 use crate::geometry::Geometry;
 
 /// Most segments that are emptied at once ahead of need.
-const VICTIMS_AHEAD: usize = 4;
+pub const VICTIMS_AHEAD: usize = 4;
 /// Space is made ahead of need in the last of this many parts of the slack.
 const ZONE: u32 = 4;
 /// Commits in a row that may free nothing before making space is given up.
@@ -96,6 +96,23 @@ impl Space {
     /// Whether more segments must still be gained.
     pub fn is_short(&self, spare: u32) -> bool {
         spare <= self.spare_wanted()
+    }
+
+    /// Free segments with which a log can go on as after any other commit: the emergency reserve,
+    /// and more spare ones than are wanted.
+    pub fn free_wanted(&self) -> u32 {
+        self.reserve_segments + self.spare_wanted() + 1
+    }
+
+    /// The segment to empty so that `free_wanted` segments become free, for a larger budget that is
+    /// not in force yet; `None` asks for a commit instead, which frees what was emptied. The more is
+    /// emptied between two commits the better, because a commit writes all dirty data.
+    pub fn to_gain(&self, spare: u32, free_wanted: u32, survey: &Survey) -> Option<u32> {
+        let free = self.reserve_segments + spare;
+        // The last spare segments are for that commit.
+        (survey.dead + free < free_wanted && !self.is_short(spare))
+            .then(|| survey.sparsest[0].map(|sparse| sparse.segment))
+            .flatten()
     }
 
     /// The segment to empty where space is needed now; `None` asks for a commit instead. Writers
@@ -237,5 +254,19 @@ mod tests {
         survey.dead = 0;
         assert_eq!(SPACE.needed(wanted, &survey, 0), Some(3));
         assert_eq!(SPACE.needed(3, &survey, 64 << 20), None);
+    }
+
+    #[test]
+    fn segments_are_emptied_for_a_larger_budget_while_a_commit_still_has_its_place() {
+        let wanted = SPACE.free_wanted();
+        assert!(!SPACE.is_short(wanted - SPACE.reserve_segments));
+        assert!(SPACE.is_short(wanted - SPACE.reserve_segments - 1));
+        let mut survey = Survey::of(1 << 20, [(3, 500u64), (5, 900_000)].into_iter());
+        let spare = SPACE.spare_wanted() + 1;
+        assert_eq!(SPACE.to_gain(spare, wanted + 8, &survey), Some(3));
+        assert_eq!(SPACE.to_gain(spare - 1, wanted + 8, &survey), None);
+        survey.dead = 8;
+        assert_eq!(SPACE.to_gain(spare, wanted + 8, &survey), None);
+        assert_eq!(SPACE.to_gain(spare, wanted + 9, &survey), Some(3));
     }
 }

@@ -111,7 +111,7 @@ fn compaction_has_no_more_on_its_way_than_the_warning_leaves_time_for() {
             .unwrap();
         let mut cleaner = region.running().any_cleaner();
         assert!(backed.log.appender.lock().begin_emptying(victim));
-        let mut compaction = Compaction::begin(backed, victim);
+        let mut compaction = Compaction::begin(backed, victim, &mut cleaner.tables);
         loop {
             match compaction.step().unwrap() {
                 Step::Moved => cleaner.limit_frames(backed).unwrap(),
@@ -129,5 +129,70 @@ fn compaction_has_no_more_on_its_way_than_the_warning_leaves_time_for() {
             let reckoned = backed.memory.ledger.geometry().redo_bytes(budget);
             assert!(unpaid <= reckoned, "budget {budget}: {unpaid}, {reckoned} reckoned");
         }
+    }
+}
+
+/// Writes records all over the region under a small budget, as many bytes as the log holds, so that
+/// the log keeps no more free space than the small budget asks for.
+fn fill_log_under_a_small_budget(region: &Region, random: &mut u64) {
+    region.set_budget(4 * BLOCK_BYTES).unwrap();
+    for _ in 0..100_000 {
+        *random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        write(region, (*random >> 40) % (region.len_bytes() / 1024) * 1024, &[1; 1024]);
+    }
+}
+
+#[test]
+fn a_budget_can_be_raised_though_the_log_is_full_of_data_written_under_a_smaller_one() {
+    let blocks = 256;
+    let config = Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(blocks * BLOCK_BYTES, blocks * BLOCK_BYTES)
+    };
+    let clock = Arc::new(SimClock::new(1_000));
+    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+    let mut random = 1u64;
+    for round in 0..4 {
+        fill_log_under_a_small_budget(&region, &mut random);
+        let raised = region.set_budget(blocks * BLOCK_BYTES);
+        assert!(raised.is_ok(), "round {round}: {raised:?}");
+        // There is room for what may become dirty now, not only for its flush.
+        for block in 0..blocks / 2 {
+            write(&region, block * BLOCK_BYTES, &[2; 65_536]);
+        }
+    }
+}
+
+#[test]
+fn a_region_opens_with_a_larger_budget_before_it_is_loaded_though_its_log_is_full() {
+    let blocks = 256;
+    let config = |budget_bytes| Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        defer_load: true,
+        ..Config::new(blocks * BLOCK_BYTES, budget_bytes)
+    };
+    let clock = || Arc::new(SimClock::new(1_000));
+    let device = SimDevice::new(0, 1);
+    let large = blocks * BLOCK_BYTES;
+    let region = Region::open(Arc::new(device.clone()), clock(), config(large)).unwrap();
+    fill_log_under_a_small_budget(&region, &mut 1);
+    fill_log_under_a_small_budget(&region, &mut 2);
+    region.close(1).unwrap();
+    drop(region);
+    let region = Region::open(Arc::new(device), clock(), config(large)).unwrap();
+    assert_eq!(region.budget_bytes(), large);
+    let progress = region.running().backed.loads.progress();
+    let is_partly_loaded = progress.is_some_and(|progress| {
+        progress.failure.is_none() && progress.loaded_bytes < progress.total_bytes
+    });
+    assert!(is_partly_loaded, "this test shows nothing about a region that is not loaded");
+    for block in 0..blocks / 2 {
+        write(&region, block * BLOCK_BYTES, &[2; 65_536]);
     }
 }

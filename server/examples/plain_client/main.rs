@@ -41,6 +41,17 @@ fn main() -> Result<(), AnyError> {
                 rows.push(measure(&settings, cell, &mut sides)?);
             }
         }
+        Servers::Budgets { perdura, budgets, directory } => {
+            for cell in &settings.cells {
+                let start = |(port, budget): (u16, &String)| {
+                    Server::perdura_at(perdura, &settings, directory, cell.durable, (port, budget))
+                };
+                let servers = (settings.port..).zip(budgets).map(start);
+                let servers = servers.collect::<Result<Vec<_>, _>>()?;
+                let places: Vec<_> = servers.iter().map(Server::place).collect();
+                rows.push(measure(&settings, cell, &mut sides(&places)?)?);
+            }
+        }
         Servers::Started { perdura, redis, directory } => {
             for durable in [false, true] {
                 let cells = settings.cells.iter().filter(|cell| cell.durable == durable);

@@ -15,20 +15,31 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts Perdura.
+    /// Starts Perdura at the first port.
     pub fn perdura(
         program: &str,
         settings: &Settings,
         directory: &str,
         durable: bool,
     ) -> Result<Self, AnyError> {
-        let data = Path::new(directory).join("plain-client-perdura");
+        Self::perdura_at(program, settings, directory, durable, (settings.port, &settings.budget))
+    }
+
+    /// Starts Perdura at a port, with a budget.
+    pub fn perdura_at(
+        program: &str,
+        settings: &Settings,
+        directory: &str,
+        durable: bool,
+        (port, budget): (u16, &str),
+    ) -> Result<Self, AnyError> {
+        let data = Path::new(directory).join(format!("plain-client-perdura-{port}"));
         let mut command = Command::new(program);
-        command.args(["serve", "--memory", &settings.memory, "--budget", &settings.budget]);
+        command.args(["serve", "--memory", &settings.memory, "--budget", budget]);
         command.args(["--holder-wait", "1s"]);
         command.args(["--durability", if durable { "fsync" } else { "warned" }]);
-        command.arg("--dir").arg(&data).arg("--port").arg(settings.port.to_string());
-        Self::start(command, settings.port, data)
+        command.arg("--dir").arg(&data).arg("--port").arg(port.to_string());
+        Self::start(command, port, data)
     }
 
     /// Starts Redis, without snapshots.

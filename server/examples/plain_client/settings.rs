@@ -5,11 +5,13 @@ use std::fmt;
 pub const HELP: &str = "\
 plain_client ADDRESS=PID... [OPTION VALUE]...
 plain_client --perdura FILE --redis FILE --directory DIR [OPTION VALUE]...
+plain_client --perdura FILE --budgets SIZE,... --directory DIR [OPTION VALUE]...
 
 Measures servers in turn, in short rounds, and prints ratios of operations a second and of the
 servers' own processor time, and latencies. ADDRESS is host:port, PID the server's process; ratios
 refer to the last server. With --perdura and --redis both servers are started, and the whole table
-is measured: `warned` beside no persistence, then `fsync` beside `appendfsync always`.
+is measured: `warned` beside no persistence, then `fsync` beside `appendfsync always`. With --budgets
+a Perdura is started for each budget, and one cell is measured.
 
   --command NAME      set, get, incr, hset (fields of one hash), hset10 (hashes of 10 fields), zadd
                       (members of one set) or mset (10 keys)            [set; table: all]
@@ -51,6 +53,8 @@ pub enum Servers {
     Running(Vec<(String, u32)>),
     /// A Perdura and a Redis, by their programs, with their data in a directory.
     Started { perdura: String, redis: String, directory: String },
+    /// Several of one Perdura, which differ by their budget.
+    Budgets { perdura: String, budgets: Vec<String>, directory: String },
 }
 
 /// One cell of the table.
@@ -88,7 +92,7 @@ impl Settings {
             json: None,
         };
         let (mut running, mut wanted) = (Vec::new(), Wanted::default());
-        let (mut perdura, mut redis, mut directory) = (None, None, None);
+        let (mut perdura, mut redis, mut budgets, mut directory) = (None, None, None, None);
         let mut words = words.iter();
         while let Some(word) = words.next() {
             if let Some((address, pid)) = word.split_once('=') {
@@ -113,19 +117,27 @@ impl Settings {
                 "--json" => settings.json = Some(value.clone()),
                 "--perdura" => perdura = Some(value.clone()),
                 "--redis" => redis = Some(value.clone()),
+                "--budgets" => budgets = Some(value.split(',').map(str::to_owned).collect()),
                 "--directory" => directory = Some(value.clone()),
                 other => return Err(format!("there is no option {other}")),
             }
         }
-        (settings.servers, settings.cells) = match (perdura, redis, directory) {
-            (Some(perdura), Some(redis), Some(directory)) if running.is_empty() => {
+        (settings.servers, settings.cells) = match (perdura, redis, budgets, directory) {
+            (Some(perdura), Some(redis), None, Some(directory)) if running.is_empty() => {
                 let cells = table().into_iter().filter(|cell| wanted.takes(cell)).collect();
                 (Servers::Started { perdura, redis, directory }, cells)
             }
-            (None, None, None) if !running.is_empty() => {
+            (Some(perdura), None, Some(budgets), Some(directory)) if running.is_empty() => {
+                (Servers::Budgets { perdura, budgets, directory }, vec![wanted.cell()])
+            }
+            (None, None, None, None) if !running.is_empty() => {
                 (Servers::Running(running), vec![wanted.cell()])
             }
-            _ => return Err("expected servers that run, or both programs and a directory".into()),
+            _ => {
+                let ways =
+                    "servers that run, or a Perdura with a Redis or budgets, and a directory";
+                return Err(format!("expected {ways}"));
+            }
         };
         let counts = |cell: &Cell| [cell.clients, cell.pipeline, cell.value_bytes].contains(&0);
         if settings.cells.is_empty() || settings.cells.iter().any(counts) {
