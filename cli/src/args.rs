@@ -189,7 +189,8 @@ pub struct OrderArgs {
     pub only: Option<String>,
     /// Plant bugs that must be caught. `each`: forget each flush and each fence and swap stores,
     /// one after the other. Or a single bug: drop-flush:N, drop-fence:N, swap-stores:N,
-    /// swap-bytes:N [default: none].
+    /// swap-bytes:N; or one of the heap: replay-into-reused, settle-unflushed, link-unnoted,
+    /// free-before-commit, link-before-frees, clear-unmarked [default: none].
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
 }

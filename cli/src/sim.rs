@@ -79,8 +79,13 @@ fn check_order(args: &OrderArgs) -> Result<ExitCode> {
     let plant = match args.plant.as_deref() {
         None | Some("none") => order::Plant::None,
         Some("each") => order::Plant::Each,
-        Some(_) if args.operation == "all" => bail!("--plant with one bug needs --operation"),
-        Some(name) => order::Plant::One(name.parse().context("--plant: each, none or a bug")?),
+        Some(name) => {
+            let bug = name.parse().context("--plant: each, none or a bug")?;
+            if args.operation == "all" && !matches!(bug, order::Bug::Heap(_)) {
+                bail!("--plant {name} needs --operation: events are numbered in each");
+            }
+            order::Plant::One(bug)
+        }
     };
     let operation = (args.operation != "all").then(|| args.operation.clone());
     let bar = LateBar::new("checking orders");

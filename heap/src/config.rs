@@ -91,7 +91,7 @@ pub(crate) const LOG_BYTES_MOST: u64 = 4 << 30;
 
 /// Bugs that can be planted, so that a test proves that it would catch them. Each is one wrong
 /// turn, taken only if the settings name it and the program was built with the feature `planted`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Planted {
     /// The right program.
@@ -104,13 +104,45 @@ pub enum Planted {
     SettleUnflushed,
     /// The line of a link's word is never written back.
     LinkUnnoted,
+    /// What a transaction frees is recorded by itself, and durable before the transaction counts.
+    FreeBeforeCommit,
+    /// A link does not wait until the frees that it builds on are durable.
+    LinkBeforeFrees,
+    /// A chunk of a log is cleared without a mark that says so.
+    ClearUnmarked,
 }
 
 impl Planted {
+    /// All bugs.
+    pub const ALL: [Self; 6] = [
+        Self::ReplayIntoReused,
+        Self::SettleUnflushed,
+        Self::LinkUnnoted,
+        Self::FreeBeforeCommit,
+        Self::LinkBeforeFrees,
+        Self::ClearUnmarked,
+    ];
+
+    /// Whether this program was built so that bugs can be planted.
+    pub const CAN_PLANT: bool = cfg!(feature = "planted");
+
+    /// The bug's name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::ReplayIntoReused => "replay-into-reused",
+            Self::SettleUnflushed => "settle-unflushed",
+            Self::LinkUnnoted => "link-unnoted",
+            Self::FreeBeforeCommit => "free-before-commit",
+            Self::LinkBeforeFrees => "link-before-frees",
+            Self::ClearUnmarked => "clear-unmarked",
+        }
+    }
+
     /// Whether this bug is planted; never so without the feature `planted`.
     #[inline]
     pub(crate) fn is(self, bug: Self) -> bool {
-        cfg!(feature = "planted") && self == bug
+        Self::CAN_PLANT && self == bug
     }
 }
 

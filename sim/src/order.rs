@@ -30,6 +30,8 @@ mod trace;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use perdura_heap::Planted;
+
 use broken::Broken;
 use explore::{Explorer, Found, Limits};
 use script::{Operation, Recorded};
@@ -43,9 +45,15 @@ pub use report::{Caught, Failure, OperationReport, Outcome};
 pub const STATES_MAX: usize = 32;
 /// Most stores of one recording at which a loss is tried. Of more stores, as many are taken evenly.
 const STORES_MAX: usize = 90;
+/// Events of a recording, most of them alike, from which on a loss is tried at a third as many
+/// stores.
+const EVENTS_LONG: usize = 1_000;
 /// Events of a recording up to which losses are tried in as many of its recoveries as the operation
 /// asks for. In a longer recording there are fewer in proportion.
 const EVENTS_RECOVERED: usize = 50;
+/// States at one event up to which losses are tried in as many of their recoveries as the operation
+/// asks for.
+const STATES_RECOVERED: usize = 8;
 /// Most bugs of one kind that are planted in one recording. Of more, as many are taken evenly.
 const BUGS_MAX: usize = 64;
 
@@ -94,6 +102,12 @@ pub enum PlanError {
         /// The bug.
         bug: Bug,
     },
+    /// The program was built without bugs of the heap.
+    #[error("{}: this program was built without the heap's bugs", planted.name())]
+    NotBuilt {
+        /// The bug.
+        planted: Planted,
+    },
     /// The operation has no such state.
     #[error(
         "{operation}: no state {place} (states are numbered anew with another seed or --states-max)"
@@ -131,6 +145,12 @@ pub fn run(plan: &Plan, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Outcome,
     }
     if let (Some(name), true) = (&plan.operation, chosen.is_empty()) {
         return Err(PlanError::NoOperation { name: name.clone() });
+    }
+    if let Plant::One(Bug::Heap(planted)) = plan.plant {
+        if !Planted::CAN_PLANT {
+            return Err(PlanError::NotBuilt { planted });
+        }
+        chosen.iter_mut().for_each(|operation| operation.settings.planted = planted);
     }
     let next = AtomicUsize::new(0);
     let done = AtomicU64::new(0);
@@ -240,13 +260,15 @@ fn thinned(bugs: Vec<Bug>) -> Vec<Bug> {
 fn limits(plan: &Plan, recorded: &Recorded) -> Limits {
     let events = recorded.trace.events.len();
     let thinner = events.div_ceil(EVENTS_RECOVERED).max(1) as u64;
+    // More states mean no more recoveries that are cut, which would take most of the time.
+    let more = plan.states_max.div_ceil(STATES_RECOVERED) as u64;
     Limits {
         states_max: plan.states_max,
-        stores_max: STORES_MAX,
+        stores_max: if events > EVENTS_LONG { STORES_MAX / 3 } else { STORES_MAX },
         losses_max: recorded.losses_max,
-        recovery_states_max: (plan.states_max / 8).max(2),
-        recovery_one_in: recorded.recovery_one_in * thinner,
-        kill_one_in: thinner,
+        recovery_states_max: (plan.states_max / 16).max(2),
+        recovery_one_in: recorded.recovery_one_in * thinner * more,
+        kill_one_in: recorded.kill_one_in * thinner,
         with_kills: true,
     }
 }

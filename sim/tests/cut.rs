@@ -132,7 +132,7 @@ fn neighbours_that_cease_to_count_as_dirty_with_a_freed_object_are_caught() {
 
 #[test]
 fn a_frame_made_durable_before_those_before_it_is_caught() {
-    assert_caught(Planted::SingleAlways);
+    assert_caught_from(2, Planted::SingleAlways);
 }
 
 #[test]

@@ -3,13 +3,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
+use perdura_heap::Planted;
 use perdura_sim::order::{Bug, Outcome, Place, Plan, PlanError, Plant, names, run};
 
-const STATES_MAX: usize = 8;
+/// States at each event for which CI has time; of the planted flushes, fewer find enough.
+const STATES_MAX: usize = 32;
+const STATES_EACH: usize = 8;
 
 fn plan(operation: Option<&str>, plant: Plant) -> Plan {
     let operation = operation.map(str::to_owned);
-    Plan { operation, seed: 1, states_max: STATES_MAX, only: None, plant }
+    let states_max =
+        if matches!(plant, Plant::One(Bug::Heap(_))) { STATES_MAX } else { STATES_EACH };
+    Plan { operation, seed: 1, states_max, only: None, plant }
 }
 
 fn check(operation: Option<&str>, plant: Plant) -> Outcome {
@@ -67,6 +72,44 @@ fn flushes_of_a_link_matter() {
 #[test]
 fn flushes_of_a_recovery_matter() {
     assert_flushes_matter("open-undo");
+}
+
+#[track_caller]
+fn assert_caught(operation: &str, planted: Planted) {
+    let bug = Bug::Heap(planted);
+    let outcome = check(Some(operation), Plant::One(bug));
+    let Some(failure) = outcome.failures().next().cloned() else {
+        panic!("{bug} was not caught: {outcome}");
+    };
+    let fewer = Plan { states_max: 8, ..plan(Some(operation), Plant::One(bug)) };
+    let fewer = run(&fewer, &|_, _| ()).unwrap().failures().count();
+    println!("{bug} in {failure}; with 8 states {}", if fewer > 0 { "too" } else { "not" });
+    assert!(failure.to_string().ends_with(&format!("--only {} --plant {bug}", failure.place)));
+    let only = Some(failure.place.clone());
+    let replayed = run(&Plan { only, ..plan(Some(operation), Plant::One(bug)) }, &|_, _| ());
+    assert_eq!(replayed.unwrap().failures().next(), Some(&failure), "the replay differs");
+    assert_eq!(check(Some(operation), Plant::None).failures().count(), 0);
+}
+
+#[test]
+fn a_free_that_is_durable_before_its_commit_is_caught() {
+    assert_caught("commit-redo", Planted::FreeBeforeCommit);
+    assert_caught("commit-undo", Planted::FreeBeforeCommit);
+}
+
+#[test]
+fn a_link_that_is_durable_before_the_frees_it_builds_on_is_caught() {
+    assert_caught("link-between-frees", Planted::LinkBeforeFrees);
+}
+
+#[test]
+fn a_chunk_that_is_cleared_without_saying_so_is_caught() {
+    assert_caught("log-again-redo", Planted::ClearUnmarked);
+}
+
+#[test]
+fn lines_that_are_not_written_back_before_their_groups_are_over_are_caught() {
+    assert_caught("fold-commits-redo", Planted::SettleUnflushed);
 }
 
 #[test]

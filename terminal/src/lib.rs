@@ -26,14 +26,15 @@ pub use sys::ignore_file_size_signal;
 pub use words::{at_least_one, named, one_of, optional, percent, time};
 
 /// Writes log events to standard error: those that the environment variable `PERDURA_LOG` chooses
-/// (a level, or `TARGET=LEVEL` for parts of the program, separated by commas), by default the level
-/// `info` and worse.
-pub fn log_to_stderr() {
+/// (a level, or `TARGET=LEVEL` for parts of the program, separated by commas). Without the variable
+/// the level `by_default` and worse are written; if nobody understands it, `info` and worse.
+pub fn log_to_stderr(by_default: LevelFilter) {
     let asked = std::env::var("PERDURA_LOG").ok();
     let chosen = asked.as_deref().map(str::parse::<Targets>).transpose();
+    let level = if chosen.is_ok() { by_default } else { LevelFilter::INFO };
     let by_default =
-        Targets::new().with_default(LevelFilter::INFO).with_target("fuser", LevelFilter::WARN);
-    let targets = chosen.as_ref().ok().cloned().flatten().unwrap_or(by_default);
+        || Targets::new().with_default(level).with_target("fuser", LevelFilter::WARN.min(level));
+    let targets = chosen.as_ref().ok().cloned().flatten().unwrap_or_else(by_default);
     let lines = fmt::layer().with_ansi(is_coloured()).with_writer(std::io::stderr);
     tracing_subscriber::registry().with(lines).with(targets).init();
     if let (Err(error), Some(asked)) = (chosen, asked) {

@@ -42,7 +42,7 @@ pub fn test() -> Result<()> {
             doc_tests()?;
             // The seed is another one each day, and never that of the tests.
             sim(&["cut", "--seconds", "4"])?;
-            sim(&["order", "--seed", "2", "--states-max", "8"])
+            sim(&["order", "--seed", "2", "--states-max", "32"])
         });
         programs::run(programs)?;
         programs::joined(lints)?;

@@ -161,6 +161,24 @@ fn a_reader_that_goes_away_does_not_end_a_command() {
 }
 
 #[test]
+fn a_simulation_is_silent_about_its_machines_unless_it_is_asked() {
+    let logged = |level: Option<&str>| {
+        let mut command = Command::new(PERDURA);
+        command.args(["sim", "cut", "--seed", "1", "--cuts", "40"]).env_remove("PERDURA_LOG");
+        level.map(|level| command.env("PERDURA_LOG", level));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(output.stdout.ends_with(b" 0 failures\n"), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(logged(None), "");
+    let asked = logged(Some("error"));
+    assert!(asked.contains("power is off (simulated)"), "{asked}");
+    // What nobody understands is said, and does not silence anything.
+    assert!(logged(Some("loud=very")).contains("is ignored"));
+}
+
+#[test]
 fn a_simulation_that_lasts_for_a_time_says_how_to_repeat_it() {
     let cut = |words: &[&str]| {
         let output = Command::new(PERDURA).args(["sim", "cut"]).args(words).output().unwrap();

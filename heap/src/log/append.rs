@@ -141,7 +141,7 @@ impl Logger {
             state.make_records_durable(&core.memory);
             let is_settled = state.last_seq < core.logs.settled.load(Acquire);
             if !state.has_records && state.group_at.is_none() && is_settled {
-                state.begin_again(&core.memory, state.chunk);
+                state.begin_again(core, state.chunk);
                 return Ok(());
             }
         }
@@ -240,7 +240,7 @@ impl Logger {
         let full = Resting { chunk: state.chunk, last_seq: state.last_seq };
         let settled = core.logs.settled.load(Acquire);
         if let Some(chunk) = state.resting.change_for(full, settled) {
-            state.begin_again(&core.memory, chunk);
+            state.begin_again(core, chunk);
         } else if state.resting.chunk == 0
             && has_plenty(core)
             && self.take_chunk(core, state).is_ok()

@@ -166,7 +166,8 @@ impl Logger {
         let memory = &core.memory;
         // A link must not be durable before the frees that it builds on: they may have freed the
         // very memory that it allocates. Words of one line become durable in their order.
-        if state.fenced / LINE_BYTES != at / LINE_BYTES {
+        let is_early = core.config.planted.is(Planted::LinkBeforeFrees);
+        if state.fenced / LINE_BYTES != at / LINE_BYTES && !is_early {
             state.make_records_durable(memory);
         }
         // The words between stay zero, and a reader skips them.

@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use perdura_dirty::{Held, Rank, taking};
 
+use crate::config::Planted;
+use crate::core::Core;
 use crate::layout::{AT_APPLIED, AT_CLEARING, CHUNK_BYTES, CHUNK_HEAD, sealed};
 use crate::memory::Memory;
 use crate::sys::{LINE_BYTES, Own, Owned, Visit};
@@ -191,8 +193,11 @@ impl LoggerState {
     }
 
     /// Clears a chunk that has nothing that must stay, and uses it again.
-    pub fn begin_again(&mut self, memory: &Memory, chunk: u64) {
-        memory.persist_word(chunk + AT_CLEARING, sealed(1));
+    pub fn begin_again(&mut self, core: &Core, chunk: u64) {
+        let memory = &core.memory;
+        if !core.config.planted.is(Planted::ClearUnmarked) {
+            memory.persist_word(chunk + AT_CLEARING, sealed(1));
+        }
         memory.zero(chunk + CHUNK_HEAD, CHUNK_BYTES - CHUNK_HEAD);
         memory.persist_word(chunk + AT_CLEARING, sealed(0));
         self.written.prepared_lines += (CHUNK_BYTES - CHUNK_HEAD) / LINE_BYTES + 2;

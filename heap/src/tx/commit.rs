@@ -3,7 +3,7 @@
 
 use super::Tx;
 use super::writes::{LogAs, Write};
-use crate::config::Logging;
+use crate::config::{Logging, Planted};
 use crate::core::Core;
 use crate::engine::NoMemory;
 use crate::engine::classes::UNIT_BYTES;
@@ -21,6 +21,9 @@ impl Tx<'_> {
     #[inline]
     pub(super) fn commit(&mut self) -> Result<(), HeapError> {
         self.note_births(true);
+        if self.heap.core.config.planted.is(Planted::FreeBeforeCommit) {
+            self.record_freed_early()?;
+        }
         let committed = match self.logging {
             Logging::Redo => self.commit_redo(),
             Logging::Undo => self.commit_undo(),
@@ -93,6 +96,16 @@ impl Tx<'_> {
         self.writes.direct.clear();
     }
 
+    /// The planted bug: records what was freed as if no transaction had freed it.
+    fn record_freed_early(&self) -> Result<(), HeapError> {
+        let core = &self.heap.core;
+        let logger = self.heap.logger(self.local)?;
+        for (offset, _) in &self.writes.freed {
+            core.record_free(logger, *offset)?;
+        }
+        Ok(())
+    }
+
     /// Notes the objects that begin to exist. With conventional bookkeeping this comes before the
     /// commit, and freed objects are noted behind it: a crash in between leaks.
     fn note_births(&self, begin: bool) {
@@ -147,7 +160,8 @@ impl Tx<'_> {
         for (offset, _) in &self.writes.fresh {
             pieces.push(Entry::Record(Record::Alloc { unit: offset / UNIT_BYTES, stamp }))?;
         }
-        for (offset, _) in &self.writes.freed {
+        let planted = self.heap.core.config.planted.is(Planted::FreeBeforeCommit);
+        for (offset, _) in self.writes.freed.iter().filter(|_| !planted) {
             pieces.push(Entry::Record(Record::Free { unit: offset / UNIT_BYTES, stamp }))?;
         }
         Ok(())

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use perdura_warning::Warnings;
+use tracing::level_filters::LevelFilter;
 
 /// The laboratory of Perdura: measures memory, media, caches and heaps on this machine, and models
 /// those that the machine lacks.
@@ -86,7 +87,7 @@ enum AccessCommand {
 const DIR: &str = "perdura-bench";
 
 pub fn run(lab: Lab) -> Result<ExitCode> {
-    perdura_terminal::log_to_stderr();
+    perdura_terminal::log_to_stderr(LevelFilter::INFO);
     // `run` becomes another program, which keeps the signal settings of the caller.
     if !matches!(lab.command, Command::Run(_)) {
         perdura_terminal::ignore_file_size_signal();

@@ -252,12 +252,17 @@ fn unwarned(world: &mut World<'_>, at: u64, random: &mut Random) -> Result<(), B
 fn lose_again(world: &mut World<'_>, random: &mut Random) -> Result<(), Broken> {
     for _ in 0..random.random_range(0..=LOSSES_AFTER) {
         // Frames of the lives before lie behind those of this one.
-        world.device.cut_after(world.device.ops() + random.random_range(0..OPS_BETWEEN));
-        play(world, random.random_range(0..world.scenario.steps.len()), u64::MAX)?;
-        world.device.power_off();
-        after_power_cut(world, random)?;
+        lose_soon(world, random)?;
     }
     Ok(())
+}
+
+/// Goes on from any step, and loses power some durable operations later.
+fn lose_soon(world: &mut World<'_>, random: &mut Random) -> Result<(), Broken> {
+    world.device.cut_after(world.device.ops() + random.random_range(0..OPS_BETWEEN));
+    play(world, random.random_range(0..world.scenario.steps.len()), u64::MAX)?;
+    world.device.power_off();
+    after_power_cut(world, random)
 }
 
 fn after_power_cut(world: &mut World<'_>, random: &mut Random) -> Result<(), Broken> {
@@ -349,10 +354,18 @@ fn inherit(
     }
     if let Heir::Process | Heir::LostProcess = heir {
         if world.attach(held, when)? == Went::On {
+            if matches!(heir, Heir::Process) && random.random_bool(0.3) {
+                // Frames that were written again are clean, and so must be durable.
+                world.prove()?;
+            }
             world.believe_one_of(states, when)?;
             if world.commits > 0 {
                 // Taking the memory over has committed what was found in it.
                 world.allowed = vec![world.oracle.clone()];
+            }
+            if matches!(heir, Heir::Process) && random.random_bool(0.25) {
+                // The process goes on with the memory, and the power goes later.
+                return lose_soon(world, random);
             }
             // The frames that were written again, and what the dead process owed, are read from
             // the image after the next stop.

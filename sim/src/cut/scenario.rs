@@ -48,6 +48,10 @@ pub(crate) struct Scenario {
     pub lanes: u16,
     pub policy: PolicyKind,
     pub compression: Compression,
+    /// Whether repeated writes are noted.
+    pub recency: bool,
+    /// Steps between two checkpoints besides those among the steps; `None` for no more.
+    pub checkpoint_steps: Option<usize>,
     pub steps: Vec<Step>,
 }
 
@@ -104,6 +108,9 @@ impl Scenario {
             lanes: random.random_range(2..=5),
             policy: PolicyKind::ALL[random.random_range(0..PolicyKind::ALL.len())],
             compression: compression(seed),
+            recency: is_large || settings(seed).0,
+            // More checkpoints would keep the dirty data few.
+            checkpoint_steps: if is_large { None } else { settings(seed).1 },
             steps: Vec::new(),
         };
         let steps = match shape {
@@ -137,6 +144,8 @@ impl Scenario {
             lanes: random.random_range(2..=5),
             policy: PolicyKind::ALL[random.random_range(0..PolicyKind::ALL.len())],
             compression: compression(seed),
+            recency: settings(seed).0,
+            checkpoint_steps: None,
             steps: Vec::new(),
         }
     }
@@ -149,6 +158,7 @@ impl Scenario {
             log_percent: self.log_percent,
             lanes: Some(self.lanes),
             policy: self.policy,
+            recency: self.recency,
             compression: self.compression,
             checkpoint_every: None,
             thread: false,
@@ -184,7 +194,10 @@ impl fmt::Display for Scenario {
             self.lanes,
             self.policy.name(),
             self.compression.name(),
-        )
+        )?;
+        f.write_str(if self.recency { "" } else { ", first writes only" })?;
+        let every = self.checkpoint_steps;
+        every.map_or(Ok(()), |steps| write!(f, ", a checkpoint every {steps} steps"))
     }
 }
 
@@ -197,6 +210,14 @@ fn share(region_bytes: u64, percent: u64) -> u64 {
 fn compression(seed: u64) -> Compression {
     let mut random = Random::seed_from_u64(seed ^ 0x6c7a_3463_7574_7321);
     if random.random_ratio(2, 5) { Compression::Lz4 } else { Compression::Off }
+}
+
+/// Whether repeated writes are noted, and the steps between two checkpoints, from a generator of
+/// their own.
+fn settings(seed: u64) -> (bool, Option<usize>) {
+    let mut random = Random::seed_from_u64(seed ^ 0x7365_7474_696e_6773);
+    let is_periodic = random.random_ratio(1, 4);
+    (random.random_ratio(3, 4), is_periodic.then(|| random.random_range(2..40)))
 }
 
 /// Draws steps.

@@ -51,6 +51,8 @@ pub(crate) struct Kept {
     pub in_memory: Vec<Oracle>,
     battery: Battery,
     region_bytes: u64,
+    /// Dirty bytes that were freed by the process, or the processes before it.
+    freed_bytes: u64,
     steps_done: usize,
     now_ms: u64,
 }
@@ -127,6 +129,7 @@ impl<'s> World<'s> {
             allowed: copy.allowed.clone(),
             battery: copy.battery,
             region_bytes: copy.region_bytes,
+            freed_before_bytes: copy.freed_bytes,
             steps_done: copy.steps_done,
             ..Self::new(scenario, planted, copy.device.clone())
         }
@@ -173,6 +176,7 @@ impl<'s> World<'s> {
                 in_memory: in_memory.to_vec(),
                 battery,
                 region_bytes: self.region_bytes,
+                freed_bytes: self.freed_bytes(),
                 steps_done: self.steps_done,
                 now_ms: self.now_ms(),
             });
@@ -305,6 +309,12 @@ impl<'s> World<'s> {
             _ => went,
         };
         self.assign_copies();
+        let is_due = |every| self.steps_done.is_multiple_of(every);
+        if went == Went::On && self.scenario.checkpoint_steps.is_some_and(is_due) {
+            let went = self.commit(&Step::Checkpoint)?;
+            self.assign_copies();
+            return Ok(went);
+        }
         Ok(went)
     }
 
@@ -382,8 +392,13 @@ impl<'s> World<'s> {
     /// Checks that memory and durable image differ by no more bytes than are accounted for or were
     /// freed.
     pub fn prove(&self) -> Result<(), Broken> {
-        let freed_bytes = self.freed_before_bytes + self.region().stats().dropped_bytes;
-        proof::prove(self.region(), &self.device, freed_bytes)
+        proof::prove(self.region(), &self.device, self.freed_bytes())
+    }
+
+    /// Dirty bytes that this process has freed, and those before it whose memory it has.
+    fn freed_bytes(&self) -> u64 {
+        let own = self.store.as_ref().map_or(0, |store| store.region().stats().dropped_bytes);
+        self.freed_before_bytes + own
     }
 
     /// Whether the device has failed for this process.

@@ -13,7 +13,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub(crate) const LINE_BYTES: usize = 64;
 /// Bytes that are persisted whole or not at all.
 pub(crate) const WORD_BYTES: usize = 8;
-const PAGE_BYTES: usize = 4 << 10;
+/// Bytes that copies share or do not.
+pub(crate) const PAGE_BYTES: usize = 4 << 10;
 const LINES_PER_PAGE: u64 = (PAGE_BYTES / LINE_BYTES) as u64;
 
 /// The bytes of a line.
@@ -65,12 +66,18 @@ impl Contents {
     }
 
     /// Stores `bytes` at `offset`.
-    #[cfg(test)]
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         for (number, at, part) in lines_of(offset, bytes) {
             let mut line = self.line(number);
             line[at..at + part.len()].copy_from_slice(part);
             self.set_line(number, &line);
+        }
+    }
+
+    /// Stores zeros in the lines of a range.
+    pub fn empty(&mut self, offset: u64, len: u64) {
+        for number in self.lines_within(offset, len) {
+            self.set_line(number, &[0; LINE_BYTES]);
         }
     }
 

@@ -141,9 +141,15 @@ impl<'t> Life<'t> {
         }
     }
 
-    /// The states of a loss of power now.
-    fn selections(&self, events: usize, limits: &Limits, seed: u64) -> Selections {
-        let counts: Vec<_> = self.lines.choices().iter().map(|choices| choices.len()).collect();
+    /// The states of a loss of power now, when lines may be found in these ways.
+    fn selections(
+        &self,
+        choices: &[Choices<'_>],
+        events: usize,
+        limits: &Limits,
+        seed: u64,
+    ) -> Selections {
+        let counts: Vec<_> = choices.iter().map(Choices::len).collect();
         let states_max =
             if self.place.0.is_empty() { limits.states_max } else { limits.recovery_states_max };
         // Drawn by the name of the point, so that a replay draws the same selections.
@@ -190,9 +196,10 @@ impl<'s, S: Subject> Explorer<'s, S> {
         done.iter().for_each(|event| life.apply(event));
         let lines = match *step {
             Step::Power { selection, .. } => {
-                let selections = life.selections(events, limits, self.seed);
+                let choices = life.lines.choices();
+                let selections = life.selections(&choices, events, limits, self.seed);
                 let Some(selection) = selections.list.get(selection) else { return Ok(false) };
-                Lines::new(&life.lines.found(selection))
+                Lines::new(&life.lines.found(&choices, selection))
             }
             Step::Kill { is_half, .. } => {
                 let half =
@@ -273,7 +280,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         limits: &Limits,
     ) -> Result<(), Found<S::Broken>> {
         let choices = life.lines.choices();
-        let selections = life.selections(events, limits, self.seed);
+        let selections = life.selections(&choices, events, limits, self.seed);
         self.tally.points += 1;
         self.tally.whole_points += u64::from(selections.is_all);
         for (number, selection) in selections.list.iter().enumerate() {
@@ -284,7 +291,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
                 .map(change)
                 .fold(life.lines.guaranteed().hash(), |hash, change| hash ^ change);
             let step = Step::Power { events, selection: number };
-            let lines = || Lines::new(&life.lines.found(selection));
+            let lines = || Lines::new(&life.lines.found(&choices, selection));
             self.lose(life, hash, lines, step, limits)?;
         }
         Ok(())

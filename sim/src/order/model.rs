@@ -132,10 +132,11 @@ impl Lines {
             .collect()
     }
 
-    /// The contents if each of [`Lines::choices`] is found at the cut selected for it.
-    pub fn found(&self, selection: &[usize]) -> Contents {
+    /// The contents if each of `choices`, which are [`Lines::choices`], is found at the cut
+    /// selected for it.
+    pub fn found(&self, choices: &[Choices<'_>], selection: &[usize]) -> Contents {
         let mut contents = self.guaranteed.clone();
-        for (choices, cut) in self.choices().iter().zip(selection) {
+        for (choices, cut) in choices.iter().zip(selection) {
             if let Some(cut) = cut.checked_sub(1) {
                 contents.set_line(choices.number, &choices.cuts[cut].line);
             }

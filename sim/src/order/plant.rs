@@ -1,15 +1,18 @@
 //! Bugs planted in a trace: the heap as it would be if it had forgotten a flush or stored in
 //! another order.
 //!
-//! The heap need not cooperate, so a bug is planted at each flush, fence and store in turn.
+//! The heap need not cooperate, so a bug is planted at each flush, fence and store in turn. Bugs in
+//! which the heap does cooperate are recorded and recovered with the bug.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use perdura_heap::Planted;
+
 use super::trace::{Event, Trace};
 
-/// A bug. Its number counts the events of that kind from 0.
+/// A bug. A number counts the events of that kind from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bug {
     /// A flush was forgotten.
@@ -20,12 +23,22 @@ pub enum Bug {
     SwapStores(usize),
     /// Two stores of the same length were each given the other's bytes.
     SwapBytes(usize),
+    /// A wrong turn of the heap.
+    Heap(Planted),
 }
 
 /// A text that names no bug.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no bug: expected drop-flush:N, drop-fence:N, swap-stores:N or swap-bytes:N")]
+#[error(
+    "{0:?} names no bug: expected drop-flush:N, drop-fence:N, swap-stores:N, swap-bytes:N or one \
+     of {known}",
+    known = of_heap()
+)]
 pub struct NotABug(String);
+
+fn of_heap() -> String {
+    Planted::ALL.map(Planted::name).join(", ")
+}
 
 impl Bug {
     /// All bugs that can be planted in a trace.
@@ -45,6 +58,7 @@ impl Bug {
             Self::DropFence(_) => "drop-fence",
             Self::SwapStores(_) => "swap-stores",
             Self::SwapBytes(_) => "swap-bytes",
+            Self::Heap(planted) => planted.name(),
         }
     }
 
@@ -57,8 +71,13 @@ impl Bug {
     /// The trace with the bug; `None` if there is no such place or the bug would change nothing.
     pub(crate) fn plant(self, trace: &Trace) -> Option<Trace> {
         let mut events = trace.events.clone();
+        if let Self::Heap(_) = self {
+            // The trace was recorded with it.
+            return Some(Trace { events });
+        }
         let at = self.index(trace)?;
         match self {
+            Self::Heap(_) => {}
             Self::DropFlush(_) | Self::DropFence(_) => {
                 events.remove(at);
             }
@@ -87,6 +106,7 @@ impl Bug {
                 nth(trace, number, |event| matches!(event, Event::Fence { .. }))
             }
             Self::SwapStores(number) | Self::SwapBytes(number) => nth(trace, number, is_store),
+            Self::Heap(_) => None,
         }
     }
 }
@@ -118,6 +138,9 @@ impl FromStr for Bug {
 
     fn from_str(text: &str) -> Result<Self, NotABug> {
         let wrong = || NotABug(text.to_owned());
+        if let Some(planted) = Planted::ALL.into_iter().find(|bug| bug.name() == text) {
+            return Ok(Self::Heap(planted));
+        }
         let (kind, number) = text.split_once(':').ok_or_else(wrong)?;
         let number = number.parse().map_err(|_| wrong())?;
         match kind {
@@ -132,11 +155,13 @@ impl FromStr for Bug {
 
 impl fmt::Display for Bug {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::DropFlush(number)
-        | Self::DropFence(number)
-        | Self::SwapStores(number)
-        | Self::SwapBytes(number)) = self;
-        write!(f, "{}:{number}", self.kind())
+        match self {
+            Self::DropFlush(number)
+            | Self::DropFence(number)
+            | Self::SwapStores(number)
+            | Self::SwapBytes(number) => write!(f, "{}:{number}", self.kind()),
+            Self::Heap(planted) => f.write_str(planted.name()),
+        }
     }
 }
 
@@ -170,7 +195,9 @@ mod tests {
 
     #[test]
     fn a_name_is_read_as_it_is_written() {
-        for name in ["drop-flush:0", "drop-fence:12", "swap-stores:3", "swap-bytes:4"] {
+        for name in
+            ["drop-flush:0", "drop-fence:12", "swap-stores:3", "swap-bytes:4", "clear-unmarked"]
+        {
             assert_eq!(name.parse::<Bug>().unwrap().to_string(), name);
         }
         for wrong in ["drop-flush", "drop-flush:", "drop:1", "swap-bytes:-1"] {

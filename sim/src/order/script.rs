@@ -27,6 +27,8 @@ pub(crate) struct Operation {
     pub losses_max: usize,
     /// Losses are tried in the recovery of one state in so many.
     pub recovery_one_in: u64,
+    /// Losses are tried in the recovery from one killed process in so many.
+    pub kill_one_in: u64,
     pub run: fn(&mut Script) -> Result<(), Broken>,
 }
 
@@ -49,7 +51,14 @@ impl Operation {
         run: fn(&mut Script) -> Result<(), Broken>,
     ) -> Self {
         let start = Start::Steps;
-        Self { name, settings, start, losses_max: 2, recovery_one_in: 16, run }
+        let (recovery_one_in, kill_one_in) = (16, 1);
+        Self { name, settings, start, losses_max: 2, recovery_one_in, kill_one_in, run }
+    }
+
+    /// The operation with losses in fewer of its recoveries, each of which puts a whole log in
+    /// place.
+    pub fn with_long_recoveries(self) -> Self {
+        Self { recovery_one_in: self.recovery_one_in * 4, kill_one_in: 4, ..self }
     }
 
     /// An operation whose recovery is recorded.
@@ -59,7 +68,8 @@ impl Operation {
         run: fn(&mut Script) -> Result<(), Broken>,
     ) -> Self {
         let start = Start::Recovery;
-        Self { name, settings, start, losses_max: 3, recovery_one_in: 4, run }
+        let (recovery_one_in, kill_one_in) = (4, 1);
+        Self { name, settings, start, losses_max: 3, recovery_one_in, kill_one_in, run }
     }
 }
 
@@ -73,6 +83,7 @@ pub(crate) struct Recorded {
     pub boot: u64,
     pub losses_max: usize,
     pub recovery_one_in: u64,
+    pub kill_one_in: u64,
 }
 
 impl Recorded {
@@ -121,9 +132,9 @@ fn run(operation: &Operation) -> Result<Recorded, Broken> {
         return Err(Broken::Untapped { when: "recording", offset });
     }
     let subject = HeapSubject { settings: operation.settings, boot: 0, states: script.states };
-    let Operation { losses_max, recovery_one_in, .. } = *operation;
-    let boot = 0;
-    Ok(Recorded { lines: script.lines, trace, subject, boot, losses_max, recovery_one_in })
+    let Operation { losses_max, recovery_one_in, kill_one_in, .. } = *operation;
+    let (lines, boot) = (script.lines, 0);
+    Ok(Recorded { lines, trace, subject, boot, losses_max, recovery_one_in, kill_one_in })
 }
 
 /// The longest recovery from a loss of power during the recording, as a recording of its own.

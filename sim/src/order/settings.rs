@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use perdura_heap::{Config, Logging, Records};
+use perdura_heap::{Config, Logging, Planted, Records};
 
 use super::trace::Recorder;
 
@@ -14,17 +14,21 @@ pub(crate) const FIRST_BOOT: u64 = 1;
 pub(crate) struct Settings {
     pub logging: Logging,
     pub records: Records,
+    /// A bug of the heap.
+    pub planted: Planted,
 }
 
 impl Settings {
-    pub const REDO: Self = Self { logging: Logging::Redo, records: Records::Hybrid };
-    pub const UNDO: Self = Self { logging: Logging::Undo, records: Records::Hybrid };
+    pub const REDO: Self =
+        Self { logging: Logging::Redo, records: Records::Hybrid, planted: Planted::None };
+    pub const UNDO: Self = Self { logging: Logging::Undo, ..Self::REDO };
 
     /// The configuration of a heap that is opened in the boot of this number.
     pub fn config(self, recorder: &Arc<Recorder>, boot: u64) -> Config {
         let mut config = Config::default();
         config.logging = self.logging;
         config.records = self.records;
+        config.planted = self.planted;
         // One thread, so that the order of stores is always the same.
         config.threads = 1;
         config.contiguous = false;

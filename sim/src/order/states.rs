@@ -59,20 +59,24 @@ fn all(counts: &[usize]) -> Vec<Selection> {
 /// Selections in which everything was persisted but one line, or nothing but one line. Whole lines
 /// come first, then lines with a part of their stores.
 fn deviations(counts: &[usize], list: &mut Vec<Selection>, states_max: usize, random: &mut Random) {
+    // Whether everything else was persisted; the line; its cut. The selections are made of those
+    // that are kept: of thousands of lines, all selections would take more time than the recoveries
+    // from those that are tried.
     let mut ends = Vec::new();
     let mut between = Vec::new();
     for (line, count) in counts.iter().enumerate() {
-        ends.push((whole(counts), line, 0));
-        ends.push((vec![0; counts.len()], line, count - 1));
+        ends.push((true, line, 0));
+        ends.push((false, line, count - 1));
         for cut in 1..count - 1 {
-            between.push((whole(counts), line, cut));
-            between.push((vec![0; counts.len()], line, cut));
+            between.push((true, line, cut));
+            between.push((false, line, cut));
         }
     }
     for mut kind in [ends, between] {
         let room = (states_max.saturating_sub(list.len())).div_ceil(2);
         thin(&mut kind, room, random);
-        list.extend(kind.into_iter().map(|(mut selection, line, cut)| {
+        list.extend(kind.into_iter().map(|(is_whole, line, cut)| {
+            let mut selection = if is_whole { whole(counts) } else { vec![0; counts.len()] };
             selection[line] = cut;
             selection
         }));

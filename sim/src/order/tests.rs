@@ -190,7 +190,7 @@ fn enumerated(events: &[Event], states_max: usize) -> (HashSet<Words>, bool) {
     let counts: Vec<_> = choices.iter().map(|choices| choices.len()).collect();
     let selections = Selections::of(&counts, states_max, 1);
     let found = selections.list.iter().map(|selection| {
-        let contents = lines.found(selection);
+        let contents = lines.found(&choices, selection);
         let hash = choices.iter().zip(selection).map(|(choices, cut)| choices.hash_change(*cut));
         let hash = hash.fold(lines.guaranteed().hash(), |hash, change| hash ^ change);
         assert_eq!(hash, contents.hash(), "the hash does not follow the bytes");

@@ -4,12 +4,13 @@
 //! number, given in the order of their first event. Marks are no events of the memory: a mark says
 //! which states the oracle allows from there on.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
 use parking_lot::Mutex;
+
+use super::contents::Contents;
 
 /// A set of the oracle's states, a bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,6 +80,19 @@ impl Event {
     }
 }
 
+impl Event {
+    /// Changes the bytes that all processors see.
+    pub fn change(&self, contents: &mut Contents) {
+        match self {
+            Self::Store { offset, bytes } | Self::Stream { offset, bytes, .. } => {
+                contents.write(*offset, bytes);
+            }
+            Self::Empty { offset, len } => contents.empty(*offset, *len),
+            Self::Flush { .. } | Self::Fence { .. } | Self::Mark(_) => {}
+        }
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -115,6 +129,11 @@ impl Trace {
     }
 }
 
+thread_local! {
+    /// The number of this thread, which takes long to find.
+    static THIS_THREAD: ThreadId = std::thread::current().id();
+}
+
 /// Records stores, flushes and fences of a heap.
 #[derive(Default)]
 pub(crate) struct Recorder {
@@ -124,7 +143,8 @@ pub(crate) struct Recorder {
 #[derive(Default)]
 struct Recording {
     trace: Trace,
-    threads: HashMap<ThreadId, usize>,
+    /// Threads as they came: two or three, so a search is faster than a table.
+    threads: Vec<ThreadId>,
 }
 
 impl Recorder {
@@ -170,8 +190,12 @@ impl Recorder {
 
     fn push(&self, event: impl FnOnce(usize) -> Event) {
         let mut recording = self.recording.lock();
-        let next = recording.threads.len();
-        let thread = *recording.threads.entry(std::thread::current().id()).or_insert(next);
+        let id = THIS_THREAD.with(|id| *id);
+        let known = recording.threads.iter().position(|other| *other == id);
+        let thread = known.unwrap_or_else(|| {
+            recording.threads.push(id);
+            recording.threads.len() - 1
+        });
         recording.trace.events.push(event(thread));
     }
 }

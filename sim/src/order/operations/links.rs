@@ -14,7 +14,7 @@ pub(crate) fn all() -> Vec<Operation> {
         redo("link", link),
         Operation::new("link-undo", Settings::UNDO, link),
         redo("link-between-frees", between_frees),
-        redo("link-log-full", log_full),
+        redo("link-log-full", log_full).with_long_recoveries(),
         redo("link-fold", fold),
         redo("link-and-transaction", and_transaction),
         redo("link-in-freed", in_freed),

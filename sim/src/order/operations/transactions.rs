@@ -33,8 +33,9 @@ pub(crate) fn all() -> Vec<Operation> {
         redo("write-freed-redo", write_freed),
         undo("write-freed-undo", write_freed),
         redo("persist-after-commit", persist_after_commit),
-        redo("log-full-redo", log_full),
+        redo("log-full-redo", log_full).with_long_recoveries(),
         undo("log-full-undo", log_full),
+        redo("log-again-redo", log_again).with_long_recoveries(),
         redo("fold-commits-redo", fold_commits),
         undo("fold-commits-undo", fold_commits),
         redo("roots-redo", roots),
@@ -45,6 +46,9 @@ pub(crate) fn all() -> Vec<Operation> {
         Operation::recovery("open-fold", Settings::REDO, fold_commits),
     ]
 }
+
+/// Commits of a word until three chunks of the log are nearly full.
+const COMMITS_BEFORE_AGAIN: u64 = 3_058;
 
 /// A transaction that commits.
 fn transact<R>(
@@ -245,17 +249,29 @@ fn persist_after_commit(script: &mut Script) -> Result<(), Broken> {
 }
 
 /// Commits until the log's chunk is full, and another is taken or the same one begun again.
+/// The log's chunk becomes full, and another is taken.
 fn log_full(script: &mut Script) -> Result<(), Broken> {
+    commits_around(script, 1_018, 5)
+}
+
+/// The log's third chunk becomes full, and the second one, whose groups are over, is cleared and
+/// used again.
+fn log_again(script: &mut Script) -> Result<(), Broken> {
+    commits_around(script, COMMITS_BEFORE_AGAIN, 6)
+}
+
+/// Commits of a word each, the last `recorded` of which are recorded.
+fn commits_around(script: &mut Script, before: u64, recorded: usize) -> Result<(), Broken> {
     let object = script.object("an object", &pattern(1, 256))?;
     // Each commit takes a line of the log, so few lines are left. The format decides only how many
     // of these commits belong to the preparation.
-    for number in 0..1_018_u64 {
+    for number in 0..before {
         transact(script, "fill the log", |tx, next| {
             write(tx, next, object, 0, &(number | 1).to_le_bytes())
         })?;
     }
     script.begin();
-    for number in 0..5 {
+    for number in 0..recorded {
         transact(script, "a word", |tx, next| {
             write(tx, next, object, number * 40, &pattern(number as u8, 8))
         })?;
