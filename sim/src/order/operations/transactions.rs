@@ -248,7 +248,6 @@ fn persist_after_commit(script: &mut Script) -> Result<(), Broken> {
     transact(script, "write again", |tx, next| write(tx, next, object, 8, &pattern(4, 8)))
 }
 
-/// Commits until the log's chunk is full, and another is taken or the same one begun again.
 /// The log's chunk becomes full, and another is taken.
 fn log_full(script: &mut Script) -> Result<(), Broken> {
     commits_around(script, 1_018, 5)
