@@ -83,7 +83,7 @@ impl Tag {
 impl Events {
     pub fn new(wanted: EventQueue, turn_bytes_max: usize) -> Result<Self, ServeError> {
         if wanted != EventQueue::Epoll {
-            match Ring::new(BUFFERS, turn_bytes_max) {
+            match Ring::new(BUFFERS, BUFFERS_MAX, turn_bytes_max) {
                 Ok(ring) => return Self::with_ring(Box::new(ring)),
                 Err(source) if wanted == EventQueue::Uring => {
                     return Err(ServeError::Events { op: "io_uring_setup", source });
@@ -272,8 +272,10 @@ const EVENTS_MAX: usize = 1024;
 /// Listening sockets that one look beside the ring can tell of; the next look tells of the others.
 const LISTENERS_MAX: usize = 64;
 /// Buffers that the ring receives into, and so the connections that can be received from in one
-/// turn.
+/// turn. Few stay in the processor's cache.
 const BUFFERS: u16 = 64;
+/// Most such buffers, where more connections send at the same time.
+const BUFFERS_MAX: u16 = 256;
 
 #[cfg(test)]
 mod tests {

@@ -113,6 +113,8 @@ pub(super) struct Serve<'a> {
     pub(super) group: Group<'a>,
     /// Connections answered since the last wait because a group commit had returned.
     pub(super) committed: usize,
+    /// The same of the commit before.
+    committed_before: usize,
     load: Load,
     /// Whether the turn is for one connection's request alone.
     is_lone: bool,
@@ -154,6 +156,7 @@ impl<'a> Serve<'a> {
             spare: Vec::new(),
             group,
             committed: 0,
+            committed_before: 0,
             load: Load::new(),
             is_lone: false,
             stalled: Vec::new(),
@@ -227,13 +230,17 @@ impl<'a> Serve<'a> {
 
     fn wait(&mut self, most_ns: u32, happened: &mut Vec<Event>) -> Result<(), ServeError> {
         let committed = std::mem::take(&mut self.committed);
+        let before = self.committed_before;
+        if committed > 0 {
+            self.committed_before = committed;
+        }
         let load = self.load.several(self.server.now_ns);
         let is_news = self.group.call_me();
         let timeout_ns = if is_news { 0 } else { self.timeout_ns().min(most_ns) };
         let several = match timeout_ns {
-            // The wait is for half of the clients that a commit has just answered, so that their
-            // next writes share a group. The requests of the others come while those are executed.
-            1.. if committed > 1 => Several { count: committed / 2, moment_us: COMMIT_US },
+            // The wait is for the clients that the last two commits have answered, so that their
+            // next writes share a group: those of the one before may have sent theirs already.
+            1.. if committed > 1 => Several { count: committed + before, moment_us: COMMIT_US },
             1.. if !self.group.is_on_its_way() => load,
             _ => ONE,
         };

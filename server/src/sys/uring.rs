@@ -92,21 +92,21 @@ struct Outgoing {
 }
 
 impl Ring {
-    /// Makes a ring with `buffers` buffers of `buffer_bytes` each to receive into. `buffers` is a
-    /// power of two.
+    /// Makes a ring with `buffers` buffers of `buffer_bytes` each to receive into. Whenever they
+    /// were too few, there are twice as many, up to `buffers_max`, a power of two.
     ///
     /// # Errors
     /// The system refuses an io_uring, or lacks a part of it that is needed (Linux 6.1 has all).
-    pub fn new(buffers: u16, buffer_bytes: usize) -> io::Result<Self> {
+    pub fn new(buffers: u16, buffers_max: u16, buffer_bytes: usize) -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.setup_single_issuer().setup_defer_taskrun().setup_cqsize(COMPLETIONS);
         let ring = builder.build(SUBMISSIONS)?;
-        let pool = Pool::new(buffers, buffer_bytes);
+        let pool = Pool::new(buffers, buffers_max, buffer_bytes);
         // SAFETY: the entries are page aligned, as many as said, and live until `drop` has
         // unregistered them.
         unsafe {
             let entries = pool.entries.as_ptr() as u64;
-            ring.submitter().register_buf_ring_with_flags(entries, buffers, GROUP, 0)?;
+            ring.submitter().register_buf_ring_with_flags(entries, buffers_max, GROUP, 0)?;
         }
         let turn_bytes = buffer_bytes as u32;
         let (sends, free_sends) = (Vec::new(), Vec::new());
@@ -228,6 +228,9 @@ impl Ring {
                 let buffer = cqueue::buffer_select(entry.flags());
                 let buffer = buffer.map(|id| (id, self.pool.taken(id)));
                 let goes_on = cqueue::more(entry.flags());
+                if entry.result() == -libc::ENOBUFS {
+                    self.pool.grow();
+                }
                 let result = result.map(|len| Filled { buffer, len });
                 Completion::Received { token, result, goes_on }
             }
@@ -280,8 +283,10 @@ fn ignore_early_return(result: io::Result<usize>) -> io::Result<()> {
 /// The buffers to receive into, and the entries through which the kernel gets them.
 struct Pool {
     entries: NonNull<BufRingEntry>,
-    /// The buffers by number; null while a buffer belongs to this process.
+    /// The buffers by number; null while a buffer belongs to this process, or was not made yet.
     buffers: Vec<*mut u8>,
+    /// The number of buffers that were made.
+    made: u16,
     /// Length of each buffer, bytes.
     buffer_bytes: usize,
     /// Number of entries written so far, modulo 2^16: the place of the next one.
@@ -291,24 +296,35 @@ struct Pool {
 }
 
 impl Pool {
-    fn new(buffers: u16, buffer_bytes: usize) -> Self {
-        assert!(buffers.is_power_of_two());
-        let layout = Self::layout(usize::from(buffers));
+    fn new(buffers: u16, buffers_max: u16, buffer_bytes: usize) -> Self {
+        assert!(buffers_max.is_power_of_two() && (1..=buffers_max).contains(&buffers));
+        let layout = Self::layout(usize::from(buffers_max));
         // SAFETY: the layout is not empty.
         let Some(entries) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
         let mut pool = Self {
             entries: entries.cast(),
-            buffers: vec![std::ptr::null_mut(); usize::from(buffers)],
+            buffers: vec![std::ptr::null_mut(); usize::from(buffers_max)],
+            made: 0,
             buffer_bytes,
             tail: 0,
             lost: false,
         };
-        for id in 0..buffers {
-            pool.give(id, vec![0; buffer_bytes].into_boxed_slice());
-        }
+        pool.make(buffers);
         pool
+    }
+
+    /// Makes as many buffers as there are, or as may be.
+    fn grow(&mut self) {
+        self.make(self.made.min(self.buffers.len() as u16 - self.made));
+    }
+
+    fn make(&mut self, more: u16) {
+        for id in self.made..self.made + more {
+            self.give(id, vec![0; self.buffer_bytes].into_boxed_slice());
+        }
+        self.made += more;
     }
 
     fn layout(buffers: usize) -> Layout {
@@ -383,7 +399,7 @@ mod tests {
 
     #[test]
     fn buffers_come_back_whatever_the_ring_is_doing() {
-        let Ok(mut ring) = Ring::new(2, 4096) else { return };
+        let Ok(mut ring) = Ring::new(2, 2, 4096) else { return };
         let (ours, mut peer) = UnixStream::pair().unwrap();
         ring.receive(&ours, 7).unwrap();
         for round in 0..10u64 {
@@ -433,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_receive_ends_for_want_of_a_buffer_and_when_it_is_asked_to() {
-        let Ok(mut ring) = Ring::new(2, 4096) else { return };
+        let Ok(mut ring) = Ring::new(2, 2, 4096) else { return };
         let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
         for (token, (ours, _)) in pairs.iter().enumerate() {
             ring.receive(ours, token as u64).unwrap();
@@ -473,8 +489,36 @@ mod tests {
     }
 
     #[test]
+    fn there_are_twice_as_many_buffers_after_they_were_too_few() {
+        let Ok(mut ring) = Ring::new(1, 4, 4096) else { return };
+        for (round, asking) in (0..).zip([1, 1, 6, 6, 6]) {
+            let pairs: Vec<_> = (0..asking).map(|_| UnixStream::pair().unwrap()).collect();
+            for (ours, peer) in &pairs {
+                ring.receive(ours, round).unwrap();
+                (&*peer).write_all(b"asked").unwrap();
+            }
+            // Those of the rounds before are told that their streams have ended.
+            let of_this = |ring: &mut Ring| loop {
+                let (token, result, _) = received(ring);
+                if token == round {
+                    return result;
+                }
+            };
+            let results: Vec<_> = (0..asking).map(|_| of_this(&mut ring)).collect();
+            let filled: Vec<_> = results.into_iter().filter_map(Result::ok).collect();
+            let (made, count) = (ring.pool.made, filled.len());
+            match round {
+                0 | 1 => assert_eq!((made, count), (1, 1)),
+                2 => assert!(made >= 2 && count < asking, "{made} made, {count} filled"),
+                _ => assert_eq!((made, count), (4, 4)),
+            }
+            filled.into_iter().for_each(|filled| ring.give_back(filled));
+        }
+    }
+
+    #[test]
     fn who_does_not_want_to_wait_does_not_wait_for_several() {
-        let Ok(mut ring) = Ring::new(2, 4096) else { return };
+        let Ok(mut ring) = Ring::new(2, 2, 4096) else { return };
         let (ours, _peer) = UnixStream::pair().unwrap();
         let began = std::time::Instant::now();
         ring.send(&ours, 1, b"answer".to_vec(), 0).unwrap();
