@@ -38,6 +38,14 @@ fn read(path: &Path) -> Vec<(String, u64)> {
     reader.volumes().iter().cloned().zip(pages).collect()
 }
 
+/// Whether the part of the trace that is there so far has a record.
+fn has_record(path: &Path) -> bool {
+    let options = ReadOptions { skip_bad: 1, ..ReadOptions::default() };
+    let Ok(mut reader) = TraceReader::open(path, &options) else { return false };
+    let mut batch = Vec::new();
+    reader.next_batch(&mut batch).is_ok() && !batch.is_empty()
+}
+
 #[test]
 fn a_program_runs_as_ever_and_its_pages_are_in_the_trace() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,13 +124,12 @@ impl Echo {
         assert_eq!(self.lines.next().unwrap().unwrap(), "word");
     }
 
-    /// Starts a recorder and waits until it has found a page: then names of volumes follow the
-    /// header of its file.
+    /// Starts a recorder and waits until its file has a record of a page.
     fn recorded(&mut self, path: &Path, words: &[&str]) -> Child {
         let pid = self.pid();
         let all = [&["-o", path.to_str().unwrap(), "--pid", &pid], words].concat();
         let recorder = record(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        while std::fs::metadata(path).map_or(0, |file| file.len()) < 200 {
+        while !has_record(path) {
             self.answers();
         }
         recorder

@@ -472,9 +472,9 @@ fn what_cannot_be_is_refused_before_the_program_starts() {
     let read = std::fs::read(mine).unwrap();
     assert_eq!(read, b"not a recording, and somebody's");
     std::fs::remove_file(mine).unwrap();
-    let output =
-        run().args(["--at", at, "--record", "/tmp/x", "--record-steps", "0", "echo"]).output();
-    assert!(String::from_utf8_lossy(&output.unwrap().stderr).contains("--record-steps 0"));
+    let output = run().args(["--at", at, "--record", mine, "--record-steps", "0", "echo"]).output();
+    let text = String::from_utf8_lossy(&output.unwrap().stderr).into_owned();
+    assert!(text.contains("--record-steps 0"), "{text}");
 }
 
 #[test]

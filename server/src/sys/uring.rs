@@ -15,6 +15,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
@@ -44,18 +45,26 @@ pub(crate) struct Several {
     pub moment_us: u32,
 }
 
+/// What a buffer to receive into holds. It is not cleared first, so a page of it takes no memory
+/// before bytes are received there, and many clients with small requests take a page each.
+type Bytes = [MaybeUninit<u8>];
+
 /// A buffer with bytes that the kernel has received.
 #[derive(Debug)]
 pub(crate) struct Filled {
     /// The buffer and its number; `None` at the end of a stream.
-    buffer: Option<(u16, Box<[u8]>)>,
+    buffer: Option<(u16, Box<Bytes>)>,
+    /// The kernel has written so many of the buffer's bytes.
     len: usize,
 }
 
 impl Filled {
     /// The bytes that were received.
     pub fn bytes(&self) -> &[u8] {
-        self.buffer.as_ref().map_or(&[], |(_, bytes)| &bytes[..self.len])
+        let Some((_, bytes)) = &self.buffer else { return &[] };
+        let bytes = &bytes[..self.len];
+        // SAFETY: the kernel says that it has written these bytes.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 }
 
@@ -322,7 +331,7 @@ impl Pool {
 
     fn make(&mut self, more: u16) {
         for id in self.made..self.made + more {
-            self.give(id, vec![0; self.buffer_bytes].into_boxed_slice());
+            self.give(id, Box::new_uninit_slice(self.buffer_bytes));
         }
         self.made += more;
     }
@@ -333,7 +342,7 @@ impl Pool {
         Layout::from_size_align(bytes, PAGE_BYTES).unwrap_or(Layout::new::<[u8; PAGE_BYTES]>())
     }
 
-    fn give(&mut self, id: u16, bytes: Box<[u8]>) {
+    fn give(&mut self, id: u16, bytes: Box<Bytes>) {
         assert!(bytes.len() == self.buffer_bytes && self.buffers[usize::from(id)].is_null());
         let bytes = Box::into_raw(bytes).cast::<u8>();
         self.buffers[usize::from(id)] = bytes;
@@ -357,12 +366,14 @@ impl Pool {
     }
 
     /// Takes the buffer that the kernel says it has filled.
-    fn taken(&mut self, id: u16) -> Box<[u8]> {
+    fn taken(&mut self, id: u16) -> Box<Bytes> {
         let bytes = std::mem::replace(&mut self.buffers[usize::from(id)], std::ptr::null_mut());
         assert!(!bytes.is_null(), "buffer {id} is not the kernel's");
         // SAFETY: `give` made the pointer by `Box::into_raw`, of this length. The kernel has handed
         // the buffer back, and the null left behind means that it is taken once.
-        unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(bytes, self.buffer_bytes)) }
+        unsafe {
+            Box::from_raw(std::ptr::slice_from_raw_parts_mut(bytes.cast(), self.buffer_bytes))
+        }
     }
 }
 
