@@ -11,8 +11,14 @@ use crate::space::Raising;
 
 impl Region {
     /// Sets the budget. A smaller budget makes writers wait, and the call returns when the dirty
-    /// set fits. A larger budget may need a larger log, which is also compacted for it; if the
-    /// device has no room for it, nothing changes. Must be called with no lane held.
+    /// set fits. A larger budget may need a larger log, which is enlarged and compacted first. A
+    /// call waits for one that another thread has begun. Must be called with no lane held.
+    ///
+    /// # Errors
+    /// The budget stays as it is. The log may have become larger, or been compacted.
+    /// - [`RegionError::Budget`]: the budget is too small, or too large for the image.
+    /// - [`RegionError::LogFull`]: the live data leave no room in the log for such a flush.
+    /// - The device has no room for the log, or has failed; or the region is closed.
     pub fn set_budget(&self, bytes: u64) -> Result<(), RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
         let refused = |why| Err(RegionError::Budget { asked_bytes: bytes, why });

@@ -14,10 +14,13 @@ use perdura_image::{
 use crate::clean::Cleaner;
 
 /// The space that is gained for a larger budget, step by step, before the budget is raised. The
-/// steps end when there is enough, or when several commits in a row have freed nothing.
+/// steps end when there is enough, or when several commits in a row have brought no more free space
+/// than there was after an earlier one.
 pub(crate) struct Raising {
     budget_bytes: u64,
     compactions_left: u32,
+    /// The most free segments that there were after a commit.
+    free_most: u32,
     fruitless: u32,
 }
 
@@ -30,6 +33,7 @@ impl Raising {
             budget_bytes,
             // Each compaction should free about a segment, as in `make_space`.
             compactions_left: backed.memory.ledger.segments().load(Relaxed) as u32,
+            free_most: 0,
             fruitless: if is_larger { 0 } else { FRUITLESS_MAX },
         }
     }
@@ -46,22 +50,29 @@ impl Raising {
         };
         Space { reserve_segments, budget_bytes, ..before }.free_wanted()
     }
+
+    /// Notes what a commit has come to. Writers take free segments between two steps, so what a
+    /// commit frees does not count where they have taken as much: they could go on for ever.
+    fn committed(&mut self, free: u32) {
+        self.fruitless = if free > self.free_most { 0 } else { self.fruitless + 1 };
+        self.free_most = self.free_most.max(free);
+    }
 }
 
 impl Cleaner {
     /// Gains some of the space for a larger budget. Returns whether another step should follow; the
     /// cleaner may be released in between.
     ///
-    /// The reserve is still that of the budget in force. With the larger one there might be no
-    /// spare segment to which live data could be moved.
+    /// At first the reserve is still that of the budget in force. With the larger one there might be
+    /// no spare segment to which live data could be moved.
     pub(crate) fn gain_space(
         &mut self,
         backed: &Backed,
         raising: &mut Raising,
     ) -> Result<bool, RegionError> {
         let free = || backed.log.appender.lock().free_segments.len() as u32;
-        let (before, wanted) = (free(), raising.free_wanted(backed));
-        if before >= wanted || raising.fruitless >= FRUITLESS_MAX {
+        let wanted = raising.free_wanted(backed);
+        if free() >= wanted || raising.fruitless >= FRUITLESS_MAX {
             return Ok(false);
         }
         for _ in 0..VICTIMS_AHEAD {
@@ -74,7 +85,7 @@ impl Cleaner {
                 }
                 _ => {
                     self.commit_checkpoint(backed, false)?;
-                    raising.fruitless = if free() > before { 0 } else { raising.fruitless + 1 };
+                    raising.committed(free());
                     break;
                 }
             }

@@ -179,8 +179,9 @@ pub fn run(plan: &Plan, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Outcome,
 }
 
 fn check_recorded(plan: &Plan, operation: &Operation) -> Result<OperationReport, PlanError> {
-    let recorded = script::record(operation)
+    let mut recorded = script::record(operation)
         .map_err(|why| PlanError::Record { operation: operation.name, why: why.to_string() })?;
+    recorded.subject.seed = plan.seed;
     check(plan, operation.name, &recorded)
 }
 

@@ -32,9 +32,9 @@ pub fn log_to_stderr(by_default: LevelFilter) {
     let asked = std::env::var("PERDURA_LOG").ok();
     let chosen = asked.as_deref().map(str::parse::<Targets>).transpose();
     let level = if chosen.is_ok() { by_default } else { LevelFilter::INFO };
-    let by_default =
+    let usual =
         || Targets::new().with_default(level).with_target("fuser", LevelFilter::WARN.min(level));
-    let targets = chosen.as_ref().ok().cloned().flatten().unwrap_or_else(by_default);
+    let targets = chosen.as_ref().ok().cloned().flatten().unwrap_or_else(usual);
     let lines = fmt::layer().with_ansi(is_coloured()).with_writer(std::io::stderr);
     tracing_subscriber::registry().with(lines).with(targets).init();
     if let (Err(error), Some(asked)) = (chosen, asked) {

@@ -105,8 +105,8 @@ impl Space {
     }
 
     /// The segment to empty so that `free_wanted` segments become free, for a larger budget that is
-    /// not in force yet; `None` asks for a commit instead, which frees what was emptied. The more is
-    /// emptied between two commits the better, because a commit writes all dirty data.
+    /// not in force yet. `None` asks for a commit instead, which frees what was emptied. The more
+    /// is emptied between two commits the better, because a commit writes all dirty data.
     pub fn to_gain(&self, spare: u32, free_wanted: u32, survey: &Survey) -> Option<u32> {
         let free = self.reserve_segments + spare;
         // The last spare segments are for that commit.

@@ -336,7 +336,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
             Loss::Process => limits.kill_one_in,
             Loss::Power => limits.recovery_one_in,
         };
-        let is_chosen = hash.is_multiple_of(one_in.max(1));
+        let is_chosen = is_drawn(hash, self.seed, one_in);
         if place.0.len() < limits.losses_max && is_chosen {
             self.tally.recoveries += 1;
             let trace = recovery_of(reopened, life.allowed);
@@ -373,4 +373,9 @@ fn half_of(event: &Event) -> Option<Event> {
     let (offset, bytes) = event.stored()?;
     let half = bytes.len() / 2 / WORD_BYTES * WORD_BYTES;
     (half > 0).then(|| Event::Store { offset, bytes: bytes[..half].into() })
+}
+
+/// Whether a draw of `seed` takes the contents with this hash: about one of `one_in`.
+pub(crate) fn is_drawn(hash: u64, seed: u64, one_in: u64) -> bool {
+    xxh3_64_with_seed(&hash.to_le_bytes(), seed).is_multiple_of(one_in.max(1))
 }

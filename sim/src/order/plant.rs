@@ -71,18 +71,18 @@ impl Bug {
     /// The trace with the bug; `None` if there is no such place or the bug would change nothing.
     pub(crate) fn plant(self, trace: &Trace) -> Option<Trace> {
         let mut events = trace.events.clone();
-        if let Self::Heap(_) = self {
-            // The trace was recorded with it.
-            return Some(Trace { events });
-        }
-        let at = self.index(trace)?;
         match self {
+            // The trace was recorded with it.
             Self::Heap(_) => {}
             Self::DropFlush(_) | Self::DropFence(_) => {
-                events.remove(at);
+                events.remove(self.index(trace)?);
             }
-            Self::SwapStores(_) => events.swap(at, next_store(trace, at)?),
+            Self::SwapStores(_) => {
+                let at = self.index(trace)?;
+                events.swap(at, next_store(trace, at)?);
+            }
             Self::SwapBytes(_) => {
+                let at = self.index(trace)?;
                 let next = next_store(trace, at)?;
                 let ((_, bytes), (_, other)) =
                     (trace.events[at].stored()?, trace.events[next].stored()?);

@@ -131,7 +131,8 @@ fn run(operation: &Operation) -> Result<Recorded, Broken> {
     if let Some(offset) = bytes.first_difference(end.current(), true) {
         return Err(Broken::Untapped { when: "recording", offset });
     }
-    let subject = HeapSubject { settings: operation.settings, boot: 0, states: script.states };
+    let settings = operation.settings;
+    let subject = HeapSubject { settings, boot: 0, seed: 0, states: script.states };
     let Operation { losses_max, recovery_one_in, kill_one_in, .. } = *operation;
     let (lines, boot) = (script.lines, 0);
     Ok(Recorded { lines, trace, subject, boot, losses_max, recovery_one_in, kill_one_in })

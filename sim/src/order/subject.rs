@@ -7,7 +7,7 @@ use perdura_heap::{Heap, Offset, Opened as HeapOpened, Tap};
 
 use super::broken::Broken;
 use super::contents::Contents;
-use super::explore::{End, Reopened, Subject};
+use super::explore::{End, Reopened, Subject, is_drawn};
 use super::oracle::{Difference, Expected, Held};
 use super::settings::{FIRST_BOOT, Settings};
 use super::sys::{Bytes, memory_of};
@@ -26,6 +26,8 @@ pub(crate) struct HeapSubject {
     /// Number of the boot in which the operation was recorded. Only a later boot may bring freed
     /// objects back.
     pub boot: u64,
+    /// Decides which heaps are used again, and which memory is compared whole.
+    pub seed: u64,
     /// The contents that the heap should have after each step; at most 64.
     pub states: Vec<Expected>,
 }
@@ -70,7 +72,7 @@ impl Subject for HeapSubject {
             let states = opened.states(&self.states);
             // One heap in four is used again, which takes half as long as a recovery: states are
             // many, and the tables of free memory are made in few ways.
-            let is_used = contents.hash().is_multiple_of(4);
+            let is_used = is_drawn(contents.hash(), self.seed ^ 1, 4);
             if let Some(state) = states.numbers().last()
                 && is_used
             {
@@ -104,7 +106,7 @@ impl HeapSubject {
         recovery.events.iter().for_each(|event| event.change(&mut after));
         // All of the memory is compared in one case of 256 only: that takes longer than the
         // recovery.
-        let is_whole = contents.hash().is_multiple_of(256);
+        let is_whole = is_drawn(contents.hash(), self.seed ^ 2, 256);
         if let Some(offset) = bytes.first_difference(&after, is_whole) {
             return Err(Broken::Untapped { when: "recovery", offset });
         }

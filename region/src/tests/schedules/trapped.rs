@@ -1,5 +1,5 @@
-//! Stores that trap, in schedules that a seed draws: two threads that just store, the cleaner, and a
-//! thread that makes checkpoints.
+//! Stores that trap, in schedules that a seed draws: two threads that just store, the cleaner, and
+//! a thread that makes checkpoints.
 //!
 //! The fault of a store is served on its own thread by a signal handler, which nothing may unwind
 //! out of. So nobody is killed. When all threads have ended, a holder flushes, and the image must
