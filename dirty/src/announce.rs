@@ -400,6 +400,7 @@ impl Drop for LaneGuard<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{Arc, Mutex};
 
     use perdura_media::SimClock;
@@ -453,7 +454,7 @@ mod tests {
             recency: true,
             planted: Planted::None,
         };
-        Tracked::new(Arc::new(Memory::new(parts).unwrap()), Lanes::new(1, 4), None)
+        Tracked::new(Arc::new(Memory::new(parts).unwrap()), Lanes::new(2, 4), None)
     }
 
     fn noting(tracked: &Tracked, captures_max: usize) -> Noting<'_> {
@@ -532,5 +533,30 @@ mod tests {
             (0, 0, 0)
         );
         assert_eq!(*backing.loaded.lock().unwrap(), [2]);
+    }
+
+    #[test]
+    fn every_block_of_a_range_is_loaded_and_belongs_to_the_lane() {
+        let tracked = tracked();
+        let backing = noting(&tracked, 0);
+        tracked.lanes.set_unloaded(1);
+        tracked.lanes.assign(3, LaneId(1));
+        let mut lane = LaneGuard::new(&tracked, &backing, LaneId(0));
+        lane.bytes(BLOCK_BYTES - 8, 16);
+        assert!(!tracked.lanes.is_unloaded(1));
+        let end = 3 * BLOCK_BYTES;
+        lane.write(end - 8, &[1; 8]).unwrap();
+        assert_eq!(lane.bytes(end - 8, 8), [1; 8]);
+        for (offset, len) in [(end - 8, 9), (end, 8), (BLOCK_BYTES, 2 * BLOCK_BYTES + 1)] {
+            let is_refused = |act: &mut dyn FnMut()| catch_unwind(AssertUnwindSafe(act)).is_err();
+            assert!(is_refused(&mut || drop(lane.bytes(offset, len as usize).to_vec())));
+            assert!(is_refused(&mut || lane.announce(offset, len).unwrap()));
+            assert!(is_refused(&mut || lane.write(offset, &vec![2; len as usize]).unwrap()));
+        }
+        assert_eq!(
+            (lane.bytes(end - 8, 8), lane.is_dirty(2 * BLOCK_BYTES, 64)),
+            (&[1; 8][..], false)
+        );
+        assert!(!tracked.lanes.is_unloaded(3));
     }
 }

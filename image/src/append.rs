@@ -533,4 +533,28 @@ mod tests {
             assert_eq!(appender.reopened, []);
         }
     }
+
+    #[test]
+    fn a_grain_has_a_place_in_the_current_a_reopened_or_a_spare_segment() {
+        let geometry = Geometry::new(BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+        let ledger = Ledger::create(geometry, 7, BLOCK_BYTES).unwrap();
+        let end = geometry.segment_bytes;
+        // (current, reopened, free segments with a reserve of 1)
+        let with = |current: Option<u64>, reopened: bool, free: u32| {
+            let mut appender = Appender::new(vec![0], (2..2 + free).collect(), 1, end);
+            appender.current = current.map(|at| (0, at));
+            appender.reopened = if reopened { vec![(1, 4096)] } else { Vec::new() };
+            appender.can_take(&ledger)
+        };
+        assert!(!with(None, false, 1), "the last is the reserve");
+        assert!(!with(Some(end - FRAME_MIN_BYTES + 1), false, 0));
+        assert!(with(Some(end - FRAME_MIN_BYTES), false, 0));
+        assert!(with(None, true, 0) && with(None, true, 1));
+        assert!(with(None, false, 2));
+        let mut without_buffer = Appender::new(Vec::new(), (0..4).collect(), 1, end);
+        assert!(!without_buffer.can_take(&ledger));
+        without_buffer.free_buffers.push(0);
+        without_buffer.begin_frame(&ledger).unwrap();
+        assert!(without_buffer.free_buffers.is_empty() && without_buffer.can_take(&ledger));
+    }
 }

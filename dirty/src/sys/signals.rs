@@ -323,4 +323,49 @@ mod tests {
         });
         assert!(!serve(libc::SIGBUS, 450, Touch::Store));
     }
+
+    #[test]
+    fn a_range_is_served_from_its_first_byte_to_its_last_for_its_own_signal() {
+        let _ours = enter(2_000, 2);
+        let served = |signal, address| serve(signal, address, Touch::Store);
+        assert_eq!(
+            [1_999, 2_000, 2_099, 2_100].map(|at| served(libc::SIGBUS, at)),
+            [false, true, true, false]
+        );
+        assert!(!served(libc::SIGSEGV, 2_050));
+    }
+
+    /// Says that it is inside, and stays until it is let go.
+    unsafe fn stay(context: *const c_void, _address: usize, _touch: Touch) -> bool {
+        // SAFETY: the test's context, which it keeps until the registration is dropped.
+        let [inside, let_go] = unsafe { &*context.cast::<[AtomicBool; 2]>() };
+        inside.store(true, SeqCst);
+        while !let_go.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        true
+    }
+
+    #[test]
+    fn who_leaves_waits_for_the_last_fault_inside_and_is_woken_by_it() {
+        let steps = [AtomicBool::new(false), AtomicBool::new(false)];
+        // SAFETY: `stay` reads two flags, which outlive the registration.
+        let ours = unsafe {
+            let context = (&raw const steps).cast();
+            Registration::new(FaultSignal::Bus, 3_000, 3_100, context, stay).unwrap().unwrap()
+        };
+        std::thread::scope(|scope| {
+            let fault = scope.spawn(|| serve(libc::SIGBUS, 3_050, Touch::Store));
+            while !steps[0].load(SeqCst) {
+                std::thread::yield_now();
+            }
+            let leaving = scope.spawn(|| drop(ours));
+            // Time enough to fall asleep.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(!leaving.is_finished(), "gone while a fault was inside");
+            steps[1].store(true, SeqCst);
+            assert!(fault.join().unwrap());
+            leaving.join().unwrap();
+        });
+    }
 }

@@ -8,6 +8,7 @@ use crate::{Config, LaneId, Region};
 use perdura_dirty::SegmentState;
 use perdura_dirty::extent::Extent;
 use perdura_dirty::geometry::BLOCK_BYTES;
+use perdura_dirty::policy::pace::QUEUE_DEPTH;
 use perdura_image::{Compression, Packer, Pump};
 
 const BLOCKS: u64 = 32;
@@ -170,4 +171,28 @@ fn a_frame_with_another_behind_it_keeps_its_place() {
     region.close(1).unwrap();
     drop(region);
     assert!(is_filled(&open(&device, Compression::Lz4)));
+}
+
+/// More frames than the device takes at once.
+#[test]
+fn whatever_was_closed_is_on_the_device_when_it_is_to_be_durable() {
+    let device = SimDevice::new(0, 1);
+    let region = open(&device, Compression::Off);
+    let backed = &region.running().backed;
+    let ledger = &backed.memory.ledger;
+    for block in 0..BLOCKS {
+        write(&region, block * BLOCK_BYTES, &[1; 4096]);
+    }
+    region.checkpoint().unwrap();
+    let mut appender = backed.log.appender.lock();
+    for block in 0..QUEUE_DEPTH as u64 + 2 {
+        let run = Extent { grain: block * BLOCK_BYTES / 64, len: 4 };
+        appender.append(ledger, &backed.memory.map, run, false).unwrap();
+        appender.close_frame(ledger, 0);
+    }
+    assert_eq!(appender.closed.len(), QUEUE_DEPTH + 2);
+    drop(appender);
+    let outlet = &mut region.running().any_cleaner().outlet;
+    outlet.pump(backed, Pump::Durable).unwrap();
+    assert!(!outlet.is_busy() && backed.log.appender.lock().closed.is_empty());
 }

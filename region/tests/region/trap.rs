@@ -115,6 +115,31 @@ fn memory_is_the_same_after_close_and_reopen() {
     }
 }
 
+/// The whole of what a region grew by is tracked, and nothing else changes.
+#[test]
+fn what_is_written_where_a_region_grew_is_tracked_and_kept() {
+    for kind in modes() {
+        let device = SimDevice::new(0, 9);
+        let small = Config { region_bytes: REGION_BYTES / 2, ..config(kind) };
+        let region = open(&device, small.clone());
+        let base = region.trapped().unwrap().as_ptr() as usize;
+        store(base, 0, 1);
+        region.checkpoint().unwrap();
+        region.grow(REGION_BYTES).unwrap();
+        let before = region.used_bytes();
+        let grown = [REGION_BYTES / 2, REGION_BYTES / 2 + 7 * PAGE, REGION_BYTES - PAGE];
+        grown.iter().for_each(|offset| store(base, *offset, offset + 1));
+        store(base, 0, 2);
+        assert_eq!(region.used_bytes() - before, 4 * PAGE, "{kind:?}");
+        region.close(1).unwrap();
+        drop(region);
+        let region = open(&device.power_cycle(9), small);
+        let base = region.trapped().unwrap().as_ptr() as usize;
+        assert_eq!(load(base, 0), 2, "{kind:?}");
+        grown.iter().for_each(|offset| assert_eq!(load(base, *offset), offset + 1, "{kind:?}"));
+    }
+}
+
 /// A writer raises 16 counters on 16 pages one after another, and a second writer copies the last
 /// counter. In a consistent cut, no counter is ahead of the one before it.
 #[test]

@@ -139,3 +139,30 @@ fn a_check_names_the_words_that_opening_refuses() {
         bare.lock(LaneId(0)).store(offset, old).unwrap();
     }
 }
+
+#[test]
+fn a_check_counts_every_span_once() {
+    let bare = region(&image());
+    let bytes = || bare.lock(LaneId(0)).bytes(0, REGION_BYTES as usize).to_vec();
+    let report = region_bytes(&bytes());
+    let spans = REGION_BYTES / SPAN_BYTES;
+    assert_eq!((report.lanes, report.small_spans, report.large_spans), (u64::from(LANES), 1, 2));
+    assert_eq!(report.free_spans, spans - FIRST_SPAN - 3);
+    assert_eq!((report.unfinished, report.damage), (0, vec![]));
+    // A log with one entry, in the last of the shard lanes.
+    bare.lock(LaneId(0)).store(LOG + SPAN_BYTES, 16).unwrap();
+    bare.lock(LaneId(0)).store(LOG + SPAN_BYTES + 16, LOG + 2 * SPAN_BYTES - 4096).unwrap();
+    let report = region_bytes(&bytes());
+    assert_eq!((report.unfinished, report.damage), (1, vec![]));
+    bare.lock(LaneId(0)).store(LOG + SPAN_BYTES, 0).unwrap();
+    // A run that ends with the region, and one that ends a span later.
+    for (len, is_damaged) in [(1, false), (2, true)] {
+        bare.lock(LaneId(0)).store(table(spans - 1), 2 | len << 32).unwrap();
+        assert_eq!(region_bytes(&bytes()).damage.is_empty(), !is_damaged);
+    }
+    // The last of the lanes is no shard's.
+    for (lane, is_damaged) in [(1, false), (2, true)] {
+        bare.lock(LaneId(0)).store(table(spans - 1), 2 | lane << 16 | 1 << 32).unwrap();
+        assert_eq!(region_bytes(&bytes()).damage.is_empty(), !is_damaged);
+    }
+}
