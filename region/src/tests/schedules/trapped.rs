@@ -73,7 +73,7 @@ fn run(seed: u64, kind: TrapKind, planted: Planted) {
     let threads = std::array::from_fn(|number| -> Box<dyn FnOnce() + Send> {
         let (region, left) = (Arc::clone(&region), Arc::clone(&left));
         Box::new(move || {
-            told(seed, || match number {
+            told(seed, kind, planted, || match number {
                 0 | 1 => {
                     stores(&region, seeds[number]);
                     left.fetch_sub(1, SeqCst);
@@ -116,11 +116,12 @@ fn run(seed: u64, kind: TrapKind, planted: Planted) {
 
 /// Runs a thread of a schedule. Its panic is told at once: the other threads, which it ends, may be
 /// in signal handlers, and then the program is aborted.
-fn told(seed: u64, f: impl FnOnce()) {
+fn told(seed: u64, kind: TrapKind, planted: Planted, f: impl FnOnce()) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else { return };
     let text = panic.downcast_ref::<String>().map_or("a panic", String::as_str);
     let test = "cargo test -p perdura-region --lib tests::schedules::trapped";
-    let told = format!("{text}\nreplay: PERDURA_SEED={seed} {test}\n");
+    let told =
+        format!("{text}\nin {kind:?} with {planted:?}; replay: PERDURA_SEED={seed} {test}\n");
     let _ = std::io::stderr().write_all(told.as_bytes());
     resume_unwind(panic);
 }
@@ -139,7 +140,7 @@ fn kinds() -> impl Iterator<Item = TrapKind> {
 fn stores_cleaner_and_checkpoint_lose_nothing_in_any_schedule() {
     for kind in kinds() {
         for seed in seeds() {
-            told(seed, || run(seed, kind, Planted::None));
+            told(seed, kind, Planted::None, || run(seed, kind, Planted::None));
         }
     }
 }
