@@ -217,7 +217,7 @@ impl Hunt<'_> {
         let wall: u64 = group.iter().map(|at| self.tests[*at].wall_ms).sum();
         let limits = Limits {
             cpu: Duration::from_millis(5_000 + cpu * 10),
-            wall: Duration::from_millis(120_000 + wall * 40),
+            wall: Duration::from_millis(30_000 + wall * 40),
         };
         let program = self.program_of(&self.tests[group[0]]).context("a test of no program")?;
         let done = test::run(program, &names, ("MUTANT", &number.to_string()), limits)?;

@@ -19,7 +19,8 @@ const LONGEST: Duration = Duration::from_secs(400);
 pub fn reach(built: &Built, mutants: &[Mutant], path: &Path, threads: usize) -> Result<Vec<Test>> {
     let mut known: Vec<Test> = if path.exists() { list::read(path)? } else { Vec::new() };
     let keys: HashSet<u64> = mutants.iter().map(|mutant| mutant.key).collect();
-    known.retain(|test| test.reached.iter().all(|key| keys.contains(key)));
+    // A test that failed, as one may beside other work, is tried again.
+    known.retain(|test| test.passed && test.reached.iter().all(|key| keys.contains(key)));
     let (mut waiting, mut all) = (Vec::new(), HashSet::new());
     for program in &built.programs {
         for name in test::names(program)? {
