@@ -25,7 +25,7 @@ pub(super) struct Files {
 }
 
 /// A file that is read, and the medium that it lies on.
-struct Place {
+pub(super) struct Place {
     name: &'static str,
     /// Whether the file is dropped from the page cache before each slice of mapped reads.
     is_cold: bool,
@@ -43,17 +43,25 @@ struct Gathered {
 const CHUNK_BYTES: usize = 1 << 20;
 const SLICE_MAX: usize = 50_000;
 
+/// Makes and fills a file in each place.
+pub(super) fn places(
+    settings: &MediaSettings,
+    progress: Progress<'_>,
+) -> Result<[Place; 2], MediaBenchError> {
+    progress("filling files", 0, 1);
+    Ok([
+        place("ssd", true, &settings.dir, settings.file_bytes)?,
+        place("tmpfs", false, &settings.tmpfs_dir, settings.file_bytes)?,
+    ])
+}
+
 pub(super) fn measure(
+    places: &[Place],
     settings: &MediaSettings,
     seconds: f64,
     progress: Progress<'_>,
 ) -> Result<Files, MediaBenchError> {
     let mut files = Files { results: Vec::new(), refused: Vec::new() };
-    progress("filling files", 0, 1);
-    let places = [
-        place("ssd", true, &settings.dir, settings.file_bytes)?,
-        place("tmpfs", false, &settings.tmpfs_dir, settings.file_bytes)?,
-    ];
     let slice_ns = seconds * 1e9 / (PAIRS_MIN * places.len() * FileWay::ALL.len()) as f64;
     let mut ways: Vec<(usize, FileWay, Gathered)> = Vec::new();
     for (index, place) in places.iter().enumerate() {

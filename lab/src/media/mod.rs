@@ -171,6 +171,8 @@ pub fn run(
 ) -> Result<MediaResult, MediaBenchError> {
     check(settings)?;
     let machine = Machine::here();
+    // First, so that a folder without room for a file is found before anything is measured.
+    let places = files::places(settings, progress)?;
     let seconds = settings.seconds;
     let accuracy = accuracy::measure(settings, ACCURACY * seconds, progress)?;
     let direct = direct::measure(settings, DIRECT * seconds, progress)?;
@@ -186,7 +188,7 @@ pub fn run(
     let verdicts_alone = verdicts::verdicts_alone(&alone, &settings.steps);
     let findings = verdicts::findings(&paths, &alone, &verdicts_alone);
     paths.results.push(direct.path());
-    let files = files::measure(settings, FILES * seconds, progress)?;
+    let files = files::measure(&places, settings, FILES * seconds, progress)?;
     paths.results.extend(files.results);
     let software_ns_per_4k =
         paths.results.iter().filter(|path| path.threads == 1).map(PathResult::entry).collect();

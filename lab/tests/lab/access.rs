@@ -508,11 +508,11 @@ fn the_suite_is_told_and_written_and_what_is_written_is_what_runs() {
     let said = refused(&bench(&["suite", "--write", &to]));
     assert!(said.contains("sequential.yaml: File exists"), "{said}");
 
-    let one = format!("{to}/hash_index.yaml");
+    let one = format!("{to}/persist.yaml");
     let results = ground.word("results");
     let bounds = ["--range-max", "1MiB", "--threads-max", "1", "--model", "apache-256"];
     done(&bench(&[&["run", &one, "--results", &results], &bounds[..]].concat()));
-    assert_eq!(json(&ground.path("results/hash_index.json")).as_array().unwrap().len(), 2);
+    assert_eq!(json(&ground.path("results/persist.json")).as_array().unwrap().len(), 2);
 
     let said = refused(&bench(&["run", "--suite", &one, "--results", &results]));
     assert!(said.contains("cannot be used with"), "{said}");
