@@ -161,7 +161,7 @@ fn a_byte_changed_in_any_structure_is_named_and_nothing_panics() {
         for (name, start, len) in structures(&bytes) {
             for at in start..start + len {
                 // All of the small ones, some of the long.
-                if len > 64 && random.random_range(0..len) > 12 {
+                if len > 64 && random.random_range(0..len) > 6 {
                     continue;
                 }
                 let change = random.random_range(1..=255);

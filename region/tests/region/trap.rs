@@ -267,7 +267,7 @@ fn recency_spares_pages_that_are_written_again() {
     for kind in modes() {
         let dirtied = |policy| {
             let region = open(&SimDevice::new(0, 11), Config { policy, ..config(kind) });
-            storm(&region, 11, 2, 30_000);
+            storm(&region, 11, 2, 12_000);
             let stats = region.stats();
             eprintln!(
                 "{kind:?} {}: {} pages dirtied, {} protected again, {} faults, {} epochs, \
