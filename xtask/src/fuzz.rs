@@ -14,9 +14,9 @@ use crate::run::cargo;
 /// Most bytes of one target's file. The longest inputs beyond them are forgotten.
 const KEPT_BYTES: usize = 128 << 10;
 
-/// Runs each target in turn for so long, with the nightly toolchain, and keeps the inputs that
-/// reach most.
-pub fn run(seconds: u64) -> Result<()> {
+/// Runs each target in turn for so long, or `only` one, with the nightly toolchain, and keeps the
+/// inputs that reach most.
+pub fn run(seconds: u64, only: Option<&str>) -> Result<()> {
     let listed = Command::new("cargo")
         .args(["+nightly", "fuzz", "list"])
         .output()
@@ -27,7 +27,11 @@ pub fn run(seconds: u64) -> Result<()> {
     let seeds =
         ["run", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--example", "trace_seeds"];
     cargo(&[&seeds[..], &["fuzz/corpus/trace"]].concat())?;
-    for target in String::from_utf8_lossy(&listed.stdout).lines() {
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    if let Some(only) = only.filter(|only| !listed.lines().any(|target| target == *only)) {
+        bail!("no fuzz target is called {only:?}; there are {}", listed.trim().replace('\n', ", "));
+    }
+    for target in listed.lines().filter(|target| only.is_none_or(|only| only == *target)) {
         let corpus = Path::new("fuzz/corpus").join(target);
         let kept = Path::new("fuzz/seeds").join(format!("{target}.hex"));
         fs::create_dir_all(&corpus)?;

@@ -56,9 +56,10 @@ Test more:
                  Kill a server beneath systemd with Restart=always and RestartSec=0 so many times
                  [default: 200], and fewer times with other settings. Needs root, systemd, and
                  cgroups of version 2; systemd runs in namespaces of its own.
-  fuzz [SECONDS] Run each fuzz target for so long [default: 600], beginning with the inputs in
-                 fuzz/seeds, and keep there what reaches most. Needs a nightly toolchain and
-                 cargo-fuzz.
+  fuzz [SECONDS [TARGET]]
+                 Run each fuzz target, or TARGET alone, for so long [default: 600], beginning with
+                 the inputs in fuzz/seeds, and keep there what reaches most. Needs a nightly
+                 toolchain and cargo-fuzz.
   mutants [--since REV | --all [K/N]]
                  Plant wrong lines in the code that makes data durable, and run the tests that must
                  notice: in the lines that differ from REV [default: where this branch left main],
@@ -129,8 +130,9 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["apps"] => steps::apps(),
         ["time-to-safe"] => time_to_safe::measure("target/time-to-safe"),
         ["time-to-safe", dir] => time_to_safe::measure(dir),
-        ["fuzz"] => fuzz::run(600),
-        ["fuzz", seconds] => fuzz::run(seconds.parse()?),
+        ["fuzz"] => fuzz::run(600, None),
+        ["fuzz", seconds] => fuzz::run(seconds.parse()?, None),
+        ["fuzz", seconds, target] => fuzz::run(seconds.parse()?, Some(target)),
         ["mutants"] => mutants::of_change(None),
         ["mutants", "--since", revision] => mutants::of_change(Some(revision)),
         ["mutants", "--all"] => mutants::all("0/1"),
