@@ -403,15 +403,15 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{Arc, Mutex};
 
-    use perdura_media::SimClock;
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
     use super::*;
     use crate::geometry::{GRAIN_SHIFT_BARRIER, Geometry};
+    use crate::kind::KindBits;
     use crate::lanes::Lanes;
-    use crate::ledger::Ledger;
-    use crate::memory::{Memory, MemoryParts};
+    use crate::memory::Memory;
     use crate::policy::PolicyKind;
-    use crate::sys::SharedMemory;
 
     /// A backing that records every call; it has buffers for `captures_max` captures.
     struct Noting<'t> {
@@ -441,20 +441,8 @@ mod tests {
 
     fn tracked() -> Tracked {
         let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
-        let ledger = Ledger::create(geometry, 1, geometry.reserved_bytes).unwrap();
-        ledger.budget_limit().store(1 << 20, Relaxed);
-        let file = SharedMemory::create("test", geometry.reserved_bytes).unwrap();
-        let map = file.map().unwrap();
-        let parts = MemoryParts {
-            file,
-            map,
-            ledger,
-            clock: Arc::new(SimClock::new(1_000)),
-            policy: PolicyKind::default(),
-            recency: true,
-            planted: Planted::None,
-        };
-        Tracked::new(Arc::new(Memory::new(parts).unwrap()), Lanes::new(2, 4), None)
+        let memory = Memory::in_test(geometry, PolicyKind::default());
+        Tracked::new(Arc::new(memory), Lanes::new(2, 4), None)
     }
 
     fn noting(tracked: &Tracked, captures_max: usize) -> Noting<'_> {
@@ -558,5 +546,98 @@ mod tests {
             (&[1; 8][..], false)
         );
         assert!(!tracked.lanes.is_unloaded(3));
+    }
+
+    #[test]
+    fn a_word_that_was_announced_or_is_capacity_memory_is_stored_and_no_other() {
+        let tracked = tracked();
+        let backing = noting(&tracked, 0);
+        tracked.memory.ledger.kinds()[2].store(KindBits::BoundCapacity.to_byte(), Relaxed);
+        let (begin, end) = (2 * BLOCK_BYTES, 3 * BLOCK_BYTES);
+        let mut lane = LaneGuard::new(&tracked, &backing, LaneId(0));
+        for offset in [begin, begin + 8, end - 8] {
+            lane.store_announced(offset, 1);
+            assert_eq!((lane.load(offset), lane.is_dirty(offset, 8)), (1, false));
+            assert_eq!(lane.begin_overwrite(offset, 8), Ok(None));
+        }
+        lane.announce(64, 8).unwrap();
+        lane.store_announced(120, 2);
+        for offset in [56, 128, begin - 8, end] {
+            let store = AssertUnwindSafe(|| lane.store_announced(offset, 3));
+            assert!(catch_unwind(store).is_err(), "{offset}");
+            assert_eq!(lane.load(offset), 0);
+        }
+        // Of a range that leaves capacity memory only the rest becomes dirty.
+        lane.announce(end - 64, 65).unwrap();
+        assert_eq!(
+            [begin - 64, begin, end - 64, end, end + 64].map(|offset| lane.is_dirty(offset, 64)),
+            [false, false, false, true, false]
+        );
+        assert_eq!(lane.dirtied_bytes, 2 * 64);
+    }
+
+    /// Announces and drops ranges, and compares the ledger with a set of grains.
+    #[test]
+    fn dirty_is_what_was_announced_and_each_byte_of_it_is_paid_for_once() {
+        for (seed, limit) in [(1, 1 << 20), (2, 64 << 10), (3, 8 << 10), (4, 4096)] {
+            let tracked = tracked();
+            let memory = &*tracked.memory;
+            memory.ledger.budget_limit().store(limit, Relaxed);
+            let backing = noting(&tracked, 0);
+            let mut random = Random::seed_from_u64(seed);
+            let mut expected = vec![0u64; memory.ledger.geometry().words()];
+            let bytes_of = |words: &[u64]| {
+                words.iter().map(|bits| u64::from(bits.count_ones()) * 64).sum::<u64>()
+            };
+            let (mut dropped, mut refused) = (0, 0);
+            for step in 0..200 {
+                let case = format!("limit {limit}, step {step}");
+                let mut lane = LaneGuard::new(&tracked, &backing, LaneId(0));
+                let len = [1, 64, 300, 9000][random.random_range(0..4)];
+                let (offset, len) = (random.random_range(0..4 * BLOCK_BYTES - len), len);
+                let end = offset + len;
+                let before = expected.clone();
+                if random.random_ratio(1, 3) {
+                    lane.drop_dirty(offset, len);
+                    for grain in offset.div_ceil(64)..end / 64 {
+                        expected[(grain / 64) as usize] &= !(1 << (grain % 64));
+                    }
+                    dropped += bytes_of(&before) - bytes_of(&expected);
+                } else {
+                    for grain in offset / 64..end.div_ceil(64) {
+                        expected[(grain / 64) as usize] |= 1 << (grain % 64);
+                    }
+                    let fits = bytes_of(&expected) <= limit;
+                    assert_eq!(lane.announce(offset, len).is_ok(), fits, "{case}");
+                    if !fits {
+                        // Some words of the range may be entered, each of them whole.
+                        refused += 1;
+                        let found = memory.ledger.bitmap(0).iter().map(|bits| bits.load(Relaxed));
+                        for (word, found) in found.enumerate() {
+                            assert!([before[word], expected[word]].contains(&found), "{case}");
+                            expected[word] = found;
+                        }
+                    }
+                }
+                drop(lane);
+                let dirty = bytes_of(&expected);
+                let credit = tracked.lanes.lock(LaneId(0)).lock().credit_bytes;
+                assert!(credit <= tracked.credit_keep_bytes(), "{case}: {credit}");
+                let used = memory.ledger.budget_used().load(Relaxed);
+                assert!(used == dirty + credit && used <= limit, "{case}: {used}, {credit}");
+                assert_eq!(tracked.dirtied_bytes() - dirty, dropped, "{case}");
+                assert_eq!(tracked.net_dirtied_bytes(), dirty, "{case}");
+                let mut found = vec![0; expected.len()];
+                tracked.for_dirty_words(0, 0, expected.len(), |word, bits| {
+                    found[word] = bits;
+                    true
+                });
+                assert_eq!(found, expected, "{case}");
+            }
+            assert_eq!(refused > 0, limit < 1 << 20);
+            let credit = tracked.lanes.lock(LaneId(0)).lock().credit_bytes;
+            assert_eq!(tracked.reclaim_all_credit(), credit);
+            assert_eq!(memory.ledger.budget_used().load(Relaxed), bytes_of(&expected));
+        }
     }
 }

@@ -12,6 +12,8 @@ use crate::budget::Budget;
 use crate::cache_padded::CachePadded;
 use crate::error::{RegionError, SetupError};
 use crate::extent::runs;
+#[cfg(test)]
+use crate::geometry::Geometry;
 use crate::hints::Hints;
 use crate::huge_pages::HugePages;
 use crate::ledger::Ledger;
@@ -92,6 +94,18 @@ impl Memory {
             clock,
             planted,
         })
+    }
+
+    /// Memory of this geometry, all of it in use, whose device nobody has.
+    #[cfg(test)]
+    pub(crate) fn in_test(geometry: Geometry, policy: PolicyKind) -> Self {
+        let ledger = Ledger::create(geometry, 1, geometry.reserved_bytes).unwrap();
+        ledger.budget_limit().store(1 << 20, Relaxed);
+        let file = SharedMemory::create("test", geometry.reserved_bytes).unwrap();
+        let map = file.map().unwrap();
+        let clock = Arc::new(perdura_media::SimClock::new(1_000));
+        let (recency, planted) = (true, Planted::None);
+        Self::new(MemoryParts { file, map, ledger, clock, policy, recency, planted }).unwrap()
     }
 
     /// Bytes of the region in use.

@@ -290,6 +290,28 @@ mod tests {
     }
 
     #[test]
+    fn the_size_of_samples_follows_the_limit_between_bounds() {
+        let mut observed = Observed::default();
+        for (limit_bytes, deep_bytes, sample_bytes) in [
+            (64 * MIB, 4 * MIB, 8 * MIB),
+            (30 * MIB, 30 * MIB / 16, 30 * MIB / 8),
+            (MIB, MIB / 8, MIB),
+            (1 << 40, 4 * MIB, 32 * MIB),
+        ] {
+            observed.watch(PROVEN, limit_bytes);
+            assert_eq!((observed.deep_bytes, observed.sample_bytes), (deep_bytes, sample_bytes));
+            observed.outstanding_bytes = 2 * deep_bytes - 1;
+            assert!(!observed.is_deep());
+            observed.submitted(1, 0);
+            assert!(observed.is_deep() && !observed.is_idle());
+            observed.looked(0, 2 * deep_bytes);
+            assert!(observed.is_idle());
+        }
+        observed.watch(0, MIB);
+        assert!(!observed.is_watching() && !observed.is_deep() && !observed.is_idle());
+    }
+
+    #[test]
     fn a_saturated_queue_shows_the_rate_and_never_more_than_was_proven() {
         let (mut observed, mut now) = (watching(), 0);
         assert_eq!(observed.rate(), 0);

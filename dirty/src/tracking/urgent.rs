@@ -36,3 +36,29 @@ impl Urgent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(urgent: &Urgent) -> Vec<u64> {
+        let mut pages = Vec::new();
+        urgent.take(|page| pages.push(page));
+        pages.sort_unstable();
+        pages
+    }
+
+    #[test]
+    fn each_page_that_was_asked_for_is_taken_once_though_others_have_its_slot() {
+        let urgent = Urgent::default();
+        let pages = [0, 32, 64, 31, 63, 7, 1 << 40];
+        for page in pages.iter().chain(&pages) {
+            urgent.ask(*page);
+        }
+        assert_eq!(taken(&urgent), [0, 7, 31, 32, 63, 64, 1 << 40]);
+        assert_eq!(taken(&urgent), []);
+        // Whoever finds no slot waits for the drain.
+        (100..140).for_each(|page| urgent.ask(page));
+        assert_eq!(taken(&urgent), Vec::from_iter(100..132));
+    }
+}
