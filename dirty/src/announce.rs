@@ -389,12 +389,9 @@ impl Drop for LaneGuard<'_> {
             self.state.credit_bytes = 0;
             return;
         }
-        let keep = self.tracked.credit_keep_bytes();
-        if self.state.credit_bytes > keep {
-            let surplus = self.state.credit_bytes - keep;
-            self.state.credit_bytes = keep;
-            self.tracked.memory.budget.give_back(&self.tracked.memory.ledger, surplus);
-        }
+        let surplus = self.state.credit_bytes.saturating_sub(self.tracked.credit_keep_bytes());
+        self.state.credit_bytes -= surplus;
+        self.tracked.memory.budget.give_back(&self.tracked.memory.ledger, surplus);
     }
 }
 

@@ -258,6 +258,10 @@ impl Uffd {
             thread: 0,
         }; 16];
         let count = room.min(messages.len());
+        if count == 0 {
+            // The kernel refuses to read nothing.
+            return Ok(());
+        }
         let bytes = count * size_of::<Message>();
         // SAFETY: `messages` has room for `bytes`, and any bit pattern is a valid message.
         let read = unsafe { libc::read(self.fd.as_raw_fd(), messages.as_mut_ptr().cast(), bytes) };
@@ -319,4 +323,50 @@ pub(crate) fn last_errno() -> Errno {
     // SAFETY: the location is this thread's own. `io::Error` would do as well, but a signal handler
     // must not depend on what it does.
     Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::sys::SharedMemory;
+
+    /// A thread that stores to a protected page waits until the page is open. If it is woken
+    /// before, it says again where it waits.
+    #[test]
+    fn who_is_woken_without_an_open_page_asks_again_and_goes_on_when_it_is_open() {
+        // Only privileged threads may be delivered messages.
+        let Ok(uffd) = Uffd::open(Delivery::Message) else { return };
+        let map = SharedMemory::create("test", 3 * 4096).unwrap().map().unwrap();
+        let (start, page) = (map.base() as usize, map.base() as usize + 4096);
+        uffd.register(start, 3 * 4096).unwrap();
+        uffd.protect(start, 3 * 4096, true).unwrap();
+        let (stop, stopping) = rustix::pipe::pipe().unwrap();
+        let longest = Some(Duration::from_secs(10));
+        let next = || {
+            let mut faults = Vec::new();
+            let is_stopped = uffd.wait(&stop, longest).unwrap();
+            let outcomes = [0, 5, 5].map(|room| uffd.read_faults(room, &mut faults));
+            (is_stopped, outcomes, faults)
+        };
+        let word = &map.words(4096, 512)[100];
+        let seen = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| word.store(7, Relaxed));
+            let first = next();
+            let (woken, again) = (uffd.wake(page, 4096), next());
+            // Nothing is asserted before the writer has ended.
+            let opened = uffd.protect(page, 4096, false);
+            writer.join().unwrap();
+            ([first, again], [woken, opened])
+        });
+        assert_eq!(seen.1, [Ok(()); 2]);
+        for (is_stopped, outcomes, faults) in seen.0 {
+            assert_eq!((is_stopped, outcomes), (false, [Ok(()); 3]));
+            assert!(faults.len() == 1 && faults[0] / 4096 * 4096 == page, "{faults:x?}");
+        }
+        assert_eq!(word.load(Relaxed), 7);
+        rustix::io::write(&stopping, &[1]).unwrap();
+        assert!(uffd.wait(&stop, longest).unwrap());
+    }
 }
