@@ -619,7 +619,9 @@ mod tests {
                 drop(lane);
                 let dirty = bytes_of(&expected);
                 let credit = tracked.lanes.lock(LaneId(0)).lock().credit_bytes;
-                assert!(credit <= tracked.credit_keep_bytes(), "{case}: {credit}");
+                // All lanes together keep a small part of the budget.
+                assert!(credit <= 4096.min(limit / 32 / 2), "{case}: {credit}");
+                assert!(limit >= 16 << 10 || credit == 0, "{case}: {credit}");
                 let used = memory.ledger.budget_used().load(Relaxed);
                 assert!(used == dirty + credit && used <= limit, "{case}: {used}, {credit}");
                 assert_eq!(tracked.dirtied_bytes() - dirty, dropped, "{case}");

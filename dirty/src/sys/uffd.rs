@@ -265,13 +265,13 @@ impl Uffd {
         let bytes = count * size_of::<Message>();
         // SAFETY: `messages` has room for `bytes`, and any bit pattern is a valid message.
         let read = unsafe { libc::read(self.fd.as_raw_fd(), messages.as_mut_ptr().cast(), bytes) };
-        if read < 0 {
+        let Ok(read) = usize::try_from(read) else {
             return match last_errno() {
                 Errno::AGAIN | Errno::INTR => Ok(()),
                 error => Err(error),
             };
-        }
-        let messages = &messages[..read as usize / size_of::<Message>()];
+        };
+        let messages = &messages[..read / size_of::<Message>()];
         let faults = messages.iter().filter(|message| message.event == EVENT_PAGEFAULT);
         out.extend(faults.map(|message| message.address as usize));
         Ok(())

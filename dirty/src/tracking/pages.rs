@@ -562,7 +562,8 @@ mod tests {
 
     #[test]
     fn a_page_is_closed_by_who_locks_it_and_opened_again_while_it_is_dirty_and_not_owed() {
-        for tracker in trackers() {
+        for (tracker, epoch) in trackers().into_iter().chain(trackers()).zip([0, 0, 1, 1]) {
+            tracker.memory.ledger.epoch().store(epoch, Relaxed);
             let (word, first) = (64, 64 * WORD_GRAINS);
             tracker.make_open(word, 0b1111_0110);
             tracker.expect(word, 0b1111_0110, 0);
@@ -575,8 +576,8 @@ mod tests {
             assert_eq!(tracker.close_all(word, 0b1_0001_0000), Some(()));
             tracker.expect(word, 0b1000_0000, 0b1_1111_1111);
             // Two were cleaned meanwhile, one is owed.
-            tracker.set_dirty(0, word, 0b1101_0010);
-            tracker.set_dirty(1, word, 0b0100_0000);
+            tracker.set_dirty(epoch, word, 0b1101_0010);
+            tracker.set_dirty(epoch ^ 1, word, 0b0100_0000);
             let seen = tracker.unblocked.version();
             tracker.release(word, 0b0111_1110, 0b0111_1100);
             tracker.expect(word, 0b1001_0000, 0b1_1000_0001);
@@ -625,6 +626,11 @@ mod tests {
                 assert_eq!(tracker.writable(word), bits);
             }
             assert_eq!(tracker.lock_pages(2, 1), 1);
+            // A capacity block right between two open pages.
+            let ledger = &tracker.memory.ledger;
+            ledger.kinds()[9].store(KindBits::Capacity.to_byte(), Relaxed);
+            tracker.set_protected(9, false).unwrap();
+            tracker.make_open(2, 1 << 15 | 1 << 32);
             let are_closed = || open.iter().all(|(word, _)| tracker.writable(*word) == 0);
             let mut flipped = false;
             tracker.prepared.begin_shut();
@@ -638,10 +644,11 @@ mod tests {
                 flipped && tracker.gate.enter().is_some() && tracker.prepared.enter().is_some()
             );
             tracker.expect(2, 0, 1);
+            assert_eq!(tracker.writable(2), 0xffff << 16);
             assert_eq!(tracker.open_pages.load(Relaxed), 0);
             assert!(tracker.open_summary.iter().all(|words| words.load(Relaxed) == 0));
             // The sum of the pages closed by `make_open` (none was open) and by the cut.
-            assert_eq!(tracker.memory.stats.read().reprotections, 8);
+            assert_eq!(tracker.memory.stats.read().reprotections, 10);
             tracker.make_open(64, 1);
             tracker.shut().unwrap();
             assert!(tracker.gate.enter().is_none() && !tracker.is_writable(64 * WORD_GRAINS));
@@ -698,7 +705,7 @@ mod tests {
             assert_eq!((used(), tracker.touches.load(Relaxed)), (PAGE_BYTES, 1));
             // A prepared write pays from its credit, and keeps the lock.
             for (page, credit, left, paid) in
-                [(1, PAGE_BYTES + 1, 1, 0), (2, PAGE_BYTES - 1, PAGE_BYTES - 1, PAGE_BYTES)]
+                [(1, PAGE_BYTES, 0, 0), (2, PAGE_BYTES - 1, PAGE_BYTES - 1, PAGE_BYTES)]
             {
                 let (mut credit, before) = (credit, used());
                 assert_eq!(tracker.open_page(page, Some(&mut credit)), Ok(()));
