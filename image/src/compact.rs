@@ -149,8 +149,8 @@ impl<'b> Compaction<'b> {
         self.backed.note_space(&appender);
         drop(appender);
         if let Some(tracker) = self.backed.tracked.pages() {
-            let still_dirty = self.backed.memory.ledger.bitmap(parity)[word].load(Acquire) & bits;
-            tracker.release(word, bits, still_dirty);
+            // Those that could not be cleaned.
+            tracker.release(word, bits, bits);
         }
         match refusal {
             None => Ok(Some(true)),

@@ -7,8 +7,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{ImageError, OpenError};
 use crate::format::{
-    FORMAT_VERSION, Layout, SEGMENT_WRITTEN, SLOT_COPIES, SLOT_MAGIC, SLOTS, SUPERBLOCK_COPY,
-    SUPERBLOCK_MAGIC, SlotHeader, SlotSegment, Superblock, UNFINISHED_MAGIC, checksum,
+    FORMAT_VERSION, Layout, SEGMENT_WRITTEN, SLOT_COPIES, SLOT_MAGIC, SLOTS, SLOTS_AT,
+    SUPERBLOCK_COPY, SUPERBLOCK_MAGIC, SlotHeader, SlotSegment, Superblock, UNFINISHED_MAGIC,
+    checksum,
 };
 use perdura_dirty::geometry::{
     BLOCK_BYTES, BUFFERS, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry,
@@ -39,7 +40,7 @@ pub fn prepare(device: &dyn Device, geometry: &Geometry) -> Result<(), OpenError
     }
     // The mark is written first and alone: from then on the device is not mistaken for an image
     // that lost its head.
-    device.write_at(0, &head.as_slice()[..2 * SUPERBLOCK_COPY as usize])?;
+    device.write_at(0, &head.as_slice()[..SLOTS_AT as usize])?;
     device.flush()?;
     device.write_at(0, head.as_slice())?;
     device.flush()?;
@@ -48,7 +49,7 @@ pub fn prepare(device: &dyn Device, geometry: &Geometry) -> Result<(), OpenError
 
 /// Writes both copies of the superblock; durable on return.
 pub fn publish(device: &dyn Device, geometry: &Geometry, image_id: u64) -> Result<(), OpenError> {
-    let mut head = aligned(2 * SUPERBLOCK_COPY as usize)?;
+    let mut head = aligned(SLOTS_AT as usize)?;
     for at in [0, SUPERBLOCK_COPY as usize] {
         head.as_mut()[at..at + size_of::<Superblock>()]
             .copy_from_slice(superblock(geometry, image_id).as_bytes());
@@ -79,16 +80,13 @@ fn superblock(geometry: &Geometry, image_id: u64) -> Superblock {
 /// image was begun on it and never finished.
 pub fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u64)>, OpenError> {
     let found_bytes = device.capacity_bytes();
-    if found_bytes < 2 * SUPERBLOCK_COPY {
+    if found_bytes < SLOTS_AT {
         return match found_bytes {
             0 => Ok(None),
-            _ => {
-                Err(ImageError::Truncated { expected_bytes: 2 * SUPERBLOCK_COPY, found_bytes }
-                    .into())
-            }
+            _ => Err(ImageError::Truncated { expected_bytes: SLOTS_AT, found_bytes }.into()),
         };
     }
-    let mut head = aligned(2 * SUPERBLOCK_COPY as usize)?;
+    let mut head = aligned(SLOTS_AT as usize)?;
     device.read_at(0, head.as_mut())?;
     if head.as_slice().iter().all(|byte| *byte == 0) {
         return refuse_lost_head(device).map(|()| None);
@@ -398,6 +396,91 @@ mod tests {
                 SlotContents { needed: &needed, last_seq: 0, is_final: false, unix_ms: 1 };
             let written = write_slot(&ledger, &layout, &device, &contents, false).unwrap();
             assert_eq!(written, commit_bytes(segments), "{segments} segments");
+        }
+    }
+
+    #[test]
+    fn an_image_of_sizes_that_none_can_have_is_refused_with_the_size() {
+        let smallest = Geometry {
+            reserved_bytes: BLOCK_BYTES,
+            grain_shift: GRAIN_SHIFT_BARRIER,
+            segment_bytes: 64 << 10,
+            segments_max: 1,
+            buffers: BUFFERS,
+        };
+        let largest = Geometry {
+            reserved_bytes: 1 << 44,
+            grain_shift: GRAIN_SHIFT_TRAP,
+            segment_bytes: 64 << 20,
+            segments_max: 1 << 24,
+            buffers: BUFFERS,
+        };
+        for geometry in [smallest, largest] {
+            assert!(check_geometry(&geometry).is_ok(), "{geometry:?}");
+        }
+        let reserved = |reserved_bytes| Geometry { reserved_bytes, ..smallest };
+        let grains = |grain_shift| Geometry { grain_shift, ..smallest };
+        let segments = |segment_bytes| Geometry { segment_bytes, ..smallest };
+        let count = |segments_max| Geometry { segments_max, ..smallest };
+        for (geometry, name, size) in [
+            (reserved(0), "reserved size", 0),
+            (reserved(BLOCK_BYTES + 4096), "reserved size", BLOCK_BYTES + 4096),
+            (reserved((1 << 44) + BLOCK_BYTES), "reserved size", (1 << 44) + BLOCK_BYTES),
+            (grains(5), "grain size", 5),
+            (grains(13), "grain size", 13),
+            (segments(32 << 10), "segment size", 32 << 10),
+            (segments(96 << 10), "segment size", 96 << 10),
+            (segments(128 << 20), "segment size", 128 << 20),
+            (count(0), "segment count", 0),
+            (count((1 << 24) + 1), "segment count", (1 << 24) + 1),
+        ] {
+            let device = SimDevice::new(64 << 20, 1);
+            publish(&device, &geometry, 7).unwrap();
+            match read_superblock(&device) {
+                Err(OpenError::Image(ImageError::Impossible { what, value, .. })) => {
+                    assert_eq!((what, value), (name, size));
+                }
+                other => panic!("{name} {size}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_too_short_for_what_its_head_says_is_no_image_and_an_empty_one_is_new() {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, BUFFERS).unwrap();
+        let whole = Layout::of(&geometry).segment_at(1);
+        for (bytes, expected) in [(4096, SLOTS_AT), (SLOTS_AT, whole), (whole - 4096, whole)] {
+            let device = SimDevice::new(bytes, 1);
+            if bytes >= SLOTS_AT {
+                publish(&device, &geometry, 7).unwrap();
+            }
+            match read_superblock(&device) {
+                Err(OpenError::Image(ImageError::Truncated { expected_bytes, found_bytes })) => {
+                    assert_eq!((expected_bytes, found_bytes), (expected, bytes));
+                }
+                other => panic!("{bytes}: {other:?}"),
+            }
+        }
+        assert!(read_superblock(&SimDevice::new(0, 1)).unwrap().is_none());
+        let device = SimDevice::new(whole, 1);
+        assert!(read_superblock(&device).unwrap().is_none());
+        // Either copy of the superblock is enough.
+        for lost in [SUPERBLOCK_COPY, 0] {
+            publish(&device, &geometry, 7).unwrap();
+            device.flip_bit(lost + 20, 0);
+            assert_eq!(read_superblock(&device).unwrap(), Some((geometry, 7)));
+        }
+        device.flip_bit(SUPERBLOCK_COPY + 20, 0);
+        assert!(read_superblock(&device).is_err());
+        prepare(&device, &geometry).unwrap();
+        assert!(read_superblock(&device).unwrap().is_none(), "an image is being made");
+        let device = SimDevice::new(whole, 1);
+        device.flip_bit(whole - 1, 7);
+        match read_superblock(&device) {
+            Err(OpenError::Image(ImageError::LostHead { found_at })) => {
+                assert_eq!(found_at, whole - 1);
+            }
+            other => panic!("{other:?}"),
         }
     }
 
