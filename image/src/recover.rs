@@ -700,6 +700,16 @@ mod tests {
         read.unwrap();
         assert_eq!(seqs, [1, 2, 5, 6, 8]);
         assert_eq!(*device.1.lock().unwrap(), expected);
+        // Behind the last frame that is named nothing is read, though there is another.
+        device.1.lock().unwrap().clear();
+        let read = Reader::new(&device, &bare.geometry, 7).unwrap().named_frames(
+            1,
+            1,
+            2 * 4096,
+            |reader, frame| with_table(reader, &frame, bare.geometry.reserved_bytes),
+        );
+        read.unwrap();
+        assert_eq!(*device.1.lock().unwrap(), [(begin, 4096), (begin + 4096, 4096)]);
         // A commit that names more than a segment holds: the frame behind it is missed.
         let read = reader.named_frames(1, 1, used + 4096, |reader, frame| {
             with_table(reader, &frame, bare.geometry.reserved_bytes * 100)
@@ -709,6 +719,60 @@ mod tests {
                 assert_eq!((offset_bytes, expected_seq), (begin + segment_bytes, 9));
             }
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_header_is_one_only_if_the_frame_fits_its_segment_and_its_lengths_follow_from_each_other() {
+        let segment_bytes = 1 << 20;
+        let packed = Crafted {
+            flags: FRAME_LZ4,
+            raw: 4 * 4096,
+            lengths: vec![4096],
+            payload: 4096,
+            ..crafted(1, 4)
+        };
+        let plain = crafted(1, 1).bytes();
+        let set = |at: usize, bytes: &[u8]| {
+            let mut frame = plain.clone();
+            frame[at..at + bytes.len()].copy_from_slice(bytes);
+            repair_checksums(&mut frame);
+            frame
+        };
+        let gap = |gap| Crafted { gap, ..crafted(1, 1) }.bytes();
+        let packed_gap = |gap| Crafted { gap, lengths: vec![4096], extents: Vec::new(), ..packed };
+        let end = segment_bytes - 8192;
+        let mut unsealed = plain.clone();
+        unsealed[16] ^= 1;
+        for (what, bytes, at, is_header) in [
+            ("at the beginning", plain.clone(), 0, true),
+            ("at the end", plain.clone(), end, true),
+            ("beyond the end", plain.clone(), end + 4096, false),
+            ("a group commit", set(6, &[FRAME_COMMIT as u8]), 0, true),
+            ("an unknown flag", set(6, &[4]), 0, false),
+            ("another magic", set(0, &[0]), 0, false),
+            ("another version", set(4, &[FORMAT_VERSION as u8 + 1]), 0, false),
+            ("another image", set(8, &[8]), 0, false),
+            ("a flipped bit", unsealed, 0, false),
+            ("with a gap, though not compressed", gap(4096), 0, false),
+            ("compressed", packed_gap(0).bytes(), 0, true),
+            ("with the longest gap", packed_gap(3 * 4096).bytes(), 0, true),
+            ("longer than before", packed_gap(4 * 4096).bytes(), 0, false),
+            ("with half a page", packed_gap(2048).bytes(), 0, false),
+            ("shorter than written", set(40, &[0, 0x10]), 0, false),
+        ] {
+            let head = &bytes[..FRAME_HEADER_BYTES];
+            let header = parse_header(head, 7, segment_bytes, at);
+            assert_eq!(header.is_some(), is_header, "{what}");
+        }
+        // Before compression it would have filled a segment, or more.
+        let fills = segment_bytes as usize - 4096;
+        for (raw, is_header) in [(fills, true), (fills + 4096, false)] {
+            let chunks = raw.div_ceil(16 * 4096);
+            let frame =
+                Crafted { raw, lengths: vec![10; chunks], payload: 10 * chunks, ..packed_gap(0) };
+            let head = &frame.bytes()[..FRAME_HEADER_BYTES];
+            assert_eq!(parse_header(head, 7, segment_bytes, 0).is_some(), is_header);
         }
     }
 
