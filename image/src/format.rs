@@ -275,8 +275,7 @@ mod tests {
                 let room = room_for_payload(limit, payload, extents);
                 let fits = |room: usize| frame_body_bytes(payload + room, extents) <= limit;
                 assert!(room == 0 || fits(room), "{limit}, {payload}, {extents}: {room}");
-                // A page's sum may need the last eight bytes.
-                assert!(!fits(room + 9), "{limit}, {payload}, {extents}: {room}");
+                assert!(!fits(room + 1), "{limit}, {payload}, {extents}: {room}");
             }
         }
     }

@@ -125,6 +125,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_segment_was_written_from_three_quarters_on_and_for_good() {
+        let words: [AtomicU64; 4] = Default::default();
+        let entry = SegmentEntry { words: &words };
+        entry.set_state(SegmentState::Used);
+        let segment_bytes = 1 << 20;
+        for _ in 0..3 {
+            // Frames that were forgotten, because the segment was begun anew.
+            entry.count_written(700 << 10, segment_bytes);
+            entry.begin_writing();
+        }
+        for pages in [1, 128, 62] {
+            entry.count_written(pages * 4096, segment_bytes);
+            assert!(!entry.was_written(), "{pages}");
+        }
+        entry.count_written(4096, segment_bytes);
+        assert!(entry.was_written());
+        entry.begin_writing();
+        assert_eq!((entry.state(), entry.was_written()), (SegmentState::Used, true));
+        entry.set_state(SegmentState::Free);
+        entry.count_written(4096, segment_bytes);
+        assert_eq!((entry.state(), entry.was_written()), (SegmentState::Free, true));
+        // One long frame is enough, whichever segment it is in.
+        let words: [AtomicU64; 4] = Default::default();
+        let entry = SegmentEntry { words: &words };
+        entry.count_written(48 << 20, 64 << 20);
+        assert!(entry.was_written());
+    }
+
+    #[test]
     fn only_a_free_segment_gets_zeros_and_none_is_filled_while_it_gets_them() {
         use SegmentState::*;
         assert!(Free.may_become(Zeroed) && Zeroed.may_become(Free));

@@ -381,3 +381,80 @@ fn next_window(
     }
     Some(start..end)
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+    use super::*;
+    use crate::arena::Arena;
+    use crate::format::FRAME_LZ4;
+    use crate::frame::Frame;
+    use crate::load::table::{Parts, Tally};
+    use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP, Geometry};
+
+    /// The table of a frame of which only the sizes matter.
+    fn table(units: usize, chunk_ends: Option<Box<[u32]>>) -> Table {
+        let mut frame = Frame::in_segment(0);
+        let payload = match &chunk_ends {
+            Some(ends) => *ends.last().unwrap() as usize,
+            None => units * CHECK_BYTES - 100,
+        };
+        frame.header.payload_bytes = (payload as u32).into();
+        if chunk_ends.is_some() {
+            frame.header.flags = FRAME_LZ4.into();
+            frame.header.raw_bytes = ((units * CHUNK_BYTES) as u32).into();
+        }
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
+        let tally = Tally::new(&Parts::of(&geometry, geometry.reserved_bytes));
+        let (none, ends) = (std::iter::empty(), chunk_ends.unwrap_or_default());
+        Table::new(frame, &tally, none, Box::default(), ends, &mut Arena::default()).unwrap()
+    }
+
+    #[test]
+    fn windows_have_every_unit_that_is_wanted_once_and_are_as_long_as_gaps_and_room_admit() {
+        for seed in 0..300 {
+            let mut random = Random::seed_from_u64(seed);
+            let units = random.random_range(1..300);
+            let ends = (seed % 2 == 0).then(|| {
+                let mut end = 0;
+                let next = |_| {
+                    end += random.random_range(1..=CHUNK_BYTES as u32);
+                    end
+                };
+                (0..units).map(next).collect()
+            });
+            let table = table(units, ends);
+            let share = [0.02, 0.1, 0.5, 1.0][random.random_range(0..4)];
+            let wanted: Vec<usize> = (0..units).filter(|_| random.random_bool(share)).collect();
+            let mut bits = vec![0u64; units.div_ceil(64)];
+            wanted.iter().for_each(|unit| bits[unit / 64] |= 1 << (unit % 64));
+            let room = [128 << 10, 1 << 20][random.random_range(0..2)];
+            // Bytes from the beginning of one unit to the end of another, as stored.
+            let stored = |from: usize, to: usize| table.stored(from..to + 1).len();
+            let joins = |first: usize, last: usize, next: usize| {
+                let gap = if next > last + 1 { stored(last + 1, next - 1) } else { 0 };
+                gap <= 16 * CHECK_BYTES && stored(first, next) + 3 * CHECK_BYTES <= room
+            };
+            let mut expected: Vec<Range<usize>> = Vec::new();
+            for unit in wanted {
+                match expected.last_mut() {
+                    Some(window) if joins(window.start, window.end - 1, unit) => {
+                        window.end = unit + 1;
+                    }
+                    _ => expected.push(unit..unit + 1),
+                }
+            }
+            let mut at = 0;
+            let found: Vec<_> = std::iter::from_fn(|| {
+                let window = next_window(&table, &bits, at, room)?;
+                at = window.end;
+                Some(window)
+            })
+            .take(units + 1)
+            .collect();
+            assert_eq!(found, expected, "seed {seed}");
+        }
+    }
+}
