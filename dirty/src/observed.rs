@@ -80,8 +80,10 @@ struct Sum {
 
 impl Observed {
     /// Begins to watch a device whose proven rate is `proven` bytes per second; 0 ends watching.
+    /// What is outstanding counts as submitted just now, because the time before says nothing.
     pub(crate) fn watch(&mut self, proven: u64, budget_bytes: u64) {
-        *self = Self { proven, outstanding_bytes: self.outstanding_bytes, ..Self::default() };
+        let (outstanding_bytes, fresh_bytes) = (self.outstanding_bytes, self.outstanding_bytes);
+        *self = Self { proven, outstanding_bytes, fresh_bytes, ..Self::default() };
         self.size_for(budget_bytes);
     }
 
@@ -319,6 +321,24 @@ mod tests {
         assert!(close_to(observed.rate(), 300 * MIB), "{}", observed.rate());
         saturate(&mut observed, &mut now, 5000 * MIB, 400);
         assert_eq!(observed.rate(), PROVEN);
+    }
+
+    #[test]
+    fn what_was_submitted_before_is_outstanding_until_it_has_ended_and_gives_no_sample() {
+        let mut observed = Observed::default();
+        observed.submitted(100 * MIB, 0);
+        assert!(!observed.looked(0, 40 * MIB));
+        observed.watch(PROVEN, 64 * MIB);
+        // The first look comes long after all that.
+        assert!(!observed.is_idle() && !observed.looked(1000 * NS_PER_S, 20 * MIB));
+        assert_eq!((observed.busy.bytes, observed.at_least.bytes), (0, 0));
+        assert!(observed.looked(1000 * NS_PER_S + 1, 20 * MIB), "the second shows the rate");
+        observed.looked(2000 * NS_PER_S, 20 * MIB);
+        assert!(observed.is_idle());
+        observed.submitted(MIB, 0);
+        observed.looked(0, MIB);
+        observed.watch(PROVEN, 64 * MIB);
+        assert!(observed.is_idle());
     }
 
     #[test]

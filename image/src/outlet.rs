@@ -221,9 +221,10 @@ impl Outlet {
             self.written_bytes += frame_bytes(&backed.memory.ledger.buffer(number));
             self.written.push(number);
         }
-        if self.rate.observed.is_watching()
-            && self.rate.observed.looked(backed.memory.clock.now_ns(), done_bytes)
-        {
+        // What has ended is noted though nobody watches, or it would be on its way for ever.
+        let now_ns =
+            if self.rate.observed.is_watching() { backed.memory.clock.now_ns() } else { 0 };
+        if self.rate.observed.looked(now_ns, done_bytes) {
             self.rate.heed(&backed.memory);
         }
         Ok(())
@@ -236,7 +237,7 @@ impl Outlet {
     /// The device failed.
     pub fn flush_written(&mut self, backed: &Backed) -> Result<u64, RegionError> {
         Counters::add(&backed.memory.stats.device_flushes, 1);
-        let is_alone = self.rate.observed.is_watching() && self.queue.outstanding() == 0;
+        let is_alone = self.rate.observed.is_idle();
         let began_ns = if is_alone { backed.memory.clock.now_ns() } else { 0 };
         backed.log.device.flush().map_err(|error| backed.memory.latch(&error))?;
         if is_alone {

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
+use std::time::Duration;
 
 use perdura_media::{SimClock, SimDevice};
 
@@ -9,6 +10,7 @@ use perdura_dirty::SegmentState;
 use perdura_dirty::extent::Extent;
 use perdura_dirty::geometry::BLOCK_BYTES;
 use perdura_dirty::policy::pace::QUEUE_DEPTH;
+use perdura_dirty::promise::Terms;
 use perdura_image::{Compression, Packer, Pump};
 
 const BLOCKS: u64 = 32;
@@ -195,4 +197,23 @@ fn whatever_was_closed_is_on_the_device_when_it_is_to_be_durable() {
     let outlet = &mut region.running().any_cleaner().outlet;
     outlet.pump(backed, Pump::Durable).unwrap();
     assert!(!outlet.is_busy() && backed.log.appender.lock().closed.is_empty());
+}
+
+/// A region writes before anybody knows what is promised: when it is attached, and while the rate is
+/// being proven. Bytes that seemed to stay on their way would make every look a slow sample.
+#[test]
+fn what_was_written_before_the_rate_is_watched_is_not_on_its_way_for_ever() {
+    let device = SimDevice::new(0, 1);
+    let region = open(&device, Compression::Off);
+    let is_idle = || region.running().any_cleaner().outlet.rate.observed.is_idle();
+    fill_all(&region);
+    region.checkpoint().unwrap();
+    assert!(!is_idle(), "nobody watches");
+    let (warning, reserve) = (Duration::from_secs(10), Duration::from_secs(1));
+    let (rate_bytes_per_s, region_bytes) = (1 << 30, BLOCKS * BLOCK_BYTES);
+    region.watch_rate(&Terms { warning, reserve, rate_bytes_per_s, region_bytes }).unwrap();
+    assert!(is_idle(), "what was written before seems to be on its way");
+    fill_all(&region);
+    region.checkpoint().unwrap();
+    assert!(is_idle());
 }
