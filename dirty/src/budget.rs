@@ -351,6 +351,38 @@ mod tests {
     }
 
     #[test]
+    fn a_release_tells_whom_it_was_to_tell_and_after_the_close_no_account_is_kept() {
+        let (ledger, budget) = (ledger(), Budget::default());
+        let notifies = |act: &dyn Fn()| {
+            let seen = budget.version();
+            act();
+            budget.version() != seen
+        };
+        let to_lanes = || Tell::default().lane_waiters(&budget);
+        assert!(notifies(&|| drop(Tell::all(&budget))));
+        assert!(!notifies(&|| drop(Tell::default())) && !notifies(&to_lanes));
+        assert!(!notifies(&|| Tell::all(&budget).nobody()));
+        {
+            let _wait = budget.wait_for_lanes();
+            let _other = budget.wait_for_lanes();
+            assert!(notifies(&to_lanes) && !notifies(&|| Tell::all(&budget).nobody()));
+        }
+        assert!(!notifies(&to_lanes), "nobody waits any more");
+        assert!(budget.commit_limit(&ledger, 4 * BLOCK_BYTES));
+        assert!(budget.try_take(&ledger, 10));
+        assert!(!notifies(&|| budget.give_back(&ledger, 0)));
+        budget.give_back(&ledger, 4);
+        assert!(!budget.is_closed());
+        budget.close();
+        assert!(budget.is_closed());
+        // The flush counts anew, so more may come back than is in the account.
+        for used in [1, 0] {
+            budget.give_back(&ledger, 5);
+            assert_eq!(ledger.budget_used().load(SeqCst), used);
+        }
+    }
+
+    #[test]
     fn the_cleaner_is_called_once_when_more_is_used_than_it_said() {
         let (ledger, budget) = (ledger(), Budget::default());
         assert!(budget.commit_limit(&ledger, 4 * BLOCK_BYTES));

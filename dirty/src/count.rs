@@ -67,3 +67,50 @@ pub fn count_live(ledger: &Ledger) -> Result<(), SetupError> {
     ledger.uncounted().store(0, Release);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extent::Extent;
+    use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, Geometry};
+
+    /// More locations than a piece has, in an odd number of pieces and a rest, of two bytes and of
+    /// four each.
+    #[test]
+    fn every_grain_counts_for_its_segment_once_in_whichever_piece_its_location_lies() {
+        for (segment_bytes, location_bytes) in [(None, 2), (Some(64 << 10), 4)] {
+            let reserved_bytes = 1 << 30;
+            let shift = GRAIN_SHIFT_BARRIER;
+            let geometry = Geometry::new(reserved_bytes, shift, segment_bytes, 4).unwrap();
+            let piece_grains = PIECE_BYTES as u64 / location_bytes;
+            let region_bytes = (5 * piece_grains << shift) + BLOCK_BYTES;
+            let ledger = Ledger::create(geometry, 7, region_bytes).unwrap();
+            assert_eq!(ledger.location_bytes(), location_bytes);
+            ledger.segments().store(6, Relaxed);
+            ledger.uncounted().store(1, Relaxed);
+            (0..6).for_each(|number| ledger.segment(number).live_bytes().store(99, Relaxed));
+            let last = region_bytes >> shift;
+            for (grain, len, segment) in [
+                (0, 1, 0),
+                (7, 5, 4),
+                (piece_grains - 3, 8, 1),
+                (3 * piece_grains, 1, 1),
+                (4 * piece_grains + 9, 2, 0),
+                (last - 1, 1, 4),
+                // Beyond the region, and beyond the log.
+                (last, 1, 1),
+                (last - 9, 2, 6),
+            ] {
+                ledger.locations().set(Extent { grain, len }, segment + 1);
+            }
+            count_live(&ledger).unwrap();
+            let segments = || (0..6).map(|number| ledger.segment(number));
+            let live: Vec<_> = segments().map(|entry| entry.live_bytes().load(Relaxed)).collect();
+            assert_eq!(live, [3, 9, 0, 0, 6, 0].map(|grains| grains << shift));
+            let used: Vec<_> = segments().map(|entry| entry.state()).collect();
+            let (used_now, free) = (SegmentState::Used, SegmentState::Free);
+            assert_eq!(used, [used_now, used_now, free, free, used_now, free]);
+            assert_eq!(ledger.uncounted().load(Relaxed), 0);
+        }
+    }
+}

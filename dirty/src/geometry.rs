@@ -169,6 +169,19 @@ impl Geometry {
     pub fn reserve_segments(&self, dirty_bytes: u64) -> u32 {
         (self.flush_bytes(dirty_bytes).div_ceil(self.segment_bytes * 7 / 8) + 4) as u32
     }
+
+    /// The most dirty bytes whose flush fits `segments` free ones, exact to 4 KiB.
+    pub fn coverable_bytes(&self, segments: u32) -> u64 {
+        let (mut fits, mut beyond) = (0, u64::from(segments) * self.segment_bytes + 1);
+        while beyond - fits > 4096 {
+            let middle = fits + (beyond - fits) / 2;
+            match self.reserve_segments(middle) <= segments {
+                true => fits = middle,
+                false => beyond = middle,
+            }
+        }
+        fits
+    }
 }
 
 #[cfg(test)]
@@ -184,5 +197,46 @@ mod tests {
             let log_max_bytes = u64::from(geometry.segments_max) * geometry.segment_bytes;
             assert!(log_max_bytes >= 20 * memory_bytes);
         }
+    }
+
+    #[test]
+    fn as_much_may_be_dirty_as_the_free_segments_can_take_in_a_flush() {
+        for shift in [GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP] {
+            for segment_bytes in [64 << 10, 1 << 20, 64 << 20] {
+                let geometry = Geometry::new(1 << 30, shift, Some(segment_bytes), 20).unwrap();
+                assert_eq!([0, 3, 4].map(|segments| geometry.coverable_bytes(segments)), [0; 3]);
+                for segments in [5, 6, 100, 5000] {
+                    let bytes = geometry.coverable_bytes(segments);
+                    assert!(geometry.reserve_segments(bytes) <= segments);
+                    assert!(geometry.reserve_segments(bytes + 4096) > segments);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lanes_frames_and_what_is_written_again_follow_from_the_sizes() {
+        let of = |reserved_bytes| Geometry::new(reserved_bytes, 6, None, 20).unwrap();
+        let lanes = [1 << 20, 64 << 20, 192 << 20, 4 << 30, 1 << 40].map(|bytes| of(bytes).lanes());
+        assert_eq!(lanes, [2, 2, 5, 65, 65]);
+        let geometry = of(1 << 30);
+        let mib = 1 << 20;
+        for (budget_bytes, frame_bytes) in [
+            (128 << 10, 16 << 10),
+            (256 << 10, 32 << 10),
+            (mib, 128 << 10),
+            (mib + 4096, 256 << 10),
+            (8 * mib, mib),
+            (100 * mib, mib),
+        ] {
+            assert_eq!(geometry.frame_bytes_max(budget_bytes), frame_bytes);
+            // Four frames of compaction, an open one, and a word of grains.
+            assert_eq!(geometry.redo_bytes(budget_bytes), 5 * frame_bytes + 64 * 64);
+        }
+        assert_eq!((geometry.words(), geometry.blocks()), (1 << 18, 1 << 14));
+        // A reserve is rounded up to blocks; segments are never fewer than 64.
+        let small = Geometry::new(1, 12, Some(4 * mib), 20).unwrap();
+        assert_eq!((small.reserved_bytes, small.segments_max), (BLOCK_BYTES, 64));
+        assert_eq!((small.grains(), small.words(), small.word_bytes()), (16, 1, 64 * 4096));
     }
 }

@@ -150,3 +150,44 @@ impl Lanes {
         let _ = self.owner[block as usize].fetch_update(Release, Relaxed, moved);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_changes_its_lane_stays_unloaded_and_one_that_is_loaded_keeps_its_lane() {
+        let lanes = Lanes::new(3, 4);
+        let seen = |block: u64| {
+            let (first, last) = (block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES - 1);
+            assert_eq!(lanes.of(first), lanes.of(last));
+            let is_ready = (0..3).map(|lane| lanes.is_ready(last, LaneId(lane)));
+            let owner = lanes.of(first);
+            let ready: Vec<_> = (0..).zip(is_ready).filter(|(_, ready)| *ready).collect();
+            let expected = if lanes.is_unloaded(block) { vec![] } else { vec![(owner.0, true)] };
+            assert_eq!(ready, expected);
+            (owner.0, lanes.is_unloaded(block))
+        };
+        lanes.set_unloaded(1);
+        assert_eq!([0, 1, 2].map(seen), [(0, false), (0, true), (0, false)]);
+        lanes.assign(1, LaneId(2));
+        lanes.assign(2, LaneId(1));
+        assert_eq!([0, 1, 2].map(seen), [(0, false), (2, true), (1, false)]);
+        lanes.assign(1, LaneId(1));
+        lanes.set_loaded(1);
+        assert_eq!([0, 1, 2, 3].map(seen), [(0, false), (1, false), (1, false), (0, false)]);
+        {
+            let (lane, held) = lanes.lock_owner_of(2 * BLOCK_BYTES - 1);
+            assert_eq!(lane, LaneId(1));
+            assert!(lanes.lock(lane).is_held() && !lanes.lock(LaneId(0)).is_held());
+            assert!(lanes.try_lock_owner_of(2 * BLOCK_BYTES).is_none());
+            assert_eq!(lanes.try_lock_owner_of(0).map(|(lane, _)| lane), Some(LaneId(0)));
+            drop(held);
+        }
+        assert_eq!(lanes.try_lock_owner_of(2 * BLOCK_BYTES).map(|(lane, _)| lane), Some(LaneId(1)));
+        lanes.count_written(LaneId(0), 64, 0);
+        lanes.count_written(LaneId(2), 128, 64);
+        lanes.count_written(LaneId(2), 1, 2);
+        assert_eq!((lanes.dirtied_bytes(), lanes.dropped_bytes()), (193, 66));
+    }
+}

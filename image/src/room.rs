@@ -50,13 +50,7 @@ impl Backed {
     /// The largest budget whose emergency flush fits the segments that are free now, bytes.
     pub fn coverable_bytes(&self) -> u64 {
         let free = self.log.appender.lock().free_segments.len() as u32;
-        let geometry = self.memory.ledger.geometry();
-        let (mut fits, mut beyond) = (0, u64::from(free) * geometry.segment_bytes + 1);
-        while beyond - fits > 4096 {
-            let middle = fits + (beyond - fits) / 2;
-            if geometry.reserve_segments(middle) <= free { fits = middle } else { beyond = middle }
-        }
-        fits
+        self.memory.ledger.geometry().coverable_bytes(free)
     }
 
     /// Makes the appender anew from the ledger, after a flush has used free segments without it.

@@ -15,8 +15,8 @@ pub(super) struct Buffers {
     pub(crate) stored: AlignedBytes,
     /// Decoded bytes; empty until a compressed frame is met.
     pub(crate) raw: Vec<u8>,
-    /// A bit for each unit of the frame's payload that is needed.
-    pub(crate) wanted: Vec<u64>,
+    /// Whether each unit of the frame's payload is needed.
+    pub(crate) wanted: Vec<bool>,
     /// All pieces of the block, where a single block is loaded.
     pub(crate) own: Vec<Piece>,
     /// How far each part was placed, where a whole frame is loaded.

@@ -48,19 +48,18 @@ impl Loading {
         let units = table.frame.raw().div_ceil(unit_bytes);
         let grains_of = |unit: usize| (unit * unit_bytes) as u64 >> self.geometry.grain_shift;
         buffers.wanted.clear();
-        buffers.wanted.resize(units.div_ceil(64), 0);
+        buffers.wanted.resize(units, false);
         buffers.own.clear();
         let mut want = |piece| {
             let bytes = self.bytes_of(&piece);
-            for unit in bytes.start / unit_bytes..bytes.end.div_ceil(unit_bytes) {
-                buffers.wanted[unit / 64] |= 1 << (unit % 64);
-            }
+            let units = bytes.start / unit_bytes..bytes.end.div_ceil(unit_bytes);
+            buffers.wanted[units].fill(true);
         };
         match scope {
             // Nearly every unit has such a grain, and finding the others would take longer than
             // verifying them.
             Scope::All if table.won_grains() >= grains_of(units).div_ceil(SPARSE) => {
-                (0..units).for_each(|unit| buffers.wanted[unit / 64] |= 1 << (unit % 64));
+                buffers.wanted.fill(true);
             }
             Scope::All => parts.clone().for_each(|part| {
                 let share = table.share(part);
@@ -206,7 +205,7 @@ impl Loading {
             raw.resize(units.len() * CHUNK_BYTES, 0);
         }
         flaws.clear();
-        for unit in units.clone().filter(|unit| wanted[unit / 64] & 1 << (unit % 64) != 0) {
+        for unit in units.clone().filter(|unit| wanted[*unit]) {
             let outcome = match table.frame.is_compressed() {
                 true => {
                     let raw = &mut raw[(unit - units.start) * CHUNK_BYTES..];
@@ -355,17 +354,11 @@ impl Loading {
 /// many as fit `room_bytes`.
 fn next_window(
     table: &Table,
-    wanted: &[u64],
+    wanted: &[bool],
     from: usize,
     room_bytes: usize,
 ) -> Option<Range<usize>> {
-    let next = |from: usize| {
-        let in_word = |(word, bits): (usize, &u64)| {
-            let bits = if word == from / 64 { bits & u64::MAX << (from % 64) } else { *bits };
-            (bits != 0).then(|| word * 64 + bits.trailing_zeros() as usize)
-        };
-        wanted.iter().enumerate().skip(from / 64).find_map(in_word)
-    };
+    let next = |from: usize| Some(from + wanted[from..].iter().position(|wanted| *wanted)?);
     let start = next(from)?;
     let mut end = start + 1;
     while let Some(unit) = next(end) {
@@ -428,8 +421,7 @@ mod tests {
             let table = table(units, ends);
             let share = [0.02, 0.1, 0.5, 1.0][random.random_range(0..4)];
             let wanted: Vec<usize> = (0..units).filter(|_| random.random_bool(share)).collect();
-            let mut bits = vec![0u64; units.div_ceil(64)];
-            wanted.iter().for_each(|unit| bits[unit / 64] |= 1 << (unit % 64));
+            let is_wanted: Vec<_> = (0..units).map(|unit| wanted.contains(&unit)).collect();
             let room = [128 << 10, 1 << 20][random.random_range(0..2)];
             // Bytes from the beginning of one unit to the end of another, as stored.
             let stored = |from: usize, to: usize| table.stored(from..to + 1).len();
@@ -448,7 +440,7 @@ mod tests {
             }
             let mut at = 0;
             let found: Vec<_> = std::iter::from_fn(|| {
-                let window = next_window(&table, &bits, at, room)?;
+                let window = next_window(&table, &is_wanted, at, room)?;
                 at = window.end;
                 Some(window)
             })
