@@ -874,13 +874,15 @@ mod tests {
         // The commit covers frames 1 and 2 and needs the first. Behind it: number, and whether it
         // is a group commit, of frames in the same segment and in another one; how many of these
         // count; the highest number.
-        let cases: [(&[(u64, bool)], &[(u64, bool)], [u64; 2], u64); 8] = [
+        let cases: [(&[(u64, bool)], &[(u64, bool)], [u64; 2], u64); 9] = [
             (&[], &[], [0, 0], 2),
             (&[(3, true)], &[], [1, 0], 3),
             (&[(3, false)], &[(4, true), (5, false)], [1, 1], 5),
             (&[(3, true), (5, true)], &[(4, false)], [2, 1], 5),
             (&[(3, true), (5, true)], &[(2, false)], [1, 0], 5),
             (&[(4, true)], &[], [0, 0], 4),
+            // A segment that is not needed begins with a frame that the commit covers.
+            (&[(3, true)], &[(2, false), (4, true), (5, true)], [1, 2], 5),
             // The second number is not greater, so the frame was left by an earlier filling.
             (&[(4, true), (4, true), (5, true)], &[(3, false)], [1, 1], 4),
             (&[(4, true), (2, true), (5, true)], &[(3, false)], [1, 1], 4),
@@ -911,7 +913,10 @@ mod tests {
             let (case, counting) = (format!("{behind:?}, {other:?}"), counted[0] + counted[1]);
             assert_eq!((recovered.tail_frames, recovered.seq_max), (counting, seq_max), "{case}");
             let used = [0, 1].map(|number| empty.segment(number).used_bytes().load(Relaxed));
-            assert_eq!(used, [(1 + counted[0]) * 8192, counted[1] * 8192], "{case}");
+            let older = other.iter().filter(|(seq, _)| *seq <= 2 && counted[1] > 0).count() as u64;
+            assert_eq!(used, [(1 + counted[0]) * 8192, (older + counted[1]) * 8192], "{case}");
+            let first_seq = if counted[1] > 0 { other[0].0 } else { 0 };
+            assert_eq!(empty.segment(1).first_seq().load(Relaxed), first_seq, "{case}");
             let segments = if counted[1] > 0 { 2 } else { 1 };
             assert_eq!(recovered.segments_used, segments, "{case}");
             let states = [0, 1].map(|number| empty.segment(number).state());
