@@ -287,3 +287,155 @@ impl Outlet {
         self.in_flight_bytes = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_dirty::extent::Extent;
+    use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, Geometry};
+    use perdura_dirty::policy::PolicyKind;
+    use perdura_dirty::sys::SharedMemory;
+    use perdura_dirty::{BufferState, Lanes, Ledger, Memory, MemoryParts, Tracked};
+    use perdura_media::{Device, SimClock, SimDevice};
+
+    use super::*;
+    use crate::codec::Compression;
+    use crate::format::Layout;
+    use crate::loads::Loads;
+    use crate::log::Log;
+
+    const BUDGET_BYTES: u64 = 1 << 20;
+    const BUFFERS: u32 = 20;
+
+    /// Memory of 64 blocks with an empty log, and the outlet to its device.
+    fn backed() -> (Backed, Outlet, SimDevice) {
+        let bytes = 64 * BLOCK_BYTES;
+        let geometry = Geometry::new(bytes, GRAIN_SHIFT_BARRIER, None, BUFFERS).unwrap();
+        let device = SimDevice::new(0, 1);
+        device.grow(Layout::of(&geometry).segment_at(20)).unwrap();
+        device.flush().unwrap();
+        let ledger = Ledger::create(geometry, 7, bytes).unwrap();
+        ledger.budget_limit().store(BUDGET_BYTES, Relaxed);
+        ledger.segments().store(20, Relaxed);
+        let file = SharedMemory::create("test", bytes).unwrap();
+        let (map, clock) = (file.map().unwrap(), Arc::new(SimClock::new(1_000)));
+        let (policy, recency, planted) = (PolicyKind::default(), false, Planted::None);
+        let parts = MemoryParts { file, map, ledger, clock, policy, recency, planted };
+        let memory = Arc::new(Memory::new(parts).unwrap());
+        let log = Arc::new(device.clone());
+        let log = Log::new(log, &memory.ledger, BUDGET_BYTES, Compression::Off, 100);
+        let outlet = Outlet::new(log.device.queue(QUEUE_DEPTH).unwrap());
+        let tracked = Tracked::new(memory, Lanes::new(1, 64), None);
+        (Backed::new(tracked, log, Loads::new(None)), outlet, device)
+    }
+
+    /// Closes a frame with this many grains, which count in the budget.
+    fn close(backed: &Backed, grains: u64) -> u64 {
+        let (ledger, mut appender) = (&backed.memory.ledger, backed.log.appender.lock());
+        assert!(backed.memory.budget.try_take(ledger, grains * 64));
+        let run = Extent { grain: 0, len: grains };
+        assert_eq!(appender.append(ledger, &backed.memory.map, run, true), Ok(grains));
+        appender.close_frame(ledger, 0);
+        grains * 64
+    }
+
+    fn frame_len(grains: u64) -> u64 {
+        let payload = grains as usize * 64;
+        (crate::format::frame_body_bytes(payload, 1) as u64).next_multiple_of(4096)
+    }
+
+    fn used(backed: &Backed) -> u64 {
+        backed.memory.ledger.budget_used().load(Relaxed)
+    }
+
+    /// Asserts how many buffers are free, for the appender and in the ledger.
+    fn expect_free(backed: &Backed, free: u32) {
+        let mut numbers = backed.log.appender.lock().free_buffers.clone();
+        numbers.sort_unstable();
+        let is_free =
+            |number: &u32| backed.memory.ledger.buffer(*number).state() == BufferState::Free;
+        assert_eq!(numbers, Vec::from_iter((0..BUFFERS).filter(is_free)));
+        assert_eq!(numbers.len(), free as usize);
+    }
+
+    #[test]
+    fn bytes_return_to_the_budget_when_their_frames_are_durable_and_not_before() {
+        let (backed, mut outlet, device) = backed();
+        let polled = outlet.pump(&backed, Pump::Poll).unwrap();
+        assert!(polled == 0 && !outlet.is_busy());
+        let bytes = close(&backed, 10) + close(&backed, 100);
+        outlet.in_flight_bytes = bytes + 5;
+        // A poll begins with the flush of a batch only.
+        while outlet.written_bytes() < 2 * frame_len(10) + 4096 {
+            assert_eq!(outlet.pump(&backed, Pump::Poll).unwrap(), 0);
+            assert!(outlet.is_busy());
+        }
+        assert_eq!(outlet.written_bytes(), frame_len(10) + frame_len(100));
+        assert!(used(&backed) == bytes && device.unflushed_bytes() > 0);
+        expect_free(&backed, BUFFERS - 2);
+        let seen = backed.memory.budget.version();
+        assert_eq!(outlet.pump(&backed, Pump::One).unwrap(), bytes);
+        assert!(!outlet.is_busy() && device.unflushed_bytes() == 0);
+        assert_ne!(backed.memory.budget.version(), seen, "whoever waits was not told");
+        assert_eq!((used(&backed), outlet.written_bytes(), outlet.in_flight_bytes), (0, 0, 5));
+        expect_free(&backed, BUFFERS);
+        // More frames than the queue takes: all are durable.
+        let bytes: u64 = (0..QUEUE_DEPTH as u64 + 2).map(|number| close(&backed, number + 1)).sum();
+        assert_eq!(outlet.pump(&backed, Pump::Durable).unwrap(), bytes);
+        assert!(!outlet.is_busy() && device.unflushed_bytes() == 0 && used(&backed) == 0);
+        assert_eq!(backed.log.appender.lock().closed.len(), 0);
+        expect_free(&backed, BUFFERS);
+        let bytes = close(&backed, 7);
+        assert_eq!(outlet.pump(&backed, Pump::One).unwrap(), bytes);
+        let stats = backed.memory.stats.read();
+        assert_eq!(stats.frames, 2 + QUEUE_DEPTH as u64 + 2 + 1);
+    }
+
+    #[test]
+    fn a_batch_is_flushed_by_a_poll() {
+        let (backed, mut outlet, device) = backed();
+        let batch = pace::flush_batch(BUDGET_BYTES);
+        let mut closed = 0;
+        let mut frames = 0;
+        while frames * frame_len(1000) < batch {
+            closed += close(&backed, 1000);
+            frames += 1;
+        }
+        let mut freed = 0;
+        for _ in 0..1000 {
+            freed += outlet.pump(&backed, Pump::Poll).unwrap();
+        }
+        assert_eq!((freed, used(&backed), device.unflushed_bytes()), (closed, 0, 0));
+    }
+
+    #[test]
+    fn a_single_short_frame_is_durable_by_one_write_and_only_if_nothing_else_is_on_its_way() {
+        let (backed, mut outlet, device) = backed();
+        assert_eq!(outlet.write_single(&backed).unwrap(), false, "there is none");
+        close(&backed, 3);
+        assert_eq!(outlet.write_single(&backed).unwrap(), true);
+        assert_eq!((used(&backed), device.unflushed_bytes()), (0, 0));
+        assert_eq!((outlet.single_bytes, outlet.is_busy()), (frame_len(3), false));
+        assert!(backed.log.appender.lock().prefers_written());
+        expect_free(&backed, BUFFERS);
+        let bytes = close(&backed, 3) + close(&backed, 4);
+        assert_eq!(outlet.write_single(&backed).unwrap(), false, "there are two");
+        assert_eq!(backed.log.appender.lock().closed.len(), 2);
+        while outlet.written_bytes() == 0 {
+            assert_eq!(outlet.pump(&backed, Pump::Poll).unwrap(), 0);
+        }
+        close(&backed, 5);
+        assert_eq!(outlet.write_single(&backed).unwrap(), false, "others are on their way");
+        assert_eq!(outlet.pump(&backed, Pump::Durable).unwrap(), bytes + 5 * 64);
+        // The shortest frame that is not short.
+        let grains = (1..).find(|grains| frame_len(*grains) >= SINGLE_BYTES_MAX).unwrap();
+        for (grains, is_single) in [(grains, false), (grains - 1, true)] {
+            close(&backed, grains);
+            assert_eq!(outlet.write_single(&backed).unwrap(), is_single, "{grains}");
+            outlet.pump(&backed, Pump::Durable).unwrap();
+        }
+        assert_eq!((used(&backed), device.unflushed_bytes()), (0, 0));
+        expect_free(&backed, BUFFERS);
+    }
+}
