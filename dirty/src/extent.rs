@@ -76,3 +76,47 @@ pub fn words(run: Extent) -> impl Iterator<Item = (usize, u64)> {
         Some((word, mask))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_runs_have_each_grain_once_and_in_order() {
+        for (from, to) in [(0, 1), (0, 64), (63, 65), (64, 64), (5, 200), (128, 256), (191, 192)] {
+            let mut by_words = Vec::new();
+            let mut enter = |word: usize, bits: u64| {
+                assert_ne!(bits, 0);
+                let grains = (0..64).filter(|grain| bits >> grain & 1 == 1);
+                by_words.extend(grains.map(|grain| word as u64 * 64 + grain));
+                for run in runs(word, bits) {
+                    assert_eq!(mask(run.grain % 64, run.len) & !bits, 0);
+                }
+            };
+            for_words(from, to, |word, bits| {
+                enter(word, bits);
+                Ok::<(), ()>(())
+            })
+            .unwrap();
+            let run = Extent { grain: from, len: to - from };
+            words(run).for_each(|(word, bits)| enter(word, bits));
+            let expected = Vec::from_iter((from..to).chain(from..to));
+            assert_eq!(by_words, expected, "{from}..{to}");
+            if from < to {
+                assert_eq!(Extent::unpack(run.pack()), run);
+            }
+        }
+        let mut words_seen = 0;
+        let ended = for_words(0, 640, |word, _| {
+            words_seen += 1;
+            if word == 2 { Err(word) } else { Ok(()) }
+        });
+        assert_eq!((ended, words_seen), (Err(2), 3));
+        let of = |bits| runs(3, bits).map(|run| (run.grain - 192, run.len)).collect::<Vec<_>>();
+        assert_eq!(of(0), []);
+        assert_eq!(of(u64::MAX), [(0, 64)]);
+        assert_eq!(of(0x8000_0000_0000_00f1), [(0, 1), (4, 4), (63, 1)]);
+        let far = Extent { grain: (1 << 40) - 1, len: Extent::LEN_MAX };
+        assert_eq!(Extent::unpack(far.pack()), far);
+    }
+}

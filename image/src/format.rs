@@ -279,4 +279,30 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn no_copy_of_a_slot_lies_in_another_and_segments_come_behind_all() {
+        for (bytes, segment_bytes) in [(1 << 18, None), (1 << 34, Some(64 << 10))] {
+            let geometry = Geometry::new(bytes, GRAIN_SHIFT_TRAP, segment_bytes, 4).unwrap();
+            let layout = Layout::of(&geometry);
+            let table = u64::from(geometry.segments_max) * 16;
+            assert!(layout.slot_bytes() >= 128 + table);
+            assert!(layout.slot_bytes() % 4096 == 0 && layout.slot_bytes() < 128 + table + 4096);
+            let mut places: Vec<u64> = [(0, 0), (0, 1), (1, 0), (1, 1)]
+                .map(|(slot, copy)| layout.slot_at(slot, copy))
+                .into();
+            // A slot and its copy do not touch, so that one flaw does not meet both.
+            assert!(layout.slot_at(0, 1) - layout.slot_at(0, 0) == 2 * layout.slot_bytes());
+            places.sort_unstable();
+            let expected = [0, 1, 2, 3].map(|number| SLOTS_AT + number * layout.slot_bytes());
+            assert_eq!(places, expected);
+            let end = expected[3] + layout.slot_bytes();
+            assert_eq!(end, SLOTS_AT + layout.final_commit_bytes());
+            let first = layout.segment_at(0);
+            assert!(first >= end && first % (1 << 20) == 0 && first < end + (1 << 20));
+            let last = geometry.segments_max - 1;
+            let span = layout.segment_at(last) - first;
+            assert_eq!(span, u64::from(last) * geometry.segment_bytes);
+        }
+    }
 }

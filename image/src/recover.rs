@@ -928,6 +928,31 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_is_shorter_than_its_commit_says_is_refused_with_both_sizes() {
+        let bare = bare();
+        let needed = &[false; 4];
+        let slot = SlotContents { needed, last_seq: 0, is_final: true, unix_ms: 0 };
+        write_slot(&bare.ledger, &bare.layout, &bare.device, &slot, false).unwrap();
+        let expected = bare.layout.segment_at(4);
+        for segments in [2, 3, 4, 5] {
+            bare.device.grow(bare.layout.segment_at(segments)).unwrap();
+            let empty = Ledger::create(bare.geometry, 7, 0).unwrap();
+            let (device, rule) = (&bare.device, Tail::Committed);
+            match recover(device, &bare.geometry, 7, &empty, rule, Planted::None) {
+                Ok((recovered, loading)) => {
+                    assert!(segments >= 4 && loading.is_complete());
+                    assert_eq!((recovered.tail_frames, recovered.segments_used), (0, 0));
+                }
+                Err(OpenError::Image(ImageError::Truncated { expected_bytes, found_bytes })) => {
+                    let found = bare.layout.segment_at(segments);
+                    assert!(segments < 4 && (expected_bytes, found_bytes) == (expected, found));
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn what_was_loaded_is_known_byte_by_byte_and_block_by_block() {
         let bare = bare();
         // Of the first frame, the second replaces a page.

@@ -485,6 +485,52 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_of_another_image_or_larger_than_this_one_is_passed_over() {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
+        let layout = Layout::of(&geometry);
+        let needed = [false, false];
+        let contents = SlotContents { needed: &needed, last_seq: 0, is_final: false, unix_ms: 1 };
+        let (most, bytes) = (geometry.segments_max as u8, geometry.reserved_bytes as u32);
+        // (bytes of the newest commit, what they become, whether it still counts)
+        let cases: [(usize, Vec<u8>, bool); 7] = [
+            (24, vec![0], true),
+            (0, vec![0], false),
+            (8, vec![8], false),
+            (40, bytes.to_le_bytes().into(), true),
+            (40, (bytes + 1).to_le_bytes().into(), false),
+            (48, vec![most], true),
+            (48, vec![most + 1], false),
+        ];
+        for (field, value, counts) in cases {
+            let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
+            let device = SimDevice::new(0, 1);
+            device.grow(layout.segment_at(2)).unwrap();
+            for _ in 0..2 {
+                write_slot(&ledger, &layout, &device, &contents, false).unwrap();
+            }
+            let mut bytes = aligned(layout.slot_bytes() as usize).unwrap();
+            for copy in 0..SLOT_COPIES {
+                device.read_at(layout.slot_at(1, copy), bytes.as_mut()).unwrap();
+                bytes.as_mut()[field..field + value.len()].copy_from_slice(&value);
+                repair_checksums(bytes.as_mut());
+                device.write_at(layout.slot_at(1, copy), bytes.as_slice()).unwrap();
+            }
+            let slot = read_slots(&device, &geometry, 7).unwrap();
+            let expected = if counts { (1, 2) } else { (0, 1) };
+            assert_eq!((slot.turn, slot.header.commit.get()), expected, "{field}: {value:?}");
+            assert_eq!(slot.flawed_copy_at, None);
+            // One flipped bit is enough for a copy, and the other copy is noted.
+            device.flip_bit(layout.slot_at(slot.turn, 0) + 20, 3);
+            let again = read_slots(&device, &geometry, 7).unwrap();
+            assert_eq!((again.turn, again.header.commit.get()), expected);
+            assert_eq!(again.flawed_copy_at, Some(layout.slot_at(slot.turn, 0)));
+            device.flip_bit(layout.slot_at(slot.turn, 1) + 128 + 3, 3);
+            let older = read_slots(&device, &geometry, 7).map(|slot| slot.turn);
+            assert_eq!(older.ok(), counts.then_some(0));
+        }
+    }
+
+    #[test]
     fn a_commit_that_says_what_nobody_knows_is_an_error_and_no_older_one_takes_its_place() {
         let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
         let layout = Layout::of(&geometry);
