@@ -639,4 +639,35 @@ mod tests {
             assert_eq!(memory.ledger.budget_used().load(Relaxed), bytes_of(&expected));
         }
     }
+
+    #[test]
+    fn bytes_that_were_taken_in_advance_go_from_lane_to_lane_and_those_beyond_a_share_go_back() {
+        let tracked = tracked();
+        let backing = noting(&tracked, 0);
+        let ledger = &tracked.memory.ledger;
+        let used = || ledger.budget_used().load(Relaxed);
+        tracked.lanes.assign(3, LaneId(1));
+        let mut first = LaneGuard::new(&tracked, &backing, LaneId(0));
+        let mut second = LaneGuard::new(&tracked, &backing, LaneId(1));
+        assert_eq!((first.withdraw(), used()), (0, 0));
+        first.announce(0, 64).unwrap();
+        assert_eq!(used(), CREDIT_CHUNK_BYTES);
+        let taken = first.withdraw();
+        assert_eq!((taken, first.withdraw()), (CREDIT_CHUNK_BYTES - 64, 0));
+        second.deposit(taken);
+        second.announce(3 * BLOCK_BYTES, taken).unwrap();
+        assert_eq!((used(), second.withdraw()), (CREDIT_CHUNK_BYTES, 0));
+        assert!(tracked.memory.budget.try_take(ledger, 10_000));
+        second.deposit(10_000);
+        drop((first, second));
+        assert_eq!(used(), 2 * CREDIT_CHUNK_BYTES);
+        // A lane that is held when the account is closed keeps nothing.
+        let last = LaneGuard::new(&tracked, &backing, LaneId(1));
+        drop(last);
+        tracked.memory.budget.close();
+        let mut last = LaneGuard::new(&tracked, &backing, LaneId(1));
+        assert_eq!(last.announce(3 * BLOCK_BYTES + 9000, 8), Err(Need::Room { bytes: 8 }));
+        drop(last);
+        assert_eq!(tracked.lanes.lock(LaneId(1)).lock().credit_bytes, 0);
+    }
 }

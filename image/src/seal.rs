@@ -141,3 +141,64 @@ pub(crate) fn let_go(buffer: &FrameBuffer<'_>) {
         unsafe { buffer.packed_mut(0, packed.stored_bytes as usize) }.fill(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Frame, parse_header, tail_bytes, tail_of};
+    use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, Geometry};
+
+    /// After a kill between the entry of an extent and the fill that publishes its bytes, the
+    /// table says more than there is.
+    #[test]
+    fn a_sealed_frame_has_a_table_of_just_its_bytes_and_their_sums() {
+        let geometry = Geometry::new(BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+        let ledger = Ledger::create(geometry, 7, BLOCK_BYTES).unwrap();
+        ledger.incarnation().store(3, Relaxed);
+        let buffer = ledger.buffer(2);
+        let entries = [(3, 60), (500, 10), (700, 40)];
+        for (filled, expected) in
+            [(110, [60, 10, 40]), (75, [60, 10, 5]), (70, [60, 10, 0]), (64, [60, 4, 0])]
+        {
+            let payload = filled * 64;
+            // SAFETY: nobody else uses the buffer.
+            let bytes = unsafe { buffer.bytes_mut(0, 16_384) };
+            bytes.fill(0xee);
+            for (place, (grain, len)) in buffer.table().iter().zip(entries) {
+                place.store(Extent { grain, len }.pack(), Relaxed);
+            }
+            buffer.fill().store(3 << 32 | payload as u64, Relaxed);
+            buffer.seq().store(9, Relaxed);
+            buffer.flags().store(1, Relaxed);
+            // To seal it again changes nothing.
+            for _ in 0..2 {
+                seal(&ledger, &buffer, 7, 5 << 32 | 6);
+            }
+            let header = parse_header(&bytes[..FRAME_HEADER_BYTES], 7, 1 << 20, 0).unwrap();
+            let frame = Frame { segment: 0, at: 0, header, first_seq: 9 };
+            assert_eq!((frame.seq(), frame.payload(), frame.extents()), (9, payload, 3));
+            assert_eq!((header.epoch.get(), header.raw_bytes.get()), (6, 5));
+            assert_eq!((header.flags.get(), header.incarnation.get()), (1, 3));
+            assert_eq!(frame.total(), raw_bytes(&buffer));
+            assert_eq!((frame_bytes(&buffer), kept_bytes(&buffer)), (frame.total(), frame.total()));
+            let tail = tail_bytes(&frame, &bytes[FRAME_HEADER_BYTES + payload..]);
+            assert_eq!(header.tail_checksum.get(), checksum(tail));
+            let parts = tail_of(&frame, tail);
+            let words = parts.table.as_chunks().0.iter();
+            let table = words.map(|word| Extent::unpack(u64::from_le_bytes(*word)));
+            let wanted = entries.iter().zip(expected).map(|((grain, _), len)| (*grain, len));
+            let found: Vec<_> = table.map(|extent| (extent.grain, extent.len)).collect();
+            assert_eq!(found, Vec::from_iter(wanted), "{filled} grains");
+            let payload_bytes = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + payload];
+            let sums: Vec<_> = payload_bytes
+                .chunks(CHECK_BYTES)
+                .flat_map(|block| checksum(block).to_le_bytes())
+                .collect();
+            assert_eq!((parts.sums, parts.lengths.len()), (&sums[..], 0));
+            let end = FRAME_HEADER_BYTES + payload + tail.len();
+            let (padding, beyond) = bytes[end..].split_at(frame.total() as usize - end);
+            assert!(padding.iter().all(|byte| *byte == 0));
+            assert!(beyond.iter().all(|byte| *byte == 0xee), "bytes behind the frame");
+        }
+    }
+}

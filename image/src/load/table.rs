@@ -420,3 +420,27 @@ impl Won<'_> {
         ((at / 64) as usize, (at % 64) as u32)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_part_of_a_piece_within_some_places_is_all_that_is_there_and_nothing_else() {
+        for (len, place) in [(1, 0), (4, 3), (10, 5)] {
+            let piece = Piece { run: Extent { grain: 100, len }, place };
+            for start in 0..20 {
+                for end in start..20 {
+                    let found = piece.within(&(start..end));
+                    let inside: Vec<u64> =
+                        (0..len).filter(|at| (start..end).contains(&(place + at))).collect();
+                    let expected = inside.first().map(|first| Piece {
+                        run: Extent { grain: 100 + first, len: inside.len() as u64 },
+                        place: place + first,
+                    });
+                    assert_eq!(found, expected, "{piece:?} in {start}..{end}");
+                }
+            }
+        }
+    }
+}

@@ -199,8 +199,8 @@ fn whatever_was_closed_is_on_the_device_when_it_is_to_be_durable() {
     assert!(!outlet.is_busy() && backed.log.appender.lock().closed.is_empty());
 }
 
-/// A region writes before anybody knows what is promised: when it is attached, and while the rate is
-/// being proven. Bytes that seemed to stay on their way would make every look a slow sample.
+/// A region writes before anybody knows what is promised: when it is attached, and while the rate
+/// is being proven. Bytes that seemed to stay on their way would make every look a slow sample.
 #[test]
 fn what_was_written_before_the_rate_is_watched_is_not_on_its_way_for_ever() {
     let device = SimDevice::new(0, 1);
