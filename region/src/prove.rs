@@ -256,3 +256,37 @@ fn fill_frame(frame: &mut [u8], window: &[u8], position: &mut usize) {
         sum.copy_from_slice(&checksum(block).to_le_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_of_a_proof_is_full_of_scattered_records_and_their_checksums() {
+        let record = |number: usize| [number as u8; RECORD_BYTES];
+        let window: Vec<u8> = (1..=200).flat_map(record).collect();
+        let mut position = 7;
+        for len in [64 << 10, 1 << 20] {
+            let mut frame = vec![0xff; len];
+            fill_frame(&mut frame, &window, &mut position);
+            let (head, rest) = frame.split_at(FRAME_HEADER_BYTES);
+            assert!(head.iter().all(|byte| *byte == 0), "recovery takes the frame for data");
+            // All but a 64th and less than a record.
+            let records = (len - len / 64 - FRAME_HEADER_BYTES) / RECORD_BYTES;
+            let (payload, sums) = rest.split_at(records * RECORD_BYTES);
+            let numbers: Vec<_> = payload.chunks(RECORD_BYTES).map(|record| record[0]).collect();
+            for (found, number) in payload.chunks(RECORD_BYTES).zip(&numbers) {
+                assert_eq!(found, record(usize::from(*number)));
+            }
+            let follow = numbers.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
+            assert!(follow * 8 < records, "{follow} of {records} records follow each other");
+            let mut distinct = numbers;
+            distinct.sort_unstable();
+            distinct.dedup();
+            assert!(distinct.len() * 4 > records.min(200), "{} records", distinct.len());
+            for (block, sum) in payload.chunks(CHECK_BYTES).zip(sums.chunks(8)) {
+                assert_eq!(sum, checksum(block).to_le_bytes());
+            }
+        }
+    }
+}

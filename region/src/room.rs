@@ -167,4 +167,34 @@ mod tests {
         let needed_bytes = of(300 * MIB).unwrap_err();
         assert!(needed_bytes > 300 * MIB && of(needed_bytes * 32 / 31 + MIB).is_ok());
     }
+
+    #[test]
+    fn the_largest_budget_that_fits_is_taken_and_a_part_of_the_disk_stays_free() {
+        let config = Config::new(256 * MIB, 0);
+        let geometry = config.geometry().unwrap();
+        for free_bytes in (400 * MIB..1100 * MIB).step_by(7_654_321) {
+            let Ok(found) = fit(&config, free_bytes, &LOG_PERCENTS).unwrap() else { continue };
+            let room_bytes = free_bytes / 32 * 31;
+            assert!(found.image_bytes <= room_bytes + 32, "{found:?} in {free_bytes}");
+            let size = |budget_bytes| {
+                image_bytes(&geometry, found.log_percent, config.region_bytes, budget_bytes)
+            };
+            assert_eq!(size(found.budget_bytes_max), found.image_bytes);
+            let is_all = found.budget_bytes_max == config.region_bytes;
+            let more_bytes = size(found.budget_bytes_max + 4096);
+            assert!(is_all || more_bytes > room_bytes, "{found:?} in {free_bytes}");
+        }
+    }
+
+    #[test]
+    fn an_image_may_grow_by_most_of_what_is_free_and_a_device_by_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(dir.path().join("image")).unwrap();
+        let growth_bytes = |file| growth_bytes(file).unwrap() as f64;
+        let free_bytes = free_bytes(dir.path()).unwrap() as f64;
+        // Others use the same disk.
+        let share = growth_bytes(file) / free_bytes;
+        assert!((share - 31.0 / 32.0).abs() < 0.01, "{share}");
+        assert_eq!(growth_bytes(std::fs::File::open("/dev/null").unwrap()), 0.0);
+    }
 }

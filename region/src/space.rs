@@ -1,6 +1,7 @@
 //! Space in the log: a checkpoint frees the segments that it does not name, and compaction empties
 //! sparse ones before it.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 
 use perdura_dirty::RegionError;
@@ -18,7 +19,8 @@ use crate::clean::Cleaner;
 /// than there was after an earlier one.
 pub(crate) struct Raising {
     budget_bytes: u64,
-    compactions_left: u32,
+    /// Each step that compacts takes one.
+    compactions: Range<u64>,
     /// The most free segments that there were after a commit.
     free_most: u32,
     fruitless: u32,
@@ -32,7 +34,7 @@ impl Raising {
         Self {
             budget_bytes,
             // Each compaction should free about a segment, as in `make_space`.
-            compactions_left: backed.memory.ledger.segments().load(Relaxed) as u32,
+            compactions: 0..backed.memory.ledger.segments().load(Relaxed),
             free_most: 0,
             fruitless: if is_larger { 0 } else { FRUITLESS_MAX },
         }
@@ -79,9 +81,8 @@ impl Cleaner {
             backed.memory.check_open()?;
             let spare = backed.log.appender.lock().spare_segments();
             match backed.space().to_gain(spare, wanted, &survey(backed)) {
-                Some(victim) if raising.compactions_left > 0 => {
+                Some(victim) if raising.compactions.next().is_some() => {
                     self.compact(backed, victim)?;
-                    raising.compactions_left -= 1;
                 }
                 _ => {
                     self.commit_checkpoint(backed, false)?;
@@ -129,7 +130,7 @@ impl Cleaner {
         let ledger = &backed.memory.ledger;
         // Each compaction should free about a segment. Without this bound, a log too small for its
         // budget would be compacted for ever.
-        let mut compactions_left = ledger.segments().load(Relaxed);
+        let mut compactions = 0..ledger.segments().load(Relaxed);
         let mut fruitless = 0;
         while fruitless < FRUITLESS_MAX {
             let spare = backed.log.appender.lock().spare_segments();
@@ -139,10 +140,9 @@ impl Cleaner {
             backed.memory.check_open()?;
             let used_bytes = ledger.budget_used().load(Relaxed);
             if let Some(victim) = backed.space().needed(spare, &survey(backed), used_bytes)
-                && compactions_left > 0
+                && compactions.next().is_some()
             {
                 self.compact(backed, victim)?;
-                compactions_left -= 1;
                 continue;
             }
             self.commit_checkpoint(backed, false)?;

@@ -40,7 +40,7 @@ impl Running {
         let mut rhythm = Rhythm::new(nanoseconds(epoch), every_ns, backed.memory.clock.now_ns());
         let mut log_was_full = false;
         self.prepare_buffers();
-        while !backed.memory.budget.is_closed() && backed.memory.failure().is_none() {
+        while backed.memory.failure().is_none() {
             let seen = backed.memory.budget.cleaner_version();
             let dirtied = backed.tracked.dirtied_bytes();
             let mut cleaner = self.any_cleaner();

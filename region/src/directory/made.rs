@@ -71,6 +71,7 @@ fn is_dir(files: &impl FileSystem, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use perdura_media::SimFiles;
+    use perdura_media::file::Kernel;
 
     use super::*;
 
@@ -90,6 +91,20 @@ mod tests {
             assert_eq!(files.ops(), OPS);
             assert!(is_dir(&files.power_cycle(outcome), Path::new(DIR)), "seed {outcome}");
         }
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_folder_is_an_error_and_stays() {
+        let above = tempfile::tempdir().unwrap();
+        let file = above.path().join("file");
+        std::fs::write(&file, "mine").unwrap();
+        for dir in [file.clone(), file.join("dir")] {
+            let mut made = Made::default();
+            let created = create_dir(&Kernel, &dir, &mut made);
+            assert!(matches!(created, Err(DirectoryError::File { .. })), "{}", dir.display());
+            assert!(made.dirs.is_empty());
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
     }
 
     #[test]

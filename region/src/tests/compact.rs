@@ -196,3 +196,56 @@ fn a_region_opens_with_a_larger_budget_before_it_is_loaded_though_its_log_is_ful
         write(&region, block * BLOCK_BYTES, &[2; 65_536]);
     }
 }
+
+#[test]
+fn a_raised_budget_finds_as_many_free_segments_as_it_wants() {
+    let blocks = 64;
+    let config = Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        log_percent: 125,
+        ..Config::new(blocks * BLOCK_BYTES, blocks * BLOCK_BYTES)
+    };
+    let clock = Arc::new(SimClock::new(1_000));
+    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+    let backed = &region.running().backed;
+    let free = || backed.log.appender.lock().free_segments.len() as u32;
+    region.set_budget(4 * BLOCK_BYTES).unwrap();
+    let mut random = 1u64;
+    for budget in [blocks / 2, blocks] {
+        for _ in 0..12_000 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            write(&region, (random >> 40) % (blocks * 64) * 1024, &[1; 1024]);
+        }
+        let (before, budget) = (free(), budget * BLOCK_BYTES);
+        region.set_budget(budget).unwrap();
+        let wanted = backed.space().free_wanted();
+        assert_eq!(backed.space().budget_bytes, budget);
+        assert!(before < wanted, "{before} of {wanted} were free: this test shows nothing");
+        assert!(free() >= wanted, "{} of {wanted} segments are free", free());
+        region.set_budget(4 * BLOCK_BYTES).unwrap();
+    }
+}
+
+#[test]
+fn a_budget_for_which_there_is_space_is_raised_and_lowered_without_a_commit() {
+    let blocks = 64;
+    let config = Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(blocks * BLOCK_BYTES, blocks * BLOCK_BYTES)
+    };
+    let clock = Arc::new(SimClock::new(1_000));
+    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+    write(&region, 0, &[1; 10_000]);
+    let before = region.stats();
+    for budget in [blocks / 2, blocks / 4, blocks / 2, blocks] {
+        region.set_budget(budget * BLOCK_BYTES).unwrap();
+        assert_eq!(region.budget_bytes(), budget * BLOCK_BYTES);
+        assert_eq!(region.stats(), before);
+    }
+}

@@ -161,3 +161,30 @@ fn bytes_called_clean_when_only_copied_are_found() {
     });
     assert!(found);
 }
+
+#[test]
+fn the_most_bytes_in_use_are_remembered_until_the_budget_is_set() {
+    let config = Config {
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(REGION_BYTES, 16 * BLOCK_BYTES)
+    };
+    let device = Arc::new(SimDevice::new(0, 1));
+    let region = Region::open(device, Arc::new(RealClock), config).unwrap();
+    let dirty = |bytes: usize| {
+        let mut credit = 0;
+        while let Err(need) = region.lock_with(LaneId(0), credit).write(0, &vec![1; bytes]) {
+            credit = region.satisfy(need).unwrap();
+        }
+        region.used_bytes()
+    };
+    let most = dirty(300_000);
+    assert!(most >= 300_000 && region.used_bytes_max() >= most);
+    region.checkpoint().unwrap();
+    let less = dirty(100);
+    assert!((100..most).contains(&less), "{less}");
+    assert!((most..=region.budget_bytes()).contains(&region.used_bytes_max()));
+    region.set_budget(12 * BLOCK_BYTES).unwrap();
+    assert!((less..most).contains(&region.used_bytes_max()), "{}", region.used_bytes_max());
+}

@@ -239,3 +239,14 @@ fn a_rate_on_record_counts_only_for_what_it_was_measured_with() {
         assert_eq!(value("threads"), "1");
     }
 }
+
+#[test]
+fn a_rate_that_cannot_be_put_on_record_is_an_error_unless_the_disk_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    // The record goes through a file beside it, in whose place is a folder.
+    let beside = dir.path().join("rate.toml.new");
+    std::fs::create_dir(&beside).unwrap();
+    let error = open(settings(dir.path())).err().unwrap();
+    assert!(matches!(error, DirectoryError::File { .. }), "{error}");
+    assert_eq!(names(dir.path()), [beside]);
+}

@@ -92,3 +92,30 @@ fn more_segments_than_two_bytes_count() {
     assert!(geometry.segments_max > u32::from(u16::MAX));
     keeps_what_is_written(64 << 10, 1 << 30);
 }
+
+#[test]
+fn only_growing_writes_anything_and_its_size_is_durable_at_once() {
+    let device = SimDevice::new(0, 1);
+    let open = |device: &SimDevice| {
+        let clock = Arc::new(SimClock::new(1_000));
+        Region::open(Arc::new(device.clone()), clock, config(64 << 10, 2 * REGION_BYTES)).unwrap()
+    };
+    let region = open(&device);
+    let before = region.stats();
+    for bytes in [REGION_BYTES, REGION_BYTES - 1, 1] {
+        region.grow(bytes).unwrap();
+        assert_eq!((region.len_bytes(), region.stats()), (REGION_BYTES, before));
+    }
+    for bytes in [2 * REGION_BYTES + 1, u64::MAX / 2] {
+        assert!(region.grow(bytes).is_err());
+        assert_eq!((region.len_bytes(), region.stats()), (REGION_BYTES, before));
+    }
+    region.grow(REGION_BYTES + 1).unwrap();
+    let len_bytes = REGION_BYTES + BLOCK_BYTES;
+    assert_eq!(region.len_bytes(), len_bytes);
+    write(&region, len_bytes - 100, &[7; 100]);
+    region.commit_group().unwrap();
+    let region = open(&device.power_cycle(1));
+    assert_eq!(region.len_bytes(), len_bytes);
+    assert_eq!(region.lock(LANE).bytes(len_bytes - 100, 100), [7; 100]);
+}
