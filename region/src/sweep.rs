@@ -122,7 +122,7 @@ impl<'c> Sweep<'c> {
         };
         if let Some(tracker) = backed.tracked.pages() {
             self.appender = None;
-            tracker.release(word, victims, victims & !done);
+            tracker.release(word, victims, !done);
             if backed.memory.planted.is(Planted::ClearAfterRelease) {
                 backed.memory.ledger.dirty_word(parity, word).fetch_and(!done, AcqRel);
             }

@@ -249,6 +249,27 @@ mod tests {
     }
 
     #[test]
+    fn goodbye_is_said_and_the_end_of_the_holder_is_waited_for() {
+        let (ours, theirs) = socket_pair().unwrap();
+        let child = Command::new("sh").args(["-c", "read line"]).stdin(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let (pid, lives) = (child.id(), child.stdin.take());
+        let proc = Path::new("/proc").join(pid.to_string());
+        std::thread::scope(|scope| {
+            let link = Link { socket: ours, child: Some(child) };
+            let said = scope.spawn(|| link.goodbye());
+            let (message, _) = receive(&theirs).unwrap().unwrap();
+            assert_eq!(message, Message::Goodbye);
+            drop(theirs);
+            // The holder lives on for a moment.
+            assert!(proc.exists() && !said.is_finished());
+            drop(lives);
+            said.join().unwrap().unwrap();
+            assert!(!proc.exists(), "the holder is left as a zombie");
+        });
+    }
+
+    #[test]
     fn a_holder_that_gives_no_usable_answer_is_ended() {
         let mut program = Command::new("sh");
         // The link is the program's standard input.

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering::*;
 use perdura_media::{SimClock, SimDevice};
 
 use crate::testing::write;
-use crate::{Config, Region};
-use perdura_dirty::geometry::BLOCK_BYTES;
+use crate::{Config, LaneId, Region};
+use perdura_dirty::geometry::{BLOCK_BYTES, COMPACTION_FRAMES};
 use perdura_dirty::{BufferState, RegionError};
-use perdura_image::{Compaction, Pump, Step, is_being_written};
+use perdura_image::{Compaction, Pump, Step, buffers_in_use, is_being_written};
 
 #[test]
 fn space_is_made_though_nothing_is_in_use() {
@@ -247,5 +247,37 @@ fn a_budget_for_which_there_is_space_is_raised_and_lowered_without_a_commit() {
         region.set_budget(budget * BLOCK_BYTES).unwrap();
         assert_eq!(region.budget_bytes(), budget * BLOCK_BYTES);
         assert_eq!(region.stats(), before);
+    }
+}
+
+#[test]
+fn however_many_frames_are_on_their_way_no_more_than_compaction_may_have_are_left() {
+    for written in 1..=2 * u64::from(COMPACTION_FRAMES) {
+        let config = Config {
+            segment_bytes: Some(64 << 10),
+            lanes: Some(1),
+            thread: false,
+            checkpoint_every: None,
+            ..Config::new(64 * BLOCK_BYTES, 32 * BLOCK_BYTES)
+        };
+        let clock = Arc::new(SimClock::new(1_000));
+        let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+        let backed = &region.running().backed;
+        let ledger = &backed.memory.ledger;
+        for word in 0..written {
+            write(&region, word * 4096, &[1; 4096]);
+            let (word, _lane) = (word as usize, region.lock(LaneId(0)));
+            let dirty = ledger.dirty_word(backed.memory.parity(), word).load(Relaxed);
+            let mut appender = backed.log.appender.lock();
+            backed.append_bits(&mut appender, backed.memory.parity(), word, dirty);
+            appender.close_frame(ledger, 0);
+        }
+        let before = u64::from(buffers_in_use(backed));
+        assert_eq!(before, written, "this test shows nothing");
+        region.running().any_cleaner().limit_frames(backed).unwrap();
+        let left = buffers_in_use(backed);
+        assert!(left <= COMPACTION_FRAMES, "{left} of {written}");
+        let may_stay = written <= u64::from(COMPACTION_FRAMES);
+        assert!(!may_stay || u64::from(left) == written, "waited for {written} in vain");
     }
 }

@@ -117,5 +117,7 @@ fn only_growing_writes_anything_and_its_size_is_durable_at_once() {
     region.commit_group().unwrap();
     let region = open(&device.power_cycle(1));
     assert_eq!(region.len_bytes(), len_bytes);
+    region.grow(2 * REGION_BYTES).unwrap();
+    assert_eq!(region.len_bytes(), 2 * REGION_BYTES);
     assert_eq!(region.lock(LANE).bytes(len_bytes - 100, 100), [7; 100]);
 }

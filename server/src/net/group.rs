@@ -193,7 +193,8 @@ impl<'s> Group<'s> {
         }
         let orders = self.orders.take()?;
         (self.uncommitted, self.gathered) = (false, 0);
-        self.seen.durable = self.number - 1;
+        // Nothing waits any more.
+        self.seen.durable = self.number;
         Some(orders.why().to_owned())
     }
 

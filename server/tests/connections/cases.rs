@@ -269,6 +269,16 @@ fn a_password_is_asked_for_first() {
     let mut large = server.client();
     large.stream.write_all(b"*1\r\n$20000\r\n").unwrap();
     assert_eq!(large.rest(), "-ERR Protocol error: unauthenticated bulk length\r\n");
+    let mut many = server.client();
+    many.stream.write_all(b"*11\r\n").unwrap();
+    assert_eq!(many.rest(), "-ERR Protocol error: unauthenticated multibulk length\r\n");
+    // Nothing of this holds for a client that gave the password.
+    let value = "v".repeat(20_000);
+    client.stream.write_all(&frame(&[b"SET", b"a", value.as_bytes()])).unwrap();
+    assert_eq!(client.reply_text(), "+OK");
+    let names = [b"a".as_slice(); 11];
+    client.stream.write_all(&frame(&[&[b"DEL".as_slice()], &names[..]].concat())).unwrap();
+    assert_eq!(client.reply_text(), ":1");
 }
 
 #[test]

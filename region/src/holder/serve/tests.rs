@@ -2,6 +2,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::mpsc::channel;
 
 use perdura_media::{RealClock, SimDevice};
@@ -117,6 +119,45 @@ fn a_server_that_waits_for_the_device_is_not_ended_and_one_that_hangs_is() {
                 process.kill().unwrap();
                 process.wait().unwrap();
             }
+            send(&server, &Message::Goodbye, &[]).unwrap();
+            assert!(flushed.join().unwrap());
+        });
+    }
+}
+
+#[test]
+fn a_server_that_hangs_is_ended_within_its_grace_and_one_that_waits_for_the_device_behind_it() {
+    /// A clock that goes on by a second at each look.
+    struct Hasty(AtomicU64);
+    impl Clock for Hasty {
+        fn now_ns(&self) -> u64 {
+            self.0.fetch_add(1, Relaxed) * 1_000_000_000
+        }
+        fn unix_ms(&self) -> u64 {
+            0
+        }
+        fn thread_cpu_ns(&self) -> u64 {
+            0
+        }
+        fn sleep_ns(&self, _: u64) {}
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut holder = holder(dir.path());
+    holder.times.grace = Duration::from_secs(20);
+    for syncing in [1, 0] {
+        let (server, link) = socket::socket_pair().unwrap();
+        let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        holder.server_pid = process.id() as i32;
+        holder.link = Some(link);
+        holder.attachment.ledger.syncing().store(syncing, Release);
+        let clock = Hasty(AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            // A failed assertion drops this end, and the holder goes on.
+            let server = server;
+            let flushed = scope.spawn(|| holder.heed_warning(&clock).unwrap());
+            process.wait().unwrap();
+            let ended_at_s = clock.0.load(Relaxed);
+            assert_eq!(ended_at_s > 20, syncing == 1, "syncing {syncing}: {ended_at_s} s");
             send(&server, &Message::Goodbye, &[]).unwrap();
             assert!(flushed.join().unwrap());
         });
