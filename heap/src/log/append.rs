@@ -337,3 +337,122 @@ impl Logger {
 fn has_plenty(core: &Core) -> bool {
     core.engine.free_for_persistent() > 4 * core.objects_keep()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::error::HeapError;
+    use crate::heap::Heap;
+    use crate::memory::{Durability, Memory};
+    use crate::ptr::Offset;
+
+    fn heap() -> Result<Heap, HeapError> {
+        Heap::open(Memory::anonymous(16 << 20, Durability::Flushed)?, Config::default())
+    }
+
+    /// A logger with one open chunk, in which is a word.
+    fn logger(core: &Core) -> Result<Arc<Logger>, HeapError> {
+        let logger = core.logs.acquire().ok_or(HeapError::Busy)?;
+        let mut state = logger.own();
+        assert!(logger.next_chunk(core, &mut state).is_ok());
+        core.memory.store_word(state.chunk + CHUNK_HEAD, 7);
+        drop(state);
+        Ok(logger)
+    }
+
+    #[test]
+    fn a_chunk_is_begun_again_only_if_nothing_in_it_must_stay() -> Result<(), HeapError> {
+        const SETTLED: u64 = 10;
+        for (has_records, group_at, last_seq, begins_again) in [
+            (false, None, 0, true),
+            (false, None, SETTLED - 1, true),
+            (false, None, SETTLED, false),
+            (false, None, SETTLED + 1, false),
+            (true, None, SETTLED - 1, false),
+            (false, Some(640), SETTLED - 1, false),
+        ] {
+            let heap = heap()?;
+            let core = &heap.core;
+            let logger = logger(core)?;
+            core.logs.settled.store(SETTLED, Release);
+            core.logs.clock.store(SETTLED + 2, Release);
+            let mut state = logger.own();
+            let old = state.chunk;
+            state.at = CHUNK_HEAD + 8;
+            state.last_seq = last_seq;
+            (state.has_records, state.group_at) = (has_records, group_at);
+            assert!(logger.next_chunk(core, &mut state).is_ok());
+            let case = (has_records, group_at, last_seq);
+            assert_eq!(state.chunk == old, begins_again, "{case:?}");
+            let closed = if begins_again { vec![] } else { vec![old] };
+            let closed_bytes = closed.len() as u64 * CHUNK_BYTES;
+            assert_eq!(state.closed, closed, "{case:?}");
+            assert_eq!(core.logs.closed_bytes.load(Relaxed), closed_bytes, "{case:?}");
+            let word = core.memory.load(old + CHUNK_HEAD);
+            assert_eq!(word, if begins_again { 0 } else { 7 }, "{case:?}");
+            // A group that goes on has its later pieces in a chunk that must stay, too.
+            assert_eq!(state.has_records, group_at.is_some(), "{case:?}");
+            assert_eq!(state.group_at, group_at.map(|_| CHUNK_HEAD), "{case:?}");
+            assert_eq!((state.at, state.fenced), (CHUNK_HEAD, CHUNK_HEAD));
+        }
+        Ok(())
+    }
+
+    /// Changes `len` bytes by a transaction, over and over, until logs were written `times` over.
+    fn change(heap: &Heap, place: Offset, len: u64, times: u64) -> Result<(), HeapError> {
+        let logged = || heap.stats().word_log_bytes.max(heap.stats().object_log_bytes);
+        let mut round = 0_u64;
+        while logged() < times * CHUNK_BYTES {
+            round += 1;
+            heap.transaction(|tx| {
+                let bytes = vec![round as u8; len as usize];
+                tx.write_bytes(place, &bytes)
+            })?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn one_thread_uses_its_chunks_again_and_again() -> Result<(), HeapError> {
+        for len in [8, 60, 3_000, 20_000] {
+            let heap = heap()?;
+            let place = heap.persist_alloc(20_000)?;
+            heap.compact()?;
+            change(&heap, place, len, 3)?;
+            let before = heap.stats();
+            change(&heap, place, len, 12)?;
+            let stats = heap.stats();
+            assert_eq!(heap.core.logs.closed_bytes.load(Relaxed), 0, "{len} bytes");
+            assert_eq!((stats.folds, stats.free_bytes), (before.folds, before.free_bytes));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn few_lines_are_left_to_be_written_back() -> Result<(), HeapError> {
+        for links in [true, false] {
+            let heap = heap()?;
+            let place = heap.persist_alloc(8 * 500)?;
+            let logger = Arc::clone(&heap.core.logs.all()[0]);
+            for at in 0..500_u64 {
+                let word = Offset::of(place.get() + at * 8);
+                match links {
+                    true => _ = heap.alloc_into(word, 64)?,
+                    false => heap.transaction(|tx| tx.write_bytes(word, &at.to_le_bytes()))?,
+                }
+                let left = logger.visit().homes.len();
+                assert!((1..=HOMES_MAX).contains(&left), "{left} ranges after {at}");
+                // No group that is not settled is earlier than what the log says.
+                let oldest = logger.oldest.load(Acquire);
+                let last = logger.own().last_seq;
+                let first = last - (left as u64 - 1);
+                assert!(
+                    (last.saturating_sub(HOMES_MAX as u64)..=first).contains(&oldest),
+                    "{oldest} {first}"
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -260,6 +260,30 @@ mod tests {
     }
 
     #[test]
+    fn a_link_whose_records_are_not_those_that_its_head_names_is_damaged() {
+        let free = Record::Free { unit: 4, stamp: 77 };
+        let alloc = Record::Alloc { unit: 5, stamp: 77 };
+        let group = Record::Group { words: 8, piece: 0, flags: GROUP_LAST };
+        let heads: [(u64, &[Record]); 3] =
+            [(FREES, &[free]), (ALLOCATES, &[alloc]), (FREES | ALLOCATES, &[free, alloc])];
+        for (flags, named) in heads {
+            for first in [free, alloc, group] {
+                for second in [free, alloc, group] {
+                    let found = &[first, second][..named.len()];
+                    let mut words = [0; WORDS_MAX];
+                    for (word, record) in words[1..].iter_mut().zip(found) {
+                        *word = record.encode();
+                    }
+                    words[0] = tagged(HEAD | flags | 4096 << PLACE_SHIFT, words[1], words[2]);
+                    let is_whole = matches!(Link::read(&words), FoundLink::Whole { .. });
+                    let is_right = named.iter().all(|record| found.contains(record));
+                    assert_eq!(is_whole, is_right, "{named:?} {found:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn one_byte_changed_is_seen() {
         for link in links() {
             let whole = link.encode(77);

@@ -225,3 +225,51 @@ impl LoggerState {
         (words, objects)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resting_chunk_is_used_when_its_groups_are_settled() {
+        let full = Resting { chunk: 7 << 16, last_seq: 90 };
+        for (chunk, last_seq, is_used) in
+            [(0, 0, false), (3 << 16, 49, true), (3 << 16, 50, false), (3 << 16, 51, false)]
+        {
+            let mut resting = Resting { chunk, last_seq };
+            assert_eq!(resting.change_for(full, 50), is_used.then_some(chunk));
+            let left = if is_used { (full.chunk, 90) } else { (chunk, last_seq) };
+            assert_eq!((resting.chunk, resting.last_seq), left);
+        }
+    }
+
+    #[test]
+    fn all_chunks_of_a_log_are_taken_out_of_use_at_once() {
+        let chunks = |n: u64| (0..n).map(|chunk| chunk << 16).collect::<Vec<_>>();
+        let mut state = LoggerState {
+            chunk: 1 << 16,
+            at: 640,
+            flushed: 640,
+            fenced: 128,
+            has_records: true,
+            resting: Resting { chunk: 2 << 16, last_seq: 5 },
+            objects: 3 << 16,
+            objects_at: 128,
+            resting_objects: Resting { chunk: 4 << 16, last_seq: 5 },
+            closed: vec![5 << 16, 6 << 16],
+            closed_objects: vec![7 << 16],
+            ..LoggerState::default()
+        };
+        let (words, objects) = state.detach();
+        let mut all = [words.clone(), objects.clone()].concat();
+        all.sort_unstable();
+        assert_eq!(all, chunks(8)[1..]);
+        assert_eq!((words.len(), objects.len()), (4, 3));
+        // Nothing is left, and a log without chunks has none to give.
+        assert_eq!(state.detach(), (vec![], vec![]));
+        assert_eq!((state.at, state.flushed, state.fenced, state.objects_at), (0, 0, 0, 0));
+        assert!(!state.has_records && state.end() == CHUNK_BYTES);
+        state.undoing = Some(1);
+        assert_eq!(state.end(), CHUNK_BYTES - LINE_BYTES);
+    }
+}

@@ -226,3 +226,71 @@ impl Logs {
         self.due_bytes.store(due, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fold_is_due_after_enough_bytes_or_time_or_when_somebody_asks() -> Result<(), Errno> {
+        let logs = Logs::new(64)?;
+        for (snapshot_bytes, at_most_bytes, due_bytes) in [
+            (0, 1 << 30, FOLD_BYTES_LEAST),
+            (1 << 20, 1 << 30, 4 << 20),
+            (1 << 30, 64 << 20, 64 << 20),
+        ] {
+            logs.set_due(snapshot_bytes, at_most_bytes);
+            let is_due_at = |bytes| {
+                logs.closed_bytes.store(bytes, Relaxed);
+                logs.is_due()
+            };
+            assert!(!is_due_at(0) && !is_due_at(due_bytes) && is_due_at(due_bytes + 1));
+            logs.note_cut();
+            assert!(!logs.is_due());
+        }
+        for (since_fold, is_due, has_stamps) in [
+            (0, false, true),
+            (STAMP_MASK / 4, false, true),
+            (STAMP_MASK / 4 + 1, true, true),
+            (STAMP_MASK / 3 - 1, true, true),
+            (STAMP_MASK / 3, true, false),
+        ] {
+            logs.note_cut();
+            logs.clock.fetch_add(since_fold, Relaxed);
+            logs.note_clock();
+            assert_eq!((logs.is_due(), logs.has_stamps()), (is_due, has_stamps), "{since_fold}");
+        }
+        logs.note_cut();
+        assert!(!logs.is_due() && logs.has_stamps());
+        logs.ask_for_fold();
+        assert!(logs.is_due());
+        Ok(())
+    }
+
+    #[test]
+    fn a_fold_in_vain_is_waited_for_again_when_much_more_was_closed() -> Result<(), Errno> {
+        let logs = Logs::new(64)?;
+        for due_bytes in [FOLD_BYTES_LEAST / 2, FOLD_BYTES_LEAST * 5] {
+            logs.set_due(0, due_bytes);
+            let more_bytes = due_bytes.min(FOLD_BYTES_LEAST);
+            for closed_bytes in [0, 5 << 20] {
+                logs.closed_bytes.store(closed_bytes, Relaxed);
+                assert!(logs.is_waiting_worth_it());
+                logs.note_waited();
+                let is_worth_it_at = |bytes| {
+                    logs.closed_bytes.store(bytes, Relaxed);
+                    logs.is_waiting_worth_it()
+                };
+                assert!(!is_worth_it_at(closed_bytes));
+                assert!(!is_worth_it_at(closed_bytes.max(1) + more_bytes - 1));
+                assert!(is_worth_it_at(closed_bytes.max(1) + more_bytes));
+                assert!(!is_worth_it_at(closed_bytes));
+                logs.ask_for_fold();
+                assert!(logs.is_waiting_worth_it(), "somebody finds no room");
+                logs.note_waited();
+                logs.note_cut();
+            }
+        }
+        Ok(())
+    }
+}

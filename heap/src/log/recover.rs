@@ -59,9 +59,7 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     core.logs.settled.store(settled, Release);
     found.objects = claim(core, &folded, &spans, findings)?;
     // The chunks of a fold that was cut off are the room that this recovery's snapshot needs.
-    if !spans.stale.is_empty() {
-        free_chunks(core, &spans.stale);
-    }
+    free_chunks(core, &spans.stale);
     if spans.logs.is_empty() && spans.objects.is_empty() && findings.is_clean() {
         core.logs.generation.store(generation, Release);
         folded.chunks = spans.snapshot.clone();
@@ -280,4 +278,45 @@ fn check_end(core: &Core, chunk: u64, end: u64, findings: &Findings) -> Result<(
         },
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::heap::Heap;
+    use crate::memory::Memory;
+
+    #[test]
+    fn chunks_that_the_generation_does_not_name_are_free_after_a_recovery() -> Result<(), HeapError>
+    {
+        let open = |bytes: &[u8]| {
+            let memory = Memory::copy_of_bytes(bytes)?;
+            Heap::open(memory, Config::default())
+        };
+        let heap = Heap::open(Memory::anonymous(2 << 20, Durability::Flushed)?, Config::default())?;
+        let object = heap.persist_alloc(100)?;
+        heap.compact()?;
+        let mut bytes = vec![0; 2 << 20];
+        heap.memory().read(0, &mut bytes);
+        let free_bytes = open(&bytes)?.stats().free_bytes;
+        assert!(free_bytes > 1 << 20);
+        let generation = heap.core.logs.generation_bits();
+        let span = heap.core.layout.spans - 2;
+        let at = heap.core.layout.table_word(span);
+        assert_eq!(heap.core.memory.load(at), SpanWord::Free.encode());
+        for stale in [
+            SpanWord::Snapshot { generation: generation + 1 },
+            SpanWord::Snapshot { generation: generation + 2 },
+            SpanWord::Log { logger: 3, generation: generation + 2 },
+            SpanWord::Log { logger: 3, generation: generation - 1 },
+        ] {
+            bytes[at as usize..][..8].copy_from_slice(&stale.encode().to_le_bytes());
+            let heap = open(&bytes)?;
+            assert_eq!(heap.core.memory.load(at), SpanWord::Free.encode(), "{stale:?}");
+            assert_eq!(heap.stats().free_bytes, free_bytes, "{stale:?}");
+            assert!(heap.is_object(object));
+        }
+        Ok(())
+    }
 }

@@ -107,3 +107,108 @@ fn say_settled(core: &Core, until: u64) {
         core.logs.settled_lines.fetch_add(1, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::error::HeapError;
+    use crate::heap::Heap;
+    use crate::memory::{Durability, Memory};
+
+    /// A heap with two loggers, at this time of its clock.
+    fn world(clock: u64) -> Result<(Heap, [Arc<Logger>; 2]), HeapError> {
+        let heap = Heap::open(Memory::anonymous(2 << 20, Durability::Flushed)?, Config::default())?;
+        heap.core.logs.clock.store(clock, Release);
+        let logger = || heap.core.logs.acquire().ok_or(HeapError::Busy);
+        let loggers = [logger()?, logger()?];
+        Ok((heap, loggers))
+    }
+
+    fn settled(core: &Core) -> u64 {
+        let settled = core.logs.settled.load(Acquire);
+        if settled > 0 {
+            assert_eq!(core.memory.load(AT_SETTLED), sealed(settled));
+        }
+        settled
+    }
+
+    #[test]
+    fn what_is_older_than_the_oldest_group_of_any_log_is_settled_and_stays_so()
+    -> Result<(), HeapError> {
+        let (heap, [one, other]) = world(100)?;
+        for (oldest, expected) in [
+            ((40, 30), 30),
+            ((35, 60), 35),
+            ((20, u64::MAX), 35),
+            ((50, u64::MAX), 50),
+            ((u64::MAX, 120), 100),
+            ((99, u64::MAX), 100),
+        ] {
+            one.oldest.store(oldest.0, Release);
+            other.oldest.store(oldest.1, Release);
+            advance(&heap.core);
+            assert_eq!(settled(&heap.core), expected, "{oldest:?}");
+        }
+        let alone = heap.core.logs.settling();
+        heap.core.logs.clock.store(200, Release);
+        advance(&heap.core);
+        assert_eq!(settled(&heap.core), 100, "another thread settles");
+        drop(alone);
+        one.oldest.store(u64::MAX, Release);
+        advance(&heap.core);
+        assert_eq!(settled(&heap.core), 200);
+        Ok(())
+    }
+
+    #[test]
+    fn settling_takes_every_range_but_the_groups_of_an_open_undo_transaction_are_not_over()
+    -> Result<(), HeapError> {
+        for undoing in [None, Some(60)] {
+            let (heap, [one, other]) = world(100)?;
+            let at = heap.core.layout.first_span() * crate::engine::classes::SPAN_BYTES;
+            one.oldest.store(50, Release);
+            one.own().homes.extend([(at, 8), (at + 4096, 200)]);
+            one.set_undoing(&mut one.own(), undoing);
+            // This log has nothing older than the clock.
+            other.own().homes.push((at, 8));
+            settle(&heap.core);
+            assert_eq!(settled(&heap.core), undoing.unwrap_or(100));
+            assert!(one.own().homes.is_empty());
+            assert_eq!(other.own().homes.len(), 1);
+            let oldest = one.oldest.load(Acquire);
+            assert_eq!(oldest, if undoing.is_some() { 50 } else { u64::MAX });
+            one.set_undoing(&mut one.own(), None);
+            settle(&heap.core);
+            let lines = || heap.core.logs.settled_lines.load(Relaxed);
+            let before = lines();
+            settle(&heap.core);
+            assert_eq!((settled(&heap.core), lines()), (100, before));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn each_line_of_a_range_is_written_back_once() -> Result<(), HeapError> {
+        let (heap, _) = world(1)?;
+        let lines = || heap.core.logs.settled_lines.load(Relaxed);
+        let at = heap.core.layout.first_span() * crate::engine::classes::SPAN_BYTES;
+        let cases: [(&[(u64, u32)], u64); 6] = [
+            (&[], 0),
+            (&[(at, 1)], 1),
+            (&[(at + 60, 4)], 1),
+            (&[(at + 60, 5)], 2),
+            (&[(at + 63, 130)], 4),
+            (&[(at, 64), (at + 64, 64), (at + 8, 8), (at + 100, 30)], 3),
+        ];
+        for (homes, expected) in cases {
+            let (before, mut homes) = (lines(), homes.to_vec());
+            write_back(&heap.core, &mut homes);
+            assert!(homes.is_empty());
+            assert_eq!(lines() - before, expected);
+        }
+        Ok(())
+    }
+}

@@ -160,3 +160,106 @@ pub(crate) fn enter(folded: &Folded, chunk: u64, body: &[u64]) -> Result<(), Hea
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPANS: u64 = 2_000;
+
+    /// A shadow with one to 64 words in some spans, and spans that were touched in vain.
+    fn sample() -> Folded {
+        let folded = Folded::new(SPANS).unwrap();
+        for span in (3..SPANS as usize).step_by(2) {
+            folded.touch(span);
+            let words = folded.of_span(span);
+            (0..span % 66).for_each(|n| words[n * 7 % 64].store(span as u64 + 1, Relaxed));
+        }
+        folded
+    }
+
+    fn words(folded: &Folded) -> Vec<u64> {
+        folded.shadow.iter().map(|word| word.load(Relaxed)).collect()
+    }
+
+    #[test]
+    fn what_is_entered_from_a_snapshot_is_what_it_was_made_of() {
+        let folded = sample();
+        let found = Folded::new(SPANS).unwrap();
+        let bodies = bodies(&folded);
+        assert!(bodies.len() > 3, "this test shows nothing");
+        for body in bodies.iter().rev() {
+            assert!(body.len() <= SNAP_BODY_WORDS);
+            enter(&found, 0, body).unwrap();
+        }
+        assert_eq!(words(&found), words(&folded));
+        let with_bits: Vec<_> = (0..SPANS as usize)
+            .filter(|span| folded.of_span(*span).iter().any(|word| word.load(Relaxed) != 0))
+            .collect();
+        assert!(found.touched_spans().eq(with_bits.iter().copied()));
+        assert!(folded.touched_spans().eq(with_bits), "what was touched in vain is still noted");
+        let nothing = self::bodies(&Folded::new(SPANS).unwrap());
+        assert_eq!(nothing, [Vec::new()], "the snapshot of an empty heap");
+    }
+
+    #[test]
+    fn the_largest_snapshot_fits_the_chunks_that_are_kept_for_it() {
+        const FULL: usize = SNAP_BODY_WORDS / SNAP_ENTRY_WORDS_MAX;
+        for (spans, chunks) in [(FULL, 1), (FULL + 1, 2), (3 * FULL, 3)] {
+            let folded = Folded::new(spans as u64).unwrap();
+            folded.shadow.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+            (0..spans).for_each(|span| folded.touch(span));
+            let lens: Vec<_> = bodies(&folded).iter().map(Vec::len).collect();
+            assert_eq!(lens.len(), chunks, "{spans} spans");
+            assert_eq!(lens.iter().sum::<usize>(), spans * SNAP_ENTRY_WORDS_MAX);
+            assert!(lens.iter().all(|len| *len <= SNAP_BODY_WORDS), "{lens:?}");
+            assert!(chunks as u64 <= snapshot_chunks_most(spans as u64));
+        }
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_is_named_by_its_place_and_value() {
+        let enter = |body: &[u64]| enter(&Folded::new(SPANS).unwrap(), 1 << 20, body);
+        // Two whole entries, of which the second begins with the fourth word.
+        let whole = [5, 1 << 9, 77, SPANS, 3, 1, 2];
+        enter(&whole).unwrap();
+        enter(&[]).unwrap();
+        let mut beyond = whole;
+        beyond[3] = SPANS + 1;
+        let (mut none, mut far) = (whole, whole);
+        (none[3], far[3]) = (0, u64::MAX);
+        let damaged: [(&[u64], u64); 6] = [
+            (&whole[..4], SPANS),
+            (&whole[..5], 3),
+            (&whole[..6], 3),
+            (&beyond, SPANS + 1),
+            (&none, 0),
+            (&far, u64::MAX),
+        ];
+        for (body, blamed) in damaged {
+            match enter(body) {
+                Err(HeapError::Corrupt { what: "snapshot", offset, value }) => {
+                    let at = (1 << 20) + CHUNK_HEAD + 3 * 8;
+                    assert_eq!((offset, value), (at, blamed), "{body:?}");
+                }
+                other => panic!("{body:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_whole_when_each_of_its_chunks_is_there_once() {
+        assert!(is_whole(vec![(0, 1)]) && is_whole(vec![(2, 3), (0, 3), (1, 3)]));
+        for places in [
+            vec![],
+            vec![(0, 2)],
+            vec![(1, 1)],
+            vec![(0, 2), (0, 2)],
+            vec![(0, 1), (1, 2)],
+            vec![(0, 3), (1, 3), (3, 3)],
+            vec![(0, 2), (1, 2), (2, 2)],
+        ] {
+            assert!(!is_whole(places.clone()), "{places:?}");
+        }
+    }
+}

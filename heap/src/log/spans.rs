@@ -206,3 +206,79 @@ fn generation(core: &Core, findings: &Findings) -> Result<u64, HeapError> {
     let whole = places.into_iter().filter(|(_, places)| snapshot::is_whole(places.clone()));
     Ok(whole.map(|(generation, _)| u64::from(generation)).max().unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::heap::Heap;
+    use crate::memory::{Durability, Memory};
+
+    fn heap() -> Result<Heap, HeapError> {
+        Heap::open(Memory::anonymous(2 << 20, Durability::Flushed)?, Config::default())
+    }
+
+    #[test]
+    fn a_damaged_header_of_a_log_is_named_by_place_and_value() -> Result<(), HeapError> {
+        let heap = heap()?;
+        let (core, chunk) = (&heap.core, (heap.core.layout.spans - 1) * SPAN_BYTES);
+        for (at, value, sound) in [
+            (AT_CLEARING, sealed(0), Some(0)),
+            (AT_CLEARING, sealed(1), Some(1)),
+            (AT_CLEARING, sealed(2), None),
+            (AT_CLEARING, 1, None),
+            (AT_APPLIED, sealed(2), Some(2)),
+            (AT_APPLIED, sealed(2) ^ 1 << 40, None),
+        ] {
+            core.memory.store_word(chunk + at, value);
+            let findings = Findings::collected();
+            assert_eq!(header(core, &findings, chunk, at)?, sound);
+            let found = findings.into_found().damage;
+            let named = found.iter().map(|damage| match damage {
+                Damage::LogHeader { chunk, offset, value } => (*chunk, *offset, *value),
+                other => panic!("{other}"),
+            });
+            let blamed = sound.is_none().then_some((chunk, chunk + at, value));
+            assert!(named.eq(blamed), "{at} {value:#x}: {found:?}");
+            assert_eq!(header(core, &Findings::strict(), chunk, at).is_err(), sound.is_none());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_transaction_may_change_roots_and_whole_runs_and_nothing_else() -> Result<(), HeapError> {
+        let heap = heap()?;
+        let small = heap.persist_alloc(100)?.get();
+        let large = heap.persist_alloc(3 * SPAN_BYTES)?.get();
+        let spans = Spans::read(&heap.core, &Findings::strict())?;
+        for (begin, end) in [(AT_ROOTS, AT_TABLE), (large, large + 3 * SPAN_BYTES)] {
+            let len = end - begin;
+            assert!(spans.may_change(begin, len) && spans.may_change(end - 1, 1));
+            assert!(!spans.may_change(begin, len + 1), "{begin:#x}");
+            assert!(!spans.may_change(end - 1, 2), "{begin:#x}");
+            assert!(!spans.may_change(begin - 1, 1) || begin == large, "{begin:#x}");
+        }
+        assert!(!spans.may_change(0, 8) && !spans.may_change(AT_TABLE, 8));
+        assert!(!spans.may_change(AT_ROOTS, u64::MAX) && !spans.may_change(large, u64::MAX));
+        let free = (heap.core.layout.spans - 1) * SPAN_BYTES;
+        assert!(!spans.may_change(free, 1));
+
+        // An object is found by every byte of its slot, and by no other.
+        let (start, word) = spans.run_at(small).unwrap_or((0, SpanWord::Free));
+        let SpanWord::Slots { class } = word else { panic!("{word:?}") };
+        let slot_bytes = u64::from(class_info(usize::from(class)).bytes);
+        assert!(start <= small / SPAN_BYTES && slot_bytes >= 100);
+        let unit = small / UNIT_BYTES;
+        for (offset, found) in [
+            (small, unit),
+            (small + slot_bytes - 1, unit),
+            (small + slot_bytes, unit + slot_bytes / UNIT_BYTES),
+            (large, large / UNIT_BYTES),
+            (large + 3 * SPAN_BYTES - 1, large / UNIT_BYTES),
+        ] {
+            assert_eq!(spans.unit_of(offset), Some(found), "{offset:#x}");
+        }
+        assert_eq!((spans.unit_of(AT_ROOTS), spans.unit_of(free)), (None, None));
+        Ok(())
+    }
+}
