@@ -247,3 +247,84 @@ pub(crate) fn read<'m>(
     }
     Ok(entries)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: u64 = 512;
+    const CHUNK: u64 = 2048;
+
+    /// Memory of 4 KiB with these words in it.
+    fn memory(words: &[(u64, u64)]) -> Vec<u8> {
+        let mut memory = vec![0; 4096];
+        for (at, value) in words {
+            memory[*at as usize..][..8].copy_from_slice(&value.to_le_bytes());
+        }
+        memory
+    }
+
+    fn read_from(memory: &[u8]) -> Result<Vec<Entry>, (u64, u64)> {
+        let bytes = |at: u64, len: usize| memory.get(at as usize..)?.get(..len);
+        read(&bytes, HEAD)
+    }
+
+    #[test]
+    fn a_log_reads_back_through_its_chunks_the_oldest_entry_first() {
+        let first = HEAD + AT_ENTRIES;
+        for len in [0_u64, 1, 7, 8, 9, 16, 100] {
+            let padded = len.next_multiple_of(8);
+            let mut memory = memory(&[
+                (HEAD + AT_USED, 16 + 16 + padded + 16),
+                (HEAD + AT_NEXT, CHUNK),
+                (first, 64),
+                (first + 8, 7),
+                (first + 16, BYTES_FLAG | 77),
+                (first + 24, len),
+                (first + 32 + padded, 72),
+                (first + 40 + padded, 8),
+                (CHUNK + AT_USED, 16),
+                (CHUNK + AT_ENTRIES, 80),
+                (CHUNK + AT_ENTRIES + 8, u64::MAX),
+            ]);
+            let old: Vec<u8> = (1..=len as u8).collect();
+            memory[first as usize + 32..][..old.len()].copy_from_slice(&old);
+            let entry = |at, undo| Entry { at, undo };
+            let expected = [
+                entry(first, Undo::Word { offset: 64, old: 7 }),
+                entry(first + 16, Undo::Bytes { offset: 77, old }),
+                entry(first + 32 + padded, Undo::Word { offset: 72, old: 8 }),
+                entry(CHUNK + AT_ENTRIES, Undo::Word { offset: 80, old: u64::MAX }),
+            ];
+            assert_eq!(read_from(&memory).unwrap(), expected, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_log_whose_head_is_void_has_no_entries_whatever_lies_behind_it() {
+        let left = [(HEAD + AT_NEXT, CHUNK), (HEAD + AT_ENTRIES, 64), (CHUNK + AT_USED, 16)];
+        assert_eq!(read_from(&memory(&left)), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_word_that_leads_nowhere_is_named_by_its_place_and_value() {
+        let (used, next) = (HEAD + AT_USED, HEAD + AT_NEXT);
+        let (first, second) = (HEAD + AT_ENTRIES, HEAD + AT_ENTRIES + 8);
+        let longest = RECORD_BYTES_MAX as u64;
+        let cases: [(&[(u64, u64)], (u64, u64)); 10] = [
+            (&[(used, 8)], (used, 8)),
+            (&[(used, 4096)], (used, 4096)),
+            (&[(used, u64::MAX)], (used, u64::MAX)),
+            (&[(used, 16), (first, 9)], (first, 9)),
+            (&[(used, 16), (first, BYTES_FLAG), (second, longest + 1)], (second, longest + 1)),
+            (&[(used, 16), (first, BYTES_FLAG), (second, longest)], (second, longest)),
+            (&[(used, 16), (first, BYTES_FLAG), (second, 1)], (used, 16)),
+            (&[(used, 16), (next, HEAD)], (next, HEAD)),
+            (&[(used, 16), (next, CHUNK + 4)], (next, CHUNK + 4)),
+            (&[(used, 16), (next, 4096)], (next, 4096)),
+        ];
+        for (words, blamed) in cases {
+            assert_eq!(read_from(&memory(words)), Err(blamed), "{words:x?}");
+        }
+    }
+}

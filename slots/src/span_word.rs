@@ -61,3 +61,32 @@ impl SpanWord {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_the_table_is_read_only_if_a_program_could_have_written_it() {
+        for class in 0..=u8::MAX {
+            for spans in 0..80 {
+                let word = SpanWord::Small { class, lane: LaneId(7), spans };
+                let known = usize::from(class);
+                let is_right = known < CLASSES && class_spans(known) == u64::from(spans);
+                let read = SpanWord::from_table(word.encode());
+                assert_eq!(read, is_right.then_some(word));
+                let copy = SpanWord::from_copy(word.encode());
+                assert_eq!(copy, (spans > 0).then_some(word));
+            }
+        }
+        let large = SpanWord::Large { lane: LaneId(u16::MAX), spans: u32::MAX };
+        assert_eq!(SpanWord::from_table(large.encode()), Some(large));
+        assert_eq!(large.run(), Some((LaneId(u16::MAX), u64::from(u32::MAX))));
+        assert_eq!(SpanWord::from_table(0), Some(SpanWord::Free));
+        assert_eq!(SpanWord::Free.run(), None);
+        let none = SpanWord::Large { lane: LaneId(1), spans: 0 }.encode();
+        for damaged in [none, large.encode() | 1 << 8, 1 << 16, 3 | 1 << 32, 0xff | 1 << 32] {
+            assert_eq!(SpanWord::from_table(damaged), None, "{damaged:#x}");
+        }
+    }
+}

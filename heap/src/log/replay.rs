@@ -215,6 +215,90 @@ fn change_of(core: &Core, entry: &Entry) -> Option<(u64, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Config, Logging};
+    use crate::heap::{Heap, Opened};
+    use crate::memory::{Durability, Memory};
+    use crate::ptr::Offset;
+
+    const LEN: usize = 6_000;
+
+    /// Opens what is in `memory` in this boot, with zeros where an object of [`LEN`] bytes lies if
+    /// `is_lost`. Returns what the recovery found, and the object.
+    fn recovered(
+        heap: &Heap,
+        boot: u64,
+        object: Offset,
+        is_lost: bool,
+    ) -> Result<(Recovered, Vec<u8>), HeapError> {
+        let mut bytes = vec![0; heap.memory().len_bytes() as usize];
+        heap.memory().read(0, &mut bytes);
+        if is_lost {
+            bytes[object.get() as usize..][..LEN].fill(0);
+        }
+        let heap = Heap::open(Memory::copy_of_bytes(&bytes)?, config(boot, Logging::Redo))?;
+        let Opened::Recovered(found) = heap.opened() else { panic!("no heap was there") };
+        let mut found_bytes = vec![0; LEN];
+        heap.read_bytes(object, &mut found_bytes)?;
+        Ok((found, found_bytes))
+    }
+
+    fn config(boot: u64, logging: Logging) -> Config {
+        Config { boot_id: Some([boot, 1]), logging, ..Config::default() }
+    }
+
+    fn heap(logging: Logging) -> Result<(Heap, Offset), HeapError> {
+        let memory = Memory::anonymous(2 << 20, Durability::Flushed)?;
+        let heap = Heap::open(memory, config(1, logging))?;
+        let object = heap.persist_alloc(LEN as u64)?;
+        heap.transaction(|tx| tx.write_bytes(object, &[1; LEN]))?;
+        heap.compact()?;
+        Ok((heap, object))
+    }
+
+    #[test]
+    fn what_committed_is_put_in_place_if_the_caches_were_lost() -> Result<(), HeapError> {
+        let (heap, object) = heap(Logging::Redo)?;
+        for round in 2..5_u8 {
+            heap.transaction(|tx| tx.write_bytes(object, &[round; LEN]))?;
+            // The later writes of a group come over the earlier ones, and both over older groups.
+            heap.transaction(|tx| {
+                tx.write_bytes(object, &[0; 8])?;
+                tx.write_bytes(object, &[round; 16])
+            })?;
+            let (found, bytes) = recovered(&heap, 2, object, true)?;
+            let groups = 2 * (u64::from(round) - 1);
+            assert_eq!((found.redone, found.undone, found.same_boot), (groups, 0, false));
+            assert_eq!(bytes, [round; LEN]);
+            let (found, bytes) = recovered(&heap, 1, object, false)?;
+            assert_eq!((found.redone, found.undone, found.same_boot), (0, 0, true));
+            assert_eq!(bytes, [round; LEN]);
+        }
+        // What is settled is in place, whatever lies there now.
+        heap.persist(object, LEN as u64);
+        let (found, bytes) = recovered(&heap, 2, object, true)?;
+        assert_eq!((found.redone, bytes), (0, vec![0; LEN]));
+        Ok(())
+    }
+
+    #[test]
+    fn what_had_not_committed_is_undone_in_either_boot() -> Result<(), HeapError> {
+        let (heap, object) = heap(Logging::Undo)?;
+        for round in 2..4_u8 {
+            heap.transaction(|tx| {
+                tx.write_bytes(object, &[round + 10; LEN])?;
+                tx.write_bytes(object, &[round + 20; 8])?;
+                for boot in [1, 2] {
+                    let (found, bytes) = recovered(&heap, boot, object, false)?;
+                    assert_eq!((found.redone, found.undone), (0, 1), "boot {boot}");
+                    assert_eq!(bytes, [round - 1; LEN], "boot {boot}");
+                }
+                tx.write_bytes(object, &[round; LEN])
+            })?;
+            let (found, bytes) = recovered(&heap, 2, object, false)?;
+            assert_eq!((found.redone, found.undone, bytes), (0, 0, vec![round; LEN]));
+        }
+        Ok(())
+    }
 
     #[test]
     fn the_time_of_a_stamp_is_that_which_is_nearest_to_the_clock() {

@@ -286,6 +286,32 @@ fn objects_keep_apart_and_memory_comes_back() {
     assert_eq!(heap.stats().free_bytes, free);
 }
 
+/// Empty runs are kept for the next objects of their size, but only a few of them.
+#[test]
+fn runs_that_were_emptied_go_back_by_themselves_once_they_are_many() {
+    const BYTES: u64 = 20_000;
+    let device = SimDevice::new(0, 3);
+    let heap = rebuilt(region(&device, 3));
+    let free = || heap.stats().free_bytes;
+    let all_bytes = free();
+    let mut op = heap.begin(LaneSet::One(LANE), 0);
+    let objects: Vec<u64> = (0..200).map(|_| op.alloc(LANE, BYTES).unwrap()).collect();
+    op.commit().unwrap();
+    let used_bytes = all_bytes - free();
+    assert!(used_bytes >= 200 * BYTES);
+    // A sixth of the runs is not worth a search of all free slots.
+    let few = objects.len() / 6;
+    objects[..few].iter().for_each(|object| heap.lock(LANE).free_unreached(*object));
+    assert_eq!(all_bytes - free(), used_bytes);
+    objects[few..].iter().for_each(|object| heap.lock(LANE).free_unreached(*object));
+    let kept_bytes = all_bytes - free();
+    assert!((1..used_bytes / 4).contains(&kept_bytes), "{kept_bytes} of {used_bytes} are kept");
+    let mut op = heap.begin(LaneSet::One(LANE), 0);
+    op.alloc(LANE, BYTES).unwrap();
+    op.commit().unwrap();
+    assert_eq!(all_bytes - free(), kept_bytes, "no kept run was used");
+}
+
 #[test]
 fn small_objects_share_grains_and_keep_their_bytes() {
     for seed in 0..8 {
