@@ -277,7 +277,7 @@ impl Holder {
                 }
                 let (progress, now_ns) = (self.attachment.progress(), clock.now_ns());
                 let in_time = u128::from(now_ns - began_ns) < self.times.grace.as_nanos();
-                if progress != moved.0 || (in_time || self.attachment.awaits_device()) {
+                if progress != moved.0 || (in_time && self.attachment.awaits_device()) {
                     moved = (progress, now_ns);
                 } else if now_ns - moved.1 > patience_ns && !end_server(self.pid_of(&link)) {
                     moved.1 = now_ns;

@@ -260,3 +260,168 @@ const FAILED: u64 = 1 << 63;
 /// Times that the thread looks for a new order before it sleeps. After a commit the next order
 /// often comes within a moment, and to sleep and be woken costs more than that moment.
 const SPINS: u32 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use perdura_media::faulty::{FaultPlan, FaultyDevice};
+    use perdura_media::sim::SimDevice;
+    use perdura_media::{BlockBuf, Device, SimClock};
+    use perdura_region::{Config, LaneId};
+
+    use super::*;
+
+    struct World {
+        device: SimDevice,
+        plan: Arc<FaultPlan>,
+        region: Region,
+    }
+
+    fn config() -> Config {
+        Config {
+            segment_bytes: Some(64 << 10),
+            reserved_bytes: Some(1 << 20),
+            lanes: Some(1),
+            thread: false,
+            checkpoint_every: None,
+            ..Config::new(1 << 20, 128 << 10)
+        }
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (device, plan) = (SimDevice::new(0, 1), Arc::new(FaultPlan::new()));
+            let clock = Arc::new(SimClock::new(1));
+            let faulty = FaultyDevice::new(device.clone(), Arc::clone(&plan), clock.clone());
+            let region = Region::open(Arc::new(faulty), clock, config()).unwrap();
+            Self { device, plan, region }
+        }
+
+        fn write(&self, value: u64) {
+            self.region.lock(LaneId(0)).store(0, value).unwrap();
+        }
+
+        /// What is there if the power fails now.
+        fn durable(&self) -> u64 {
+            let found = self.device.snapshot_durable();
+            let mut bytes = BlockBuf::zeroed(found.len());
+            bytes.copy_from_slice(&found);
+            let copy = SimDevice::new(found.len() as u64, 0);
+            copy.write_at(0, &bytes).unwrap();
+            let clock = Arc::new(SimClock::new(1));
+            Region::open(Arc::new(copy), clock, config()).unwrap().peek(0)
+        }
+    }
+
+    fn progress(durable: u64, failed: bool) -> Progress {
+        Progress { durable, failed }
+    }
+
+    #[test]
+    fn a_small_group_is_durable_at_once_unless_one_before_it_is_not() {
+        let (world, committer) = (World::new(), Committer::new().unwrap());
+        let orders = committer.without_thread(&world.region, &|| {});
+        world.write(1);
+        orders.order(1, true);
+        assert_eq!((orders.progress(), world.durable()), (progress(1, false), 1));
+        assert!(!committer.step(&world.region), "a group that is durable is committed again");
+        world.write(2);
+        orders.order(2, false);
+        world.write(3);
+        orders.order(3, true);
+        assert_eq!((orders.progress(), world.durable()), (progress(1, false), 1));
+        // The groups that were ordered meanwhile share a commit.
+        let before = world.region.stats().group_commits;
+        assert!(committer.step(&world.region) && !committer.step(&world.region));
+        assert_eq!(world.region.stats().group_commits, before + 1);
+        assert_eq!((orders.progress(), world.durable()), (progress(3, false), 3));
+        world.write(4);
+        orders.order(4, true);
+        assert_eq!((orders.progress(), world.durable()), (progress(4, false), 4));
+        assert_eq!(orders.why(), "");
+    }
+
+    #[test]
+    fn after_a_failed_commit_no_group_is_durable_and_the_first_error_is_told() {
+        for is_small in [true, false] {
+            let (world, committer) = (World::new(), Committer::new().unwrap());
+            let orders = committer.without_thread(&world.region, &|| {});
+            world.write(1);
+            orders.order(1, true);
+            world.plan.fail_flush(1);
+            world.write(2);
+            orders.order(2, is_small);
+            assert_eq!(committer.step(&world.region), !is_small);
+            assert_eq!(orders.progress(), progress(1, true));
+            let why = orders.why().to_owned();
+            assert!(!why.is_empty());
+            orders.order(3, is_small);
+            assert!(!committer.step(&world.region), "a commit after one that failed");
+            assert_eq!((orders.progress(), orders.why()), (progress(1, true), why.as_str()));
+        }
+    }
+
+    #[test]
+    fn a_loop_that_waits_is_woken_by_news_and_one_that_is_awake_is_not() {
+        let (world, committer) = (World::new(), Committer::new().unwrap());
+        let orders = committer.without_thread(&world.region, &|| {});
+        let is_woken = || {
+            let mut fds = [PollFd::new(&committer.news, PollFlags::IN)];
+            let slice = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            let woken = poll(&mut fds, Some(&slice)).unwrap() > 0;
+            orders.heard();
+            woken
+        };
+        for (number, waits) in [(1, false), (2, true), (3, false), (4, true)] {
+            let seen = orders.progress();
+            if waits {
+                assert!(!orders.call_me(seen), "there is no news");
+            }
+            orders.order(number, false);
+            assert!(!is_woken());
+            assert!(committer.step(&world.region));
+            assert_eq!(is_woken(), waits, "group {number}");
+            assert!(!is_woken(), "woken twice");
+            assert!(orders.call_me(seen), "news is there before the wait");
+            orders.awake();
+        }
+    }
+
+    #[test]
+    fn who_waits_without_a_thread_helps_until_there_is_news() {
+        let (world, committer) = (World::new(), Committer::new().unwrap());
+        let calls = Cell::new(0);
+        let helper = || {
+            calls.set(calls.get() + 1);
+            if calls.get() == 3 {
+                assert!(committer.step(&world.region));
+            }
+        };
+        let orders = committer.without_thread(&world.region, &helper);
+        orders.order(1, false);
+        orders.wait(progress(0, false)).unwrap();
+        assert_eq!((calls.get(), orders.progress()), (3, progress(1, false)));
+        assert!(!committer.loop_waits.load(SeqCst));
+    }
+
+    #[test]
+    fn the_thread_makes_what_is_ordered_durable_and_nothing_after_its_end() {
+        let (world, committer) = (World::new(), Committer::new().unwrap());
+        std::thread::scope(|scope| {
+            let mut orders = committer.start(scope, &world.region).unwrap();
+            for group in 1..5 {
+                world.write(group);
+                let seen = orders.progress();
+                orders.order(group, false);
+                orders.wait(seen).unwrap();
+                assert_eq!((orders.progress(), world.durable()), (progress(group, false), group));
+            }
+            orders.end();
+            world.write(5);
+            orders.order(5, false);
+            assert_eq!((orders.progress(), world.durable()), (progress(4, false), 4));
+        });
+    }
+}
