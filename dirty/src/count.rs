@@ -83,7 +83,7 @@ mod tests {
             let shift = GRAIN_SHIFT_BARRIER;
             let geometry = Geometry::new(reserved_bytes, shift, segment_bytes, 4).unwrap();
             let piece_grains = PIECE_BYTES as u64 / location_bytes;
-            let region_bytes = (5 * piece_grains << shift) + BLOCK_BYTES;
+            let region_bytes = ((5 * piece_grains) << shift) + BLOCK_BYTES;
             let ledger = Ledger::create(geometry, 7, region_bytes).unwrap();
             assert_eq!(ledger.location_bytes(), location_bytes);
             ledger.segments().store(6, Relaxed);

@@ -543,7 +543,9 @@ mod tests {
                 pieces.push((buffer.bytes_at, geometry.frame_limit()));
                 pieces.push((buffer.packed_at, geometry.frame_limit()));
                 assert_eq!(buffer.len_bytes, geometry.frame_limit());
-                assert!(buffer.bytes_at % 4096 == 0 && buffer.packed_at % 4096 == 0);
+                assert!(
+                    [buffer.bytes_at, buffer.packed_at].iter().all(|at| at.is_multiple_of(4096))
+                );
             }
             pieces.sort_unstable();
             for pair in pieces.windows(2) {

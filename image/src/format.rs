@@ -287,7 +287,8 @@ mod tests {
             let layout = Layout::of(&geometry);
             let table = u64::from(geometry.segments_max) * 16;
             assert!(layout.slot_bytes() >= 128 + table);
-            assert!(layout.slot_bytes() % 4096 == 0 && layout.slot_bytes() < 128 + table + 4096);
+            assert!(layout.slot_bytes().is_multiple_of(4096));
+            assert!(layout.slot_bytes() < 128 + table + 4096);
             let mut places: Vec<u64> = [(0, 0), (0, 1), (1, 0), (1, 1)]
                 .map(|(slot, copy)| layout.slot_at(slot, copy))
                 .into();
@@ -299,7 +300,7 @@ mod tests {
             let end = expected[3] + layout.slot_bytes();
             assert_eq!(end, SLOTS_AT + layout.final_commit_bytes());
             let first = layout.segment_at(0);
-            assert!(first >= end && first % (1 << 20) == 0 && first < end + (1 << 20));
+            assert_eq!(first, end.next_multiple_of(1 << 20));
             let last = geometry.segments_max - 1;
             let span = layout.segment_at(last) - first;
             assert_eq!(span, u64::from(last) * geometry.segment_bytes);

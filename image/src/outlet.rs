@@ -412,21 +412,21 @@ mod tests {
     #[test]
     fn a_single_short_frame_is_durable_by_one_write_and_only_if_nothing_else_is_on_its_way() {
         let (backed, mut outlet, device) = backed();
-        assert_eq!(outlet.write_single(&backed).unwrap(), false, "there is none");
+        assert!(!outlet.write_single(&backed).unwrap(), "there is none");
         close(&backed, 3);
-        assert_eq!(outlet.write_single(&backed).unwrap(), true);
+        assert!(outlet.write_single(&backed).unwrap());
         assert_eq!((used(&backed), device.unflushed_bytes()), (0, 0));
         assert_eq!((outlet.single_bytes, outlet.is_busy()), (frame_len(3), false));
         assert!(backed.log.appender.lock().prefers_written());
         expect_free(&backed, BUFFERS);
         let bytes = close(&backed, 3) + close(&backed, 4);
-        assert_eq!(outlet.write_single(&backed).unwrap(), false, "there are two");
+        assert!(!outlet.write_single(&backed).unwrap(), "there are two");
         assert_eq!(backed.log.appender.lock().closed.len(), 2);
         while outlet.written_bytes() == 0 {
             assert_eq!(outlet.pump(&backed, Pump::Poll).unwrap(), 0);
         }
         close(&backed, 5);
-        assert_eq!(outlet.write_single(&backed).unwrap(), false, "others are on their way");
+        assert!(!outlet.write_single(&backed).unwrap(), "others are on their way");
         assert_eq!(outlet.pump(&backed, Pump::Durable).unwrap(), bytes + 5 * 64);
         // The shortest frame that is not short.
         let grains = (1..).find(|grains| frame_len(*grains) >= SINGLE_BYTES_MAX).unwrap();

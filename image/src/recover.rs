@@ -874,7 +874,8 @@ mod tests {
         // The commit covers frames 1 and 2 and needs the first. Behind it: number, and whether it
         // is a group commit, of frames in the same segment and in another one; how many of these
         // count; the highest number.
-        let cases: [(&[(u64, bool)], &[(u64, bool)], [u64; 2], u64); 9] = [
+        type Numbers = &'static [(u64, bool)];
+        let cases: [(Numbers, Numbers, [u64; 2], u64); 9] = [
             (&[], &[], [0, 0], 2),
             (&[(3, true)], &[], [1, 0], 3),
             (&[(3, false)], &[(4, true), (5, false)], [1, 1], 5),
