@@ -749,6 +749,7 @@ mod tests {
             ("at the end", plain.clone(), end, true),
             ("beyond the end", plain.clone(), end + 4096, false),
             ("a group commit", set(6, &[FRAME_COMMIT as u8]), 0, true),
+            ("of a high epoch", set(28, &[0xff; 4]), 0, true),
             ("an unknown flag", set(6, &[4]), 0, false),
             ("another magic", set(0, &[0]), 0, false),
             ("another version", set(4, &[FORMAT_VERSION as u8 + 1]), 0, false),
