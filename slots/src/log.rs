@@ -312,7 +312,8 @@ mod tests {
         let (used, next) = (HEAD + AT_USED, HEAD + AT_NEXT);
         let (first, second) = (HEAD + AT_ENTRIES, HEAD + AT_ENTRIES + 8);
         let longest = RECORD_BYTES_MAX as u64;
-        let cases: [(&[(u64, u64)], (u64, u64)); 9] = [
+        type Word = (u64, u64);
+        let cases: [(&[Word], Word); 9] = [
             (&[(used, 8)], (used, 8)),
             (&[(used, MEMORY_BYTES)], (used, MEMORY_BYTES)),
             (&[(used, u64::MAX)], (used, u64::MAX)),
