@@ -319,4 +319,26 @@ mod tests {
         }
         Ok(())
     }
+
+    #[test]
+    fn logs_of_many_objects_are_recovered_into_a_snapshot_of_several_chunks()
+    -> Result<(), HeapError> {
+        const LEN: u64 = 48 << 20;
+        // Each has a word of its span to itself, so that a chunk describes some 120 spans.
+        const OBJECTS: u64 = 40_000;
+        let heap = Heap::open(Memory::anonymous(LEN, Durability::Flushed)?, Config::default())?;
+        for _ in 0..OBJECTS {
+            heap.persist_alloc(1_000)?;
+        }
+        heap.fence();
+        let mut bytes = vec![0; LEN as usize];
+        heap.memory().read(0, &mut bytes);
+        let heap = Heap::open(Memory::copy_of_bytes(&bytes)?, Config::default())?;
+        assert!(heap.core.logs.fold().chunks.len() > 3);
+        heap.memory().read(0, &mut bytes);
+        let heap = Heap::open(Memory::copy_of_bytes(&bytes)?, Config::default())?;
+        let crate::heap::Opened::Recovered(found) = heap.opened() else { panic!("no heap") };
+        assert_eq!(found.objects, OBJECTS);
+        Ok(())
+    }
 }
