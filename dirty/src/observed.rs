@@ -431,6 +431,42 @@ mod tests {
     }
 
     #[test]
+    fn a_flush_of_middle_size_is_no_measure_of_what_a_small_one_takes() {
+        let (mut observed, mut now) = (watching(), 0);
+        saturate(&mut observed, &mut now, PROVEN, 400);
+        let small = observed.deep_bytes / 8;
+        for _ in 0..20 {
+            observed.flushed(small, 5_000_000);
+            observed.flushed(small + 1, 1_000_000);
+            observed.flushed(4 * MIB - 1, 1_000_000);
+            observed.flushed(4 * MIB, 5_000_000);
+        }
+        assert!(close_to(observed.rate(), PROVEN), "{}", observed.rate());
+    }
+
+    #[test]
+    fn one_good_sample_does_not_end_slowness_that_has_begun() {
+        let (mut observed, mut now) = (watching(), 0);
+        saturate(&mut observed, &mut now, 200 * MIB, 400);
+        assert_eq!(observed.judge(now, PROVEN), Judgement::Kept);
+        observed.push_rate(PROVEN);
+        assert_eq!(observed.judge(now + SLOW_FOR_NS, PROVEN), Judgement::Kept);
+        observed.push_rate(200 * MIB);
+        // Slow since the first look, and not since the good sample.
+        assert!(matches!(observed.judge(now + SLOW_FOR_NS, PROVEN), Judgement::Slow(_)));
+        // Many good ones end it.
+        let (mut observed, mut now) = (watching(), 0);
+        saturate(&mut observed, &mut now, 200 * MIB, 400);
+        assert_eq!(observed.judge(now, PROVEN), Judgement::Kept);
+        (0..SAMPLES_FINE).for_each(|_| observed.push_rate(PROVEN));
+        assert_eq!(observed.judge(now + SLOW_FOR_NS, PROVEN), Judgement::Kept);
+        observed.push_rate(200 * MIB);
+        now += SLOW_FOR_NS;
+        assert_eq!(observed.judge(now, PROVEN), Judgement::Kept);
+        assert!(matches!(observed.judge(now + SLOW_FOR_NS, PROVEN), Judgement::Slow(_)));
+    }
+
+    #[test]
     fn a_hiccup_before_a_pause_is_not_slowness() {
         let (mut observed, mut now) = (watching(), 0);
         saturate(&mut observed, &mut now, PROVEN, 400);

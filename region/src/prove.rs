@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 use parking_lot::Mutex;
-use perdura_media::{Completion, Device, DeviceError};
+use perdura_media::{Clock, Completion, Device, DeviceError};
 
 use crate::flush::flush_threads;
 use crate::region::Region;
@@ -93,8 +93,7 @@ impl Region {
                 progress,
                 before,
                 next: AtomicUsize::new(0),
-                done_bytes: AtomicU64::new(0),
-                marks_ns: Mutex::new(Vec::new()),
+                done: Done::nothing_of(bytes),
             }
             .run()
         };
@@ -113,7 +112,15 @@ struct Pass<'a> {
     progress: &'a (dyn Fn(u64) + Sync),
     before: u64,
     next: AtomicUsize,
-    done_bytes: AtomicU64,
+    done: Done,
+}
+
+/// What a pass has written, and when each of its parts was.
+struct Done {
+    /// Bytes that the pass is to write; it may write a few more.
+    of_bytes: u64,
+    bytes: AtomicU64,
+    /// The times at which a further part was written.
     marks_ns: Mutex<Vec<u64>>,
 }
 
@@ -136,24 +143,7 @@ impl Pass<'_> {
             })
         })?;
         self.backed.log.device.flush()?;
-        let elapsed_ns = (self.backed.memory.clock.now_ns() - began_ns).max(1);
-        let bytes = self.done_bytes.into_inner();
-        let per_second = |bytes: u64, ns: u64| {
-            (u128::from(bytes) * 1_000_000_000 / u128::from(ns.max(1))) as u64
-        };
-        let mean = per_second(bytes, elapsed_ns);
-        let mut marks = self.marks_ns.into_inner();
-        marks.sort_unstable();
-        let mut eighths: Vec<u64> = std::iter::once(began_ns)
-            .chain(marks.iter().copied())
-            .zip(&marks)
-            .map(|(from_ns, to_ns)| per_second(bytes / PARTS, to_ns - from_ns))
-            .collect();
-        eighths.sort_unstable();
-        // Of eight parts the slowest is the 10th percentile. The parts of a short pass are too
-        // small to count.
-        let slowest = eighths.first().copied().filter(|_| bytes >= 64 << 20).unwrap_or(mean);
-        Ok(Proof { rate_bytes_per_s: mean.min(slowest), mean_bytes_per_s: mean, bytes, elapsed_ns })
+        Ok(self.done.proof(began_ns, self.backed.memory.clock.now_ns()))
     }
 
     fn write(&self, window: &[u8], index: usize, buffers: &[u32]) -> Result<(), DeviceError> {
@@ -204,14 +194,47 @@ impl Pass<'_> {
         for completion in completions.drain(..) {
             completion.result?;
             idle.push(completion.token as u32);
-            let before = self.done_bytes.fetch_add(frame_bytes, AcqRel);
-            let part = |done: u64| done * PARTS / self.bytes.max(1);
-            if part(before + frame_bytes) > part(before) {
-                self.marks_ns.lock().push(self.backed.memory.clock.now_ns());
-            }
-            (self.progress)(self.before + before + frame_bytes);
+            let done = self.done.add(frame_bytes, &*self.backed.memory.clock);
+            (self.progress)(self.before + done);
         }
         Ok(())
+    }
+}
+
+impl Done {
+    fn nothing_of(of_bytes: u64) -> Self {
+        Self { of_bytes, bytes: AtomicU64::new(0), marks_ns: Mutex::new(Vec::new()) }
+    }
+
+    /// Adds bytes, and returns how many there are then.
+    fn add(&self, bytes: u64, clock: &dyn Clock) -> u64 {
+        let before = self.bytes.fetch_add(bytes, AcqRel);
+        let part = |done: u64| done * PARTS / self.of_bytes.max(1);
+        if part(before + bytes) > part(before) {
+            self.marks_ns.lock().push(clock.now_ns());
+        }
+        before + bytes
+    }
+
+    fn proof(self, began_ns: u64, ended_ns: u64) -> Proof {
+        let elapsed_ns = (ended_ns - began_ns).max(1);
+        let bytes = self.bytes.into_inner();
+        let per_second = |bytes: u64, ns: u64| {
+            (u128::from(bytes) * 1_000_000_000 / u128::from(ns.max(1))) as u64
+        };
+        let mean = per_second(bytes, elapsed_ns);
+        let mut marks = self.marks_ns.into_inner();
+        marks.sort_unstable();
+        let mut eighths: Vec<u64> = std::iter::once(began_ns)
+            .chain(marks.iter().copied())
+            .zip(&marks)
+            .map(|(from_ns, to_ns)| per_second(bytes / PARTS, to_ns - from_ns))
+            .collect();
+        eighths.sort_unstable();
+        // Of eight parts the slowest is the 10th percentile. The parts of a short pass are too
+        // small to count.
+        let slowest = eighths.first().copied().filter(|_| bytes >= 64 << 20).unwrap_or(mean);
+        Proof { rate_bytes_per_s: mean.min(slowest), mean_bytes_per_s: mean, bytes, elapsed_ns }
     }
 }
 
@@ -259,7 +282,30 @@ fn fill_frame(frame: &mut [u8], window: &[u8], position: &mut usize) {
 
 #[cfg(test)]
 mod tests {
+    use perdura_media::SimClock;
+
     use super::*;
+
+    #[test]
+    fn the_slowest_eighth_is_what_a_promise_rests_on_if_the_pass_was_long_enough() {
+        const FRAME: u64 = 1 << 20;
+        let proof = |frames: u64, slow: u64| {
+            let (clock, done) = (SimClock::new(0), Done::nothing_of(frames * FRAME));
+            for frame in 0..frames {
+                clock.advance_ns(if frame * 8 / frames == slow { 4_000_000 } else { 1_000_000 });
+                assert_eq!(done.add(FRAME, &clock), (frame + 1) * FRAME);
+            }
+            done.proof(0, clock.now_ns())
+        };
+        for slow in 0..8 {
+            let found = proof(128, slow);
+            assert_eq!((found.bytes, found.elapsed_ns), (128 * FRAME, 176_000_000));
+            assert_eq!(found.rate_bytes_per_s, 250 * FRAME, "the slow eighth is {slow}");
+            assert_eq!(found.mean_bytes_per_s, 128 * FRAME * 1_000 / 176);
+            let short = proof(32, slow);
+            assert_eq!(short.rate_bytes_per_s, short.mean_bytes_per_s);
+        }
+    }
 
     #[test]
     fn a_frame_of_a_proof_is_full_of_scattered_records_and_their_checksums() {

@@ -112,3 +112,29 @@ fn split(offset: u64, len: usize) -> (usize, usize) {
     let head = ((offset.wrapping_neg() & 7) as usize).min(len);
     (head, (len - head) / 8)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_at_every_place_is_copied_whole_and_nothing_beside_it() {
+        const ROOM: usize = 64;
+        let map = Mapping::anonymous(4096).unwrap();
+        let bytes: Vec<u8> = (1..=ROOM as u8).collect();
+        for offset in 0..17 {
+            for len in 0..=ROOM - offset {
+                map.copy_in(0, &[0; ROOM]);
+                map.copy_in(offset as u64, &bytes[..len]);
+                let mut found = [0xff; ROOM];
+                map.copy_out(0, &mut found);
+                let mut expected = [0; ROOM];
+                expected[offset..offset + len].copy_from_slice(&bytes[..len]);
+                assert_eq!(found, expected, "{len} bytes in at {offset}");
+                let mut out = vec![0; len];
+                map.copy_out(offset as u64, &mut out);
+                assert_eq!(out, bytes[..len], "{len} bytes out at {offset}");
+            }
+        }
+    }
+}

@@ -409,15 +409,21 @@ fn roots_are_named_and_last() {
     let device = SimDevice::new(0, 4);
     let heap = rebuilt(region(&device, 3));
     assert_eq!(heap.root("a"), None);
-    for number in 0..32 {
+    // Names of all lengths, which begin alike.
+    let name = |number: usize| "abcdefghijklmnopqrstuvwx"[..1 + number % 24].to_owned();
+    for number in 0..24 {
+        heap.set_root(&name(number), number as u64).unwrap();
+    }
+    for number in 24..32 {
         heap.set_root(&format!("root {number}"), number).unwrap();
     }
-    heap.set_root("root 7", 77).unwrap();
-    assert!(matches!(heap.set_root("a", 1), Err(HeapError::RootsFull { .. })));
+    heap.set_root("root 27", 77).unwrap();
+    assert!(matches!(heap.set_root("b", 1), Err(HeapError::RootsFull { .. })));
     heap.region().close(1).unwrap();
     drop(heap);
     let heap = rebuilt(region(&device, 3));
-    assert_eq!((heap.root("root 7"), heap.root("root 31")), (Some(77), Some(31)));
+    assert_eq!((heap.root("root 27"), heap.root("root 31")), (Some(77), Some(31)));
+    assert!((0..24).all(|number| heap.root(&name(number)) == Some(number as u64)));
 }
 
 #[test]
