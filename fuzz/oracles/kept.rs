@@ -2,7 +2,9 @@
 
 /// Runs `check` on each kept input of a target.
 pub fn each(target: &str, check: impl Fn(&[u8])) {
-    let path = format!("{}/../fuzz/seeds/{target}.hex", env!("CARGO_MANIFEST_DIR"));
+    let mut above = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let seeds = above.find_map(|dir| dir.join("fuzz/seeds").canonicalize().ok());
+    let path = format!("{}/{target}.hex", seeds.unwrap_or_default().display());
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let mut count = 0;
     for (index, line) in text.lines().enumerate() {

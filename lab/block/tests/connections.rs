@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 mod common;
+#[path = "connections/kept_inputs.rs"]
+mod kept_inputs;
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -9,6 +9,7 @@ mod files;
 mod haste;
 mod heap;
 mod insights;
+mod kept_inputs;
 mod kernels;
 mod media;
 mod memory;

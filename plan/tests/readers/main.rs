@@ -5,6 +5,7 @@
 mod faults;
 mod formats;
 mod headers;
+mod kept_inputs;
 mod msr;
 mod native;
 mod packed;
