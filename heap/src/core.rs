@@ -126,6 +126,9 @@ impl Backing for Spans {
 /// Gives spans of logs or snapshots back. Their words are cleared first, so that no span is read as
 /// a log again.
 pub(crate) fn free_chunks(core: &Core, chunks: &[u64]) {
+    if chunks.is_empty() {
+        return;
+    }
     for chunk in chunks {
         let at = core.layout.table_word(chunk / SPAN_BYTES);
         core.memory.store_word(at, SpanWord::Free.encode());
