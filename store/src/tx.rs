@@ -393,7 +393,9 @@ impl<'s> Tx<'s> {
         {
             return Ok(staged);
         }
-        if header.len_bytes() > self.store.stage_above_bytes(self.session) {
+        // One that is larger than the memory is refused below, before it is gathered.
+        let may_fit = capacity <= self.store.region().len_bytes();
+        if may_fit && header.len_bytes() > self.store.stage_above_bytes(self.session) {
             let mut bytes = Vec::with_capacity(header.len_bytes() as usize);
             bytes.extend_from_slice(&header.encode()[..header.head_bytes() as usize]);
             bytes.extend_from_slice(key);

@@ -7,6 +7,9 @@ use crate::store::Place;
 use crate::table::Found;
 use crate::tx::{Tx, check_value};
 
+/// Zeros between the end of a string and a place behind it.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
 impl Tx<'_> {
     /// Appends to a string, or makes one. Returns the new length of the value in bytes.
     ///
@@ -70,14 +73,24 @@ impl Tx<'_> {
             done.map_err(|stop| self.stop(stop))?;
             return Ok(old_len);
         }
-        let mut value = match &at {
+        let old = match &at {
             Some((found, _)) => self.entry(&place, found).value().to_vec(),
             None => Vec::new(),
         };
-        value.resize(old_len.max(end) as usize, 0);
-        value[offset as usize..end as usize].copy_from_slice(bytes);
-        self.put_record(&place, key, RecordKind::String, &[&value], Expiry::Keep, 0)?;
-        Ok(value.len() as u64)
+        // The zeros between are never gathered, so that a value for which there is no room costs
+        // nothing.
+        let before = &old[..old.len().min(offset as usize)];
+        let behind = old.get(end as usize..).unwrap_or_default();
+        let mut value = vec![before];
+        let mut zeros = offset as usize - before.len();
+        while zeros > 0 {
+            let piece = &ZEROS[..zeros.min(ZEROS.len())];
+            value.push(piece);
+            zeros -= piece.len();
+        }
+        value.extend([bytes, behind]);
+        self.put_record(&place, key, RecordKind::String, &value, Expiry::Keep, 0)?;
+        Ok(old_len.max(end))
     }
 
     /// Gives the key `from` the name `to`, with its value and expiry. The value that `to` had is

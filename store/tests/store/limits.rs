@@ -135,6 +135,8 @@ fn lengths_are_limited() {
     let key = Key::new(b"k");
     let refused = store.run(Access::Key(key), |tx| tx.patch(key, 512 << 20, b"x"));
     assert!(matches!(refused, Err(StoreError::ValueTooLarge { .. })));
+    let refused = store.run(Access::Key(key), |tx| tx.patch(key, 500 << 20, b"x"));
+    assert!(matches!(refused, Err(StoreError::OutOfMemory { .. })));
 }
 
 #[test]
