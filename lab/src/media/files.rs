@@ -5,7 +5,8 @@
 //! time of the request; in memory all the time except that of copying is software.
 
 use std::fs::File;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
 use perdura_block::path::{FilePath, FilePathError, FileWay};
 use perdura_media::BlockBuf;
@@ -29,7 +30,10 @@ pub(super) struct Place {
     name: &'static str,
     /// Whether the file is dropped from the page cache before each slice of mapped reads.
     is_cold: bool,
-    file: tempfile::NamedTempFile,
+    /// A file without a name, which goes however this process ends.
+    file: File,
+    /// The name by which this process opens it.
+    path: PathBuf,
 }
 
 #[derive(Default)]
@@ -66,7 +70,7 @@ pub(super) fn measure(
     let mut ways: Vec<(usize, FileWay, Gathered)> = Vec::new();
     for (index, place) in places.iter().enumerate() {
         for way in FileWay::ALL {
-            match FilePath::open(place.file.path(), way) {
+            match FilePath::open(&place.path, way) {
                 Ok(_) => ways.push((index, way, Gathered::default())),
                 // A kernel may refuse a ring: that is a result, not a failure.
                 Err(refused @ FilePathError::Ring { .. }) => {
@@ -85,7 +89,7 @@ pub(super) fn measure(
             if place.is_cold && *way == FileWay::Mmap {
                 forget(place)?;
             }
-            let mut path = FilePath::open(place.file.path(), *way)?;
+            let mut path = FilePath::open(&place.path, *way)?;
             slice(&mut path, gathered, slice_ns, seed)?;
             if !place.is_cold && *way == FileWay::Mmap {
                 // Reading memory that is already mapped gives the time of copying alone.
@@ -108,35 +112,33 @@ fn place(
     bytes: u64,
 ) -> Result<Place, MediaBenchError> {
     let failed = |source| MediaBenchError::Make { dir: dir.to_owned(), bytes, source };
-    let file = tempfile::Builder::new()
-        .prefix("perdura-bench-media-")
-        .tempfile_in(dir)
-        .and_then(|file| file.as_file().set_len(bytes).map(|()| file))
+    let file = tempfile::tempfile_in(dir)
+        .and_then(|file| file.set_len(bytes).map(|()| file))
         .map_err(failed)?;
-    let mut path = FilePath::open(file.path(), FileWay::Pread)?;
+    let opened_by = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let mut path = FilePath::open(&opened_by, FileWay::Pread)?;
     let mut chunk = BlockBuf::zeroed(CHUNK_BYTES);
     for start in (0..bytes).step_by(CHUNK_BYTES) {
         let len = (bytes - start).min(CHUNK_BYTES as u64) as usize;
         for (nth, block) in chunk[..len].chunks_exact_mut(BLOCK_BYTES).enumerate() {
             blocks::fill(start / BLOCK_BYTES as u64 + nth as u64, block);
         }
-        let what = || format!("filling {}", file.path().display());
+        let what = || format!("filling a file in {}", dir.display());
         path.write(start, &chunk[..len])
             .map_err(|source| MediaBenchError::Device { what: what(), source })?;
     }
-    file.as_file().sync_all().map_err(failed)?;
-    Ok(Place { name, is_cold, file })
+    file.sync_all().map_err(failed)?;
+    Ok(Place { name, is_cold, file, path: opened_by })
 }
 
 /// Drops the file from the page cache.
 fn forget(place: &Place) -> Result<(), MediaBenchError> {
-    let file = place.file.as_file();
     let failed = |source: rustix::io::Errno| MediaBenchError::Make {
-        dir: place.file.path().to_owned(),
+        dir: place.path.clone(),
         bytes: 0,
         source: source.into(),
     };
-    rustix::fs::fadvise(file as &File, 0, None, rustix::fs::Advice::DontNeed).map_err(failed)
+    rustix::fs::fadvise(&place.file, 0, None, rustix::fs::Advice::DontNeed).map_err(failed)
 }
 
 fn slice(

@@ -86,7 +86,7 @@ pub enum MediaBenchError {
     },
     /// The memory or the disk has too little room.
     #[error(
-        "{what} needs {needed_bytes} bytes, {place} has {available_bytes}: give a smaller --size"
+        "{what} needs {needed_bytes} bytes, {place} has {available_bytes}: give a smaller {option}"
     )]
     NoRoom {
         /// The part that needs the room.
@@ -97,6 +97,8 @@ pub enum MediaBenchError {
         place: String,
         /// Bytes that are available.
         available_bytes: u64,
+        /// The option that decides how much is needed.
+        option: &'static str,
     },
     /// The emulator cannot be created.
     #[error(transparent)]
@@ -243,16 +245,16 @@ fn check(settings: &MediaSettings) -> Result<(), MediaBenchError> {
     }
     // The emulator and the file in memory must leave some memory free.
     let needed_bytes = (settings.size_bytes + settings.file_bytes).saturating_mul(17) / 16;
-    let room = |what, needed_bytes, place: String, available: Option<u64>| match available {
+    let room = |what, option, needed_bytes, place: String, available: Option<u64>| match available {
         Some(available_bytes) if available_bytes < needed_bytes => {
-            Err(MediaBenchError::NoRoom { what, needed_bytes, place, available_bytes })
+            Err(MediaBenchError::NoRoom { what, needed_bytes, place, available_bytes, option })
         }
         _ => Ok(()),
     };
-    room("the medium", needed_bytes, "memory".into(), memory_available_bytes())?;
+    room("the medium", "--size", needed_bytes, "memory".into(), memory_available_bytes())?;
     for dir in [&settings.dir, &settings.tmpfs_dir] {
         let place = dir.display().to_string();
-        room("a file", settings.file_bytes, place, disk_available_bytes(dir))?;
+        room("a file", "--file-size", settings.file_bytes, place, disk_available_bytes(dir))?;
     }
     Ok(())
 }
