@@ -277,10 +277,17 @@ impl Uffd {
         Ok(())
     }
 
-    /// Waits until there is a fault or `stop` is readable, at most `longest`. Returns whether
-    /// `stop` is readable.
-    pub(crate) fn wait(&self, stop: &OwnedFd, longest: Option<Duration>) -> Result<bool, Errno> {
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+    /// Waits until there is a fault or `stop` is readable, at most `longest`. Who has no room for
+    /// faults does not wait for them: they would be there all the time. Returns whether `stop` is
+    /// readable.
+    pub(crate) fn wait(
+        &self,
+        stop: &OwnedFd,
+        room: usize,
+        longest: Option<Duration>,
+    ) -> Result<bool, Errno> {
+        let faults = if room > 0 { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds = [PollFd::new(&self.fd, faults), PollFd::new(stop, PollFlags::IN)];
         let longest = longest.map(|longest| rustix::event::Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),
@@ -348,7 +355,10 @@ mod tests {
         let longest = Some(Duration::from_secs(10));
         let next = || {
             let mut faults = Vec::new();
-            let is_stopped = uffd.wait(&stop, longest).unwrap();
+            let is_stopped = uffd.wait(&stop, 5, longest).unwrap();
+            // Without room the fault that is there now is not waited for.
+            let never = Some(Duration::ZERO);
+            assert!(!uffd.wait(&stop, 0, never).unwrap());
             let outcomes = [0, 5, 5].map(|room| uffd.read_faults(room, &mut faults));
             (is_stopped, outcomes, faults)
         };
@@ -369,6 +379,6 @@ mod tests {
         }
         assert_eq!(word.load(Relaxed), 7);
         rustix::io::write(&stopping, &[1]).unwrap();
-        assert!(uffd.wait(&stop, longest).unwrap());
+        assert!(uffd.wait(&stop, 0, longest).unwrap());
     }
 }

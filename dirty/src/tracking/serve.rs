@@ -89,12 +89,13 @@ fn serve_messages(tracker: &PageTracker, stop: &OwnedFd) {
     let mut faults = Vec::with_capacity(FAULTS_MAX);
     loop {
         let longest = (!faults.is_empty()).then_some(RETRY);
-        let outcome = uffd.wait(stop, longest).and_then(|stopped| {
+        let waiting = faults.len();
+        let room = FAULTS_MAX - waiting;
+        let outcome = uffd.wait(stop, room, longest).and_then(|stopped| {
             if stopped {
                 return Ok(true);
             }
-            let waiting = faults.len();
-            uffd.read_faults(FAULTS_MAX - waiting, &mut faults)?;
+            uffd.read_faults(room, &mut faults)?;
             Counters::add(&tracker.memory.stats.faults, (faults.len() - waiting) as u64);
             Ok(false)
         });
