@@ -360,10 +360,11 @@ mod tests {
                 std::thread::yield_now();
             }
             let leaving = scope.spawn(|| drop(ours));
-            // Time enough to fall asleep.
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            assert!(!leaving.is_finished(), "gone while a fault was inside");
+            // It may fall asleep meanwhile.
+            (0..10_000).for_each(|_| std::thread::yield_now());
+            let is_gone = leaving.is_finished();
             steps[1].store(true, SeqCst);
+            assert!(!is_gone, "gone while a fault was inside");
             assert!(fault.join().unwrap());
             leaving.join().unwrap();
         });
