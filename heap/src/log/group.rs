@@ -203,6 +203,7 @@ pub(crate) fn read_piece(words: &[u64]) -> Option<Piece> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Durability;
 
     fn sample() -> Vec<u64> {
         let mut words = vec![0; HEAD_WORDS];
@@ -222,6 +223,31 @@ mod tests {
         assert!(piece.is_last() && !piece.is_undo());
         assert_eq!(piece.entries.len(), 3);
         assert_eq!(piece.entries[0], Entry::Short { offset: 0x1234_5678, len: 3, value: 7 });
+    }
+
+    #[test]
+    fn a_piece_has_its_objects_if_all_their_bytes_are_in_the_heap_as_they_were() {
+        let memory = Memory::anonymous(1 << 20, Durability::Flushed).unwrap();
+        let end = memory.len_bytes();
+        let has_objects = |places: &[(u64, u32)], objects_sum| {
+            let entries = places.iter().map(|(from, len)| (*from, *len));
+            let entries = entries.map(|(from, len)| Entry::Object { offset: 0, len, from });
+            let flags = GROUP_LAST;
+            let piece = Piece { seq: 1, piece: 0, flags, objects_sum, entries: entries.collect() };
+            piece.has_objects(&memory)
+        };
+        memory.write(4096, &[5; 100]);
+        memory.write(end - 7, &[6; 7]);
+        let sum = sum_of(sum_of(0, &[5; 100]), &[6; 7]);
+        assert!(has_objects(&[(4096, 100), (end - 7, 7)], sum) && has_objects(&[], 0));
+        assert!(!has_objects(&[(end - 7, 7), (4096, 100)], sum), "in another order");
+        assert!(!has_objects(&[(4096, 100)], sum) && !has_objects(&[], sum));
+        // No correct program writes these.
+        for (from, len) in [(end - 7, 8), (end, 1), (u64::MAX, 1), (u64::MAX - 3, 100)] {
+            assert!(!has_objects(&[(from, len)], 0), "{from:#x}");
+        }
+        memory.write(4096 + 99, &[4]);
+        assert!(!has_objects(&[(4096, 100), (end - 7, 7)], sum), "a byte is another");
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Link {
     }
 
     #[inline]
-    fn encode(&self, stamp: u32) -> [u64; WORDS_MAX] {
+    pub(super) fn encode(&self, stamp: u32) -> [u64; WORDS_MAX] {
         let mut words = [0; WORDS_MAX];
         let mut flags = 0;
         let mut at = 1;
@@ -219,6 +219,7 @@ const _: () = assert!(WORDS_MAX <= LINE_WORDS);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::CHUNK_HEAD;
 
     #[test]
     fn words_go_into_one_line_and_leave_no_room_that_they_fit_in() {
@@ -260,6 +261,17 @@ mod tests {
                 // At the end of a line there is no word behind it.
                 assert_eq!(Link::read(&line[..words]), FoundLink::Whole { link, words, stamp });
                 assert_eq!(Link::read(&line[..words - 1]), FoundLink::Damaged);
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_lies_in_one_line_and_leaves_no_word_before_it_without_need() {
+        for len in [16, 24] {
+            for at in (CHUNK_HEAD..CHUNK_HEAD + 2 * LINE_BYTES).step_by(8) {
+                let in_one_line = |at: &u64| at / LINE_BYTES == (at + len - 1) / LINE_BYTES;
+                let expected = (at..).step_by(8).find(in_one_line);
+                assert_eq!(Some(first_fitting(at, len)), expected, "{len} bytes from {at}");
             }
         }
     }

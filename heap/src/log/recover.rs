@@ -285,6 +285,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::heap::Heap;
+    use crate::log::group::{HEAD_WORDS, seal};
     use crate::memory::Memory;
 
     #[test]
@@ -340,5 +341,95 @@ mod tests {
         let crate::heap::Opened::Recovered(found) = heap.opened() else { panic!("no heap") };
         assert_eq!(found.objects, OBJECTS);
         Ok(())
+    }
+
+    /// The words of [`check_end`] about what lies behind the end of a log.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Said {
+        Nothing,
+        Torn,
+        Behind(u64),
+        Cut(u64),
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_of_a_log_is_damage_unless_a_loss_of_power_leaves_it_there() {
+        const LINE: usize = LINE_BYTES as usize / 8;
+        /// Words of a whole piece that are not zero.
+        const WHOLE: u64 = 2 * LINE as u64 - 1;
+        let memory = Memory::anonymous(2 << 20, Durability::Flushed).unwrap();
+        let heap = Heap::open(memory, Config::default()).unwrap();
+        let chunk = (heap.core.layout.spans - 1) * SPAN_BYTES;
+        // A piece of two lines, and the same with a word missing.
+        let whole = |index, flags| {
+            let mut words = vec![0; HEAD_WORDS];
+            words.extend([Record::Alloc { unit: 7, stamp: 1 }.encode(); 2 * LINE - HEAD_WORDS]);
+            seal(&mut words, 5, index, flags, 0);
+            words
+        };
+        let torn = |flags| {
+            let mut words = whole(0, flags);
+            words[HEAD_WORDS + 1] = 0;
+            words
+        };
+        let record = Record::Free { unit: 9, stamp: 1 }.encode();
+        let link = Link { place: 4096, freed: Some(64), made: Some(128) }.encode(1).to_vec();
+        let torn_link = vec![link[0], 0, link[2]];
+        let zeros = |count| vec![0; count];
+        let parts = |parts: &[Vec<u64>]| parts.concat();
+        // Words behind the end, which is that of a line.
+        let cases: Vec<(Vec<u64>, usize, Said)> = vec![
+            (vec![], 0, Said::Nothing),
+            (parts(&[zeros(1), vec![record]]), 0, Said::Behind(1)),
+            (parts(&[zeros(LINE), vec![record; 3]]), 0, Said::Behind(3)),
+            (vec![8], 0, Said::Cut(0)),
+            (vec![8, record, 0, 0, record], 0, Said::Cut(2)),
+            // The group that was being written, of which nothing comes after the last piece.
+            (torn(0), 0, Said::Torn),
+            (torn(GROUP_LAST), 0, Said::Torn),
+            (parts(&[torn(0), vec![record]]), 0, Said::Torn),
+            (parts(&[torn(0), whole(1, GROUP_LAST)]), 0, Said::Torn),
+            (parts(&[torn(GROUP_LAST), vec![record]]), 0, Said::Cut(1)),
+            (parts(&[torn(GROUP_LAST), zeros(LINE), vec![record; 2]]), 0, Said::Cut(2)),
+            // No group begins behind one that is torn, or behind frees that are missing.
+            (parts(&[torn(0), whole(0, GROUP_LAST)]), 0, Said::Cut(13 + WHOLE)),
+            (parts(&[zeros(LINE), whole(0, 0)]), 0, Said::Cut(WHOLE)),
+            (parts(&[zeros(3), whole(0, 0)]), 5, Said::Cut(WHOLE)),
+            // These words are a group nowhere but where a line begins.
+            (parts(&[zeros(3), whole(0, 0)]), 0, Said::Behind(WHOLE)),
+            // A link, which is durable before anything behind it.
+            (torn_link.clone(), 0, Said::Torn),
+            (torn_link.clone(), 5, Said::Torn),
+            (parts(&[torn_link.clone(), zeros(5), vec![record]]), 0, Said::Cut(2)),
+            (parts(&[torn_link, vec![record]]), 5, Said::Cut(2)),
+            (vec![link[0] ^ 1 << 50, link[1], link[2]], 0, Said::Cut(2)),
+        ];
+        for (words, in_line, expected) in cases {
+            let end = CHUNK_HEAD + 2 * LINE_BYTES + in_line as u64 * 8;
+            heap.core.memory.zero(chunk, CHUNK_BYTES);
+            heap.core.memory.write(chunk + end, words.as_bytes());
+            let findings = Findings::collected();
+            check_end(&heap.core, chunk, end, &findings).unwrap();
+            let found = findings.into_found();
+            let offset = chunk + end;
+            let said = match (&found.damage[..], &found.remarks[..]) {
+                ([], []) => Said::Nothing,
+                ([], [Remark::Torn { chunk: c, offset: o }]) if (*c, *o) == (chunk, offset) => {
+                    Said::Torn
+                }
+                ([], [Remark::Behind { offset: o, words, .. }]) if *o == offset => {
+                    Said::Behind(*words)
+                }
+                ([Damage::LogCut { offset: o, value, words: behind, .. }], [])
+                    if (*o, *value) == (offset, words[0]) =>
+                {
+                    Said::Cut(*behind)
+                }
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(said, expected, "{words:x?} from word {in_line} of a line");
+        }
+        // A log that fills its chunk has nothing behind it.
+        check_end(&heap.core, chunk, CHUNK_BYTES, &Findings::strict()).unwrap();
     }
 }

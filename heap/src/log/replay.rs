@@ -281,6 +281,41 @@ mod tests {
     }
 
     #[test]
+    fn objects_of_a_settled_group_exist_though_the_object_log_was_used_again()
+    -> Result<(), HeapError> {
+        let (heap, object) = heap(Logging::Redo)?;
+        heap.transaction(|tx| {
+            tx.alloc(100)?;
+            tx.write_bytes(object, &[2; LEN])
+        })?;
+        heap.persist(object, LEN as u64);
+        // These bytes come over those of the group before.
+        heap.transaction(|tx| tx.write_bytes(object, &[3; LEN]))?;
+        let (found, bytes) = recovered(&heap, 2, object, true)?;
+        assert_eq!((found.redone, found.records, found.objects), (1, 1, 2));
+        assert_eq!(bytes, [3; LEN]);
+        Ok(())
+    }
+
+    #[test]
+    fn links_are_put_in_place_whatever_the_time_was_when_the_logs_began() -> Result<(), HeapError> {
+        const RANGE: u64 = 1 << STAMP_BITS;
+        for clock in [3, RANGE / 2 + 7, RANGE - 1, 5 * RANGE + 1, 9 * RANGE - 2] {
+            let (heap, object) = heap(Logging::Redo)?;
+            heap.core.logs.clock.store(clock, Release);
+            heap.compact()?;
+            let mut last = heap.alloc_into(object, 40)?;
+            for _ in 0..3 {
+                last = heap.replace_at(object, 40)?;
+            }
+            let (found, bytes) = recovered(&heap, 2, object, true)?;
+            assert_eq!((found.redone, found.records, found.objects), (4, 7, 2), "{clock}");
+            assert_eq!(bytes[..8], last.get().to_le_bytes(), "{clock}");
+        }
+        Ok(())
+    }
+
+    #[test]
     fn what_had_not_committed_is_undone_in_either_boot() -> Result<(), HeapError> {
         let (heap, object) = heap(Logging::Undo)?;
         for round in 2..4_u8 {

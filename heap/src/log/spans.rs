@@ -246,6 +246,24 @@ mod tests {
     }
 
     #[test]
+    fn stamps_are_near_the_clock_or_if_it_is_damaged_near_the_last_settling()
+    -> Result<(), HeapError> {
+        let mut spans = Spans::read(&heap()?.core, &Findings::strict())?;
+        for (clock, settled, base) in [
+            (Some(1 << 40), 7, 1 << 40),
+            (Some(0), 7, 0),
+            (None, 1 << 40, 1 << 40),
+            (None, CLOCK_MAX - 1, CLOCK_MAX - 1),
+            // Both are damaged.
+            (None, CLOCK_MAX, 0),
+        ] {
+            (spans.clock, spans.settled) = (clock, settled);
+            assert_eq!(spans.clock_base(), base, "{clock:?} {settled}");
+        }
+        Ok(())
+    }
+
+    #[test]
     fn a_transaction_may_change_roots_and_whole_runs_and_nothing_else() -> Result<(), HeapError> {
         let heap = heap()?;
         let small = heap.persist_alloc(100)?.get();
