@@ -288,3 +288,56 @@ pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InCh
 }
 
 const _: () = assert!(CHUNK_HEAD.is_multiple_of(LINE_BYTES));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::heap::Heap;
+    use crate::layout::{GROUP_LAST, GROUP_UNDO, GROUP_UNDONE};
+    use crate::log::append::PieceHead;
+    use crate::log::group::HEAD_WORDS;
+    use crate::memory::{Durability, Memory};
+
+    #[test]
+    fn the_records_of_a_group_are_folded_if_its_last_piece_says_that_it_counts() {
+        const UNDO_LAST: u8 = GROUP_UNDO | GROUP_LAST;
+        let cases: [(&[u8], bool); 8] = [
+            (&[GROUP_LAST], true),
+            (&[UNDO_LAST], true),
+            (&[UNDO_LAST | GROUP_UNDONE], false),
+            // What failed, or is being written, has no last piece.
+            (&[0], false),
+            (&[0, 0], false),
+            (&[0, GROUP_LAST], true),
+            (&[GROUP_UNDO, GROUP_UNDO, UNDO_LAST], true),
+            (&[GROUP_UNDO, UNDO_LAST | GROUP_UNDONE], false),
+        ];
+        for (pieces, counts) in cases {
+            let memory = Memory::anonymous(2 << 20, Durability::Flushed).unwrap();
+            let heap = Heap::open(memory, Config::default()).unwrap();
+            let core = &heap.core;
+            let logger = core.logs.acquire().unwrap();
+            let mut state = logger.begin_group(core, 64, 0).unwrap();
+            let seq = logger.draw_seq(core, &mut state);
+            // Each piece has a record of one object, in a span of its own.
+            let span = |index: u32| core.layout.spans - 1 - u64::from(index);
+            for (index, flags) in (0..).zip(pieces) {
+                let unit = span(index) * SPAN_BYTES / UNIT_BYTES;
+                state.words = vec![0; HEAD_WORDS];
+                Entry::Record(Record::Alloc { unit, stamp: 0 }).push(&mut state.words);
+                let head = PieceHead { seq, index, flags: *flags, objects_sum: 0 };
+                logger.append_piece(core, &mut state, head).unwrap();
+                state.note_records();
+            }
+            state.end_group();
+            drop(state);
+            assert_eq!(fold(core).unwrap(), Fold::Done);
+            let folded = core.logs.fold();
+            for index in 0..pieces.len() as u32 {
+                let shadow = folded.of_span(span(index) as usize)[0].load(Relaxed);
+                assert_eq!(shadow, u64::from(counts), "{pieces:?}, piece {index}");
+            }
+        }
+    }
+}

@@ -164,6 +164,9 @@ pub(crate) fn enter(folded: &Folded, chunk: u64, body: &[u64]) -> Result<(), Hea
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::heap::Heap;
+    use crate::memory::Durability;
 
     const SPANS: u64 = 2_000;
 
@@ -215,6 +218,36 @@ mod tests {
             assert!(lens.iter().all(|len| *len <= SNAP_BODY_WORDS), "{lens:?}");
             assert!(chunks as u64 <= snapshot_chunks_most(spans as u64));
         }
+    }
+
+    #[test]
+    fn room_is_taken_for_what_the_last_snapshot_and_all_records_can_come_to_or_none() {
+        // Not so small that the largest snapshot of the heap is the limit.
+        let memory = Memory::anonymous(128 << 20, Durability::Flushed).unwrap();
+        let heap = Heap::open(memory, Config::default()).unwrap();
+        let core = &heap.core;
+        let mut folded = Folded::new(core.layout.spans).unwrap();
+        for chunks in 0..3 {
+            folded.chunks = vec![0; chunks as usize];
+            for logged_bytes in [0, 8, CHUNK_BYTES / 3, CHUNK_BYTES, 3 * CHUNK_BYTES] {
+                // Each record adds an entry of three words, of an object in a span of its own.
+                let added = (logged_bytes / 8 * 3).div_ceil(SNAP_BODY_WORDS as u64);
+                let room = reserve(core, &folded, logged_bytes).unwrap();
+                let found = room.len() as u64;
+                let enough = (chunks + added).max(1)..=2 * chunks + 1 + added;
+                assert!(enough.contains(&found), "{chunks}, {logged_bytes}: {found}");
+                assert!(*enough.end() <= snapshot_chunks_most(core.layout.spans));
+                room.iter().for_each(|chunk| core.engine.put_spans(chunk / SPAN_BYTES, 1));
+            }
+        }
+        let most = reserve(core, &folded, u64::MAX / 4).unwrap().len() as u64;
+        assert_eq!(most, snapshot_chunks_most(core.layout.spans));
+        // If there is less room, what was taken is given back.
+        while core.engine.free_for_persistent() > 1 {
+            core.engine.take_spans(Kind::Persistent, 1, 0).unwrap();
+        }
+        assert!(reserve(core, &folded, CHUNK_BYTES).is_err());
+        assert_eq!(core.engine.free_for_persistent(), 1);
     }
 
     #[test]
