@@ -379,6 +379,7 @@ mod tests {
             core.logs.clock.store(SETTLED + 2, Release);
             let mut state = logger.own();
             let old = state.chunk;
+            assert_eq!(state.written.prepared_lines, 1024 + 2);
             state.at = CHUNK_HEAD + 8;
             state.last_seq = last_seq;
             (state.has_records, state.group_at) = (has_records, group_at);
@@ -395,7 +396,36 @@ mod tests {
             assert_eq!(state.has_records, group_at.is_some(), "{case:?}");
             assert_eq!(state.group_at, group_at.map(|_| CHUNK_HEAD), "{case:?}");
             assert_eq!((state.at, state.fenced), (CHUNK_HEAD, CHUNK_HEAD));
+            // A chunk that is begun again keeps the header's line.
+            let lines = if begins_again { 1023 + 2 } else { 1024 + 2 };
+            assert_eq!(state.written.prepared_lines, 1024 + 2 + lines, "{case:?}");
         }
+        Ok(())
+    }
+
+    #[test]
+    fn objects_take_whole_lines_and_a_chunk_that_is_full_is_kept_until_it_is_folded()
+    -> Result<(), HeapError> {
+        let heap = heap()?;
+        let core = &heap.core;
+        let logger = logger(core)?;
+        let mut state = logger.own();
+        let lines = state.written.prepared_lines;
+        let mut place = |len| logger.place_object(core, &mut state, len).unwrap_or(0);
+        let first = place(1);
+        assert_eq!(first % CHUNK_BYTES, CHUNK_HEAD);
+        assert_eq!((place(65), place(64)), (first + 64, first + 192));
+        // Up to the last byte of the chunk.
+        let rest = CHUNK_BYTES - CHUNK_HEAD - 256;
+        assert_eq!(place(rest), first + 256);
+        let second = place(rest + 256);
+        assert_eq!(second % CHUNK_BYTES, CHUNK_HEAD);
+        assert_ne!(second, first);
+        assert_eq!((state.objects, state.objects_at), (second - CHUNK_HEAD, CHUNK_BYTES));
+        assert_eq!(state.closed_objects, [first - CHUNK_HEAD]);
+        assert_eq!(core.logs.closed_bytes.load(Relaxed), CHUNK_BYTES);
+        // A line of the span table for each chunk.
+        assert_eq!(state.written.prepared_lines - lines, 2);
         Ok(())
     }
 
