@@ -110,8 +110,14 @@ fn serve_messages(tracker: &PageTracker, stop: &OwnedFd) {
         }
     }
     for address in faults {
-        let _ = uffd.wake(address / 4096 * 4096, 4096);
+        let _ = wake_at(uffd, address);
     }
+}
+
+/// Wakes the thread that waits at an address. It traps again.
+fn wake_at(uffd: &Uffd, address: usize) -> Result<(), Errno> {
+    const PAGE: usize = PAGE_BYTES as usize;
+    uffd.wake(address / PAGE * PAGE, PAGE)
 }
 
 impl PageTracker {
@@ -125,14 +131,92 @@ impl PageTracker {
             Ok(()) => true,
             Err(Blocked::Broken) => {
                 tracing::error!(page, "a page cannot be opened");
-                let page_at = self.memory.map.base() as usize + (page * PAGE_BYTES) as usize;
-                // The thread traps again and waits; nothing is written.
-                uffd.wake(page_at, PAGE_BYTES as usize).is_err()
+                // Nothing is written. If the page is still the region's, the thread traps again,
+                // with another message; trying this one again would bring ever more of them.
+                wake_at(uffd, address).is_ok()
             }
             Err(blocked) => {
                 self.ask(page, blocked);
                 false
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP, Geometry};
+    use crate::memory::Memory;
+    use crate::policy::PolicyKind;
+    use crate::tracking::TrapKind;
+
+    const PAGE: usize = PAGE_BYTES as usize;
+    /// The page that is stored to, and the word in it.
+    const AT: usize = 3 * PAGE + 800;
+
+    /// A tracker whose faults are messages; `None` where only privileged threads get any.
+    fn tracker() -> Option<Arc<PageTracker>> {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
+        let memory = Arc::new(Memory::in_test(geometry, PolicyKind::default()));
+        let tracker = PageTracker::new(TrapKind::UffdThread, memory, Duration::ZERO, false);
+        if tracker.is_err() {
+            eprintln!("skipped: userfaultfd delivers messages to privileged threads only");
+        }
+        tracker.ok().map(Arc::new)
+    }
+
+    /// The page of the next fault, counted from the beginning of the mapping.
+    fn next_fault(uffd: &Uffd, tracker: &PageTracker) -> Option<usize> {
+        let (never, _open) = rustix::pipe::pipe().unwrap();
+        let mut faults = Vec::new();
+        uffd.wait(&never, Some(Duration::from_secs(2))).unwrap();
+        uffd.read_faults(1, &mut faults).unwrap();
+        faults.first().map(|address| (address - tracker.memory.map.base() as usize) / PAGE)
+    }
+
+    #[test]
+    fn whoever_waits_for_a_page_when_the_service_ends_is_woken() {
+        let Some(tracker) = tracker() else { return };
+        let Guard::Uffd(uffd, _) = &tracker.guard else { panic!("another mechanism") };
+        let map = &tracker.memory.map;
+        // No page can be opened.
+        tracker.gate.begin_shut();
+        let service = Service::start(&tracker).unwrap();
+        let again = std::thread::scope(|scope| {
+            scope.spawn(|| map.words(AT as u64, 1)[0].store(7, Relaxed));
+            let began = Instant::now();
+            while tracker.memory.stats.read().faults == 0 && began.elapsed().as_secs() < 2 {
+                std::thread::yield_now();
+            }
+            drop(service);
+            let again = next_fault(uffd, &tracker);
+            // Nothing is asserted before the writer can go on.
+            uffd.protect(map.base() as usize, map.len_bytes() as usize, false).unwrap();
+            again
+        });
+        assert_eq!(again, Some(AT / PAGE));
+        assert_eq!(map.words(AT as u64, 1)[0].load(Relaxed), 7);
+    }
+
+    #[test]
+    fn a_fault_is_over_when_its_page_is_open_or_can_never_be_opened() {
+        let Some(tracker) = tracker() else { return };
+        let Guard::Uffd(uffd, _) = &tracker.guard else { panic!("another mechanism") };
+        let map = &tracker.memory.map;
+        let (start, len) = (map.base() as usize, map.len_bytes() as usize);
+        tracker.gate.begin_shut();
+        assert!(!tracker.answer(uffd, start + AT), "a cut is being made");
+        tracker.gate.reopen();
+        assert!(tracker.answer(uffd, start + AT));
+        map.words(AT as u64, 1)[0].store(7, Relaxed);
+        // The mapping is not the tracker's any more.
+        uffd.unregister(start, len).unwrap();
+        assert_eq!(tracker.open_page(5, None), Err(Blocked::Broken));
+        assert!(tracker.answer(uffd, start + 5 * PAGE + 8));
+        tracker.retire();
+        assert!(!tracker.answer(uffd, start + AT), "the region is being dropped");
     }
 }
