@@ -490,8 +490,12 @@ mod tests {
         lane.commit_overwrite();
         ledger.put_back(&tracked.memory.map, Planted::None);
         assert_eq!(lane.bytes(64, 9), [4, 4, 4, 4, 4, 4, 4, 4, 0]);
-        let too_long = lane.begin_overwrite(0, crate::UNDO_BYTES_MAX + 1).unwrap();
-        assert!(too_long.is_none());
+        for (len, is_kept) in [(0, false), (1, true), (4096, true), (4097, false)] {
+            let range = lane.begin_overwrite(0, len).unwrap();
+            assert_eq!(range.map(|range| range.len()), is_kept.then_some(len));
+            assert_eq!(lane.overwritten().is_some(), is_kept, "{len} bytes");
+            lane.commit_overwrite();
+        }
     }
 
     #[test]

@@ -431,39 +431,42 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_of_middle_size_is_no_measure_of_what_a_small_one_takes() {
-        let (mut observed, mut now) = (watching(), 0);
-        saturate(&mut observed, &mut now, PROVEN, 400);
-        let small = observed.deep_bytes / 8;
-        for _ in 0..20 {
-            observed.flushed(small, 5_000_000);
-            observed.flushed(small + 1, 1_000_000);
-            observed.flushed(4 * MIB - 1, 1_000_000);
-            observed.flushed(4 * MIB, 5_000_000);
+    fn a_flush_of_middling_bytes_counts_neither_as_a_small_nor_as_a_large_one() {
+        let mut observed = watching();
+        let deep_bytes = observed.deep_bytes;
+        for (bytes, counted) in [
+            (0, (1, 0)),
+            (deep_bytes / 8, (2, 0)),
+            (deep_bytes / 8 + 1, (2, 0)),
+            (deep_bytes - 1, (2, 0)),
+            (deep_bytes, (2, 1)),
+            (100 * deep_bytes, (2, 2)),
+        ] {
+            observed.flushed(bytes, 1_000);
+            let found = (observed.small_flushes_ns.len(), observed.large_flushes.len());
+            assert_eq!(found, counted, "{bytes}");
         }
-        assert!(close_to(observed.rate(), PROVEN), "{}", observed.rate());
     }
 
     #[test]
-    fn one_good_sample_does_not_end_slowness_that_has_begun() {
-        let (mut observed, mut now) = (watching(), 0);
-        saturate(&mut observed, &mut now, 200 * MIB, 400);
-        assert_eq!(observed.judge(now, PROVEN), Judgement::Kept);
-        observed.push_rate(PROVEN);
-        assert_eq!(observed.judge(now + SLOW_FOR_NS, PROVEN), Judgement::Kept);
-        observed.push_rate(200 * MIB);
-        // Slow since the first look, and not since the good sample.
-        assert!(matches!(observed.judge(now + SLOW_FOR_NS, PROVEN), Judgement::Slow(_)));
-        // Many good ones end it.
-        let (mut observed, mut now) = (watching(), 0);
-        saturate(&mut observed, &mut now, 200 * MIB, 400);
-        assert_eq!(observed.judge(now, PROVEN), Judgement::Kept);
-        (0..SAMPLES_FINE).for_each(|_| observed.push_rate(PROVEN));
-        assert_eq!(observed.judge(now + SLOW_FOR_NS, PROVEN), Judgement::Kept);
-        observed.push_rate(200 * MIB);
-        now += SLOW_FOR_NS;
-        assert_eq!(observed.judge(now, PROVEN), Judgement::Kept);
-        assert!(matches!(observed.judge(now + SLOW_FOR_NS, PROVEN), Judgement::Slow(_)));
+    fn a_device_that_is_fast_for_a_moment_has_been_slow_all_the_same() {
+        for fine in 0..=SAMPLES_FINE {
+            let mut observed = watching();
+            let mut judged = |rate: u64, now_ns: u64| {
+                observed.push_rate(rate);
+                observed.judge(now_ns, PROVEN)
+            };
+            for _ in 0..SAMPLES_MAX {
+                assert_eq!(judged(200 * MIB, 0), Judgement::Kept);
+            }
+            for now in 0..fine as u64 {
+                assert_eq!(judged(PROVEN, now), Judgement::Kept);
+            }
+            // Only several fast samples in a row end what began.
+            let is_slow = matches!(judged(200 * MIB, SLOW_FOR_NS), Judgement::Slow(_));
+            assert_eq!(is_slow, fine < SAMPLES_FINE, "{fine} fast samples");
+            assert!(matches!(judged(200 * MIB, 2 * SLOW_FOR_NS), Judgement::Slow(_)));
+        }
     }
 
     #[test]

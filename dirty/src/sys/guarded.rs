@@ -116,24 +116,23 @@ fn split(offset: u64, len: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::SharedMemory;
 
     #[test]
-    fn every_length_at_every_place_is_copied_whole_and_nothing_beside_it() {
-        const ROOM: usize = 64;
-        let map = Mapping::anonymous(4096).unwrap();
-        let bytes: Vec<u8> = (1..=ROOM as u8).collect();
-        for offset in 0..17 {
-            for len in 0..=ROOM - offset {
-                map.copy_in(0, &[0; ROOM]);
-                map.copy_in(offset as u64, &bytes[..len]);
-                let mut found = [0xff; ROOM];
-                map.copy_out(0, &mut found);
-                let mut expected = [0; ROOM];
-                expected[offset..offset + len].copy_from_slice(&bytes[..len]);
-                assert_eq!(found, expected, "{len} bytes in at {offset}");
-                let mut out = vec![0; len];
+    fn what_is_copied_in_or_out_is_the_range_and_no_byte_beside_it() {
+        let map = SharedMemory::create("test", 4096).unwrap().map().unwrap();
+        let all = || Vec::from_iter(map.octets(0, 64).iter().map(|byte| byte.load(Relaxed)));
+        for offset in 8..24_usize {
+            for len in 0..=40 {
+                map.octets(0, 64).iter().for_each(|byte| byte.store(0, Relaxed));
+                let bytes: Vec<u8> = (1..=len as u8).collect();
+                map.copy_in(offset as u64, &bytes);
+                let mut expected = vec![0; 64];
+                expected[offset..offset + len].copy_from_slice(&bytes);
+                assert_eq!(all(), expected, "{len} bytes at {offset}");
+                let mut out = vec![77; len];
                 map.copy_out(offset as u64, &mut out);
-                assert_eq!(out, bytes[..len], "{len} bytes out at {offset}");
+                assert_eq!(out, bytes, "{len} bytes at {offset}");
             }
         }
     }
