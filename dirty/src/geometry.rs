@@ -172,7 +172,8 @@ impl Geometry {
 
     /// The most dirty bytes whose flush fits `segments` free ones, exact to 4 KiB.
     pub fn coverable_bytes(&self, segments: u32) -> u64 {
-        let (mut fits, mut beyond) = (0, u64::from(segments) * self.segment_bytes + 1);
+        // A flush writes more than its dirty bytes, so those of all segments are too many.
+        let (mut fits, mut beyond) = (0, u64::from(segments) * self.segment_bytes);
         while beyond - fits > 4096 {
             let middle = fits + (beyond - fits) / 2;
             match self.reserve_segments(middle) <= segments {
