@@ -89,7 +89,7 @@ fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
         let generation = core.logs.generation.load(Acquire);
         core.memory.persist_word(AT_GENERATION, sealed(generation));
         free_chunks(core, &[words, objects, room].concat());
-        core.logs.set_due(0, core.config.log_bytes_max / 2);
+        core.logs.set_due(0, core.config.log_bytes_max);
         return Ok(Fold::Done);
     }
     let mut in_parts = InParts::new();
@@ -109,7 +109,7 @@ fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
     core.memory.persist_word(AT_GENERATION, sealed(generation));
     let old = std::mem::replace(&mut folded.chunks, used);
     free_chunks(core, &[words, objects, old, spare].concat());
-    core.logs.set_due(bytes, core.config.log_bytes_max / 2);
+    core.logs.set_due(bytes, core.config.log_bytes_max);
     core.logs.folds.fetch_add(1, Relaxed);
     Ok(Fold::Done)
 }

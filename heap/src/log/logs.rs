@@ -220,9 +220,9 @@ impl Logs {
     }
 
     /// Sets when the next fold is due after a snapshot of `snapshot_bytes`: a snapshot is written
-    /// once for four times as many bytes of logs, or for `at_most_bytes`.
-    pub fn set_due(&self, snapshot_bytes: u64, at_most_bytes: u64) {
-        let due = (snapshot_bytes * 4).max(FOLD_BYTES_LEAST).min(at_most_bytes);
+    /// once for four times as many bytes of logs, or for half of those that logs may have.
+    pub fn set_due(&self, snapshot_bytes: u64, log_bytes_max: u64) {
+        let due = (snapshot_bytes * 4).max(FOLD_BYTES_LEAST).min(log_bytes_max / 2);
         self.due_bytes.store(due, Relaxed);
     }
 }
@@ -234,12 +234,12 @@ mod tests {
     #[test]
     fn a_fold_is_due_after_enough_bytes_or_time_or_when_somebody_asks() -> Result<(), Errno> {
         let logs = Logs::new(64)?;
-        for (snapshot_bytes, at_most_bytes, due_bytes) in [
+        for (snapshot_bytes, log_bytes_max, due_bytes) in [
             (0, 1 << 30, FOLD_BYTES_LEAST),
             (1 << 20, 1 << 30, 4 << 20),
-            (1 << 30, 64 << 20, 64 << 20),
+            (1 << 30, 64 << 20, 32 << 20),
         ] {
-            logs.set_due(snapshot_bytes, at_most_bytes);
+            logs.set_due(snapshot_bytes, log_bytes_max);
             let is_due_at = |bytes| {
                 logs.closed_bytes.store(bytes, Relaxed);
                 logs.is_due()
@@ -271,7 +271,7 @@ mod tests {
     fn a_fold_in_vain_is_waited_for_again_when_much_more_was_closed() -> Result<(), Errno> {
         let logs = Logs::new(64)?;
         for due_bytes in [FOLD_BYTES_LEAST / 2, FOLD_BYTES_LEAST * 5] {
-            logs.set_due(0, due_bytes);
+            logs.set_due(0, 2 * due_bytes);
             let more_bytes = due_bytes.min(FOLD_BYTES_LEAST);
             for closed_bytes in [0, 5 << 20] {
                 logs.closed_bytes.store(closed_bytes, Relaxed);

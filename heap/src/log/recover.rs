@@ -63,7 +63,7 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     if spans.logs.is_empty() && spans.objects.is_empty() && findings.is_clean() {
         core.logs.generation.store(generation, Release);
         folded.chunks = spans.snapshot.clone();
-        core.logs.set_due(folded.chunks.len() as u64 * CHUNK_BYTES, core.config.log_bytes_max / 2);
+        core.logs.set_due(folded.chunks.len() as u64 * CHUNK_BYTES, core.config.log_bytes_max);
         return Ok(found);
     }
     // This is neither the generation of the old logs nor the next one, which may have logs, too.
@@ -85,7 +85,7 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     let old: Vec<u64> = logs.chain(spans.objects).chain(spans.snapshot).chain(spare).collect();
     free_chunks(core, &old);
     folded.chunks = used;
-    core.logs.set_due(bytes, core.config.log_bytes_max / 2);
+    core.logs.set_due(bytes, core.config.log_bytes_max);
     Ok(found)
 }
 
