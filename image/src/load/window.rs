@@ -240,12 +240,7 @@ impl Loading {
         let shift = self.geometry.grain_shift;
         for (at, piece) in pieces.iter().enumerate() {
             if let Some(later) = pieces.get(at + RUNS_AHEAD) {
-                let from = to.map.base().wrapping_add((later.run.grain << shift) as usize);
-                let len = later.run.len << shift;
-                for line in (0..len.min(LINES_AHEAD * 64)).step_by(64) {
-                    prefetch(from.wrapping_add(line as usize));
-                }
-                to.ledger.prefetch_locations(later.run.grain, later.run.len);
+                self.prefetch_run(to, later.run);
             }
             let bytes = self.bytes_of(piece);
             let units = bytes.start / window.unit_bytes..bytes.end.div_ceil(window.unit_bytes);
@@ -262,6 +257,17 @@ impl Loading {
             }
         }
         Ok(())
+    }
+
+    /// Prefetches the memory that placing a run will touch.
+    fn prefetch_run(&self, to: &Target<'_>, run: Extent) {
+        let shift = self.geometry.grain_shift;
+        let from = to.map.base().wrapping_add((run.grain << shift) as usize);
+        let len = run.len << shift;
+        for line in (0..len.min(LINES_AHEAD * 64)).step_by(64) {
+            prefetch(from.wrapping_add(line as usize));
+        }
+        to.ledger.prefetch_locations(run.grain, run.len);
     }
 
     /// Copies the pending grains of a run; the lock of its part is held. Returns how many.
@@ -312,11 +318,9 @@ impl Loading {
 
     /// Counts `placed` grains of a frame as loaded.
     fn account(&self, table: &Table, placed: u64) {
-        if placed > 0 {
-            self.segments_left[table.frame.segment as usize].fetch_sub(placed, AcqRel);
-            // Counted last: at zero the callback was called for every block.
-            self.bytes_left.fetch_sub(placed << self.geometry.grain_shift, AcqRel);
-        }
+        self.segments_left[table.frame.segment as usize].fetch_sub(placed, AcqRel);
+        // Counted last: at zero the callback was called for every block.
+        self.bytes_left.fetch_sub(placed << self.geometry.grain_shift, AcqRel);
     }
 
     fn error(&self, table: &Table, piece: &Piece, flaw: &Flaw) -> OpenError {
