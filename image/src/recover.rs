@@ -1000,6 +1000,81 @@ mod tests {
         }
     }
 
+    /// Loads an image of an empty frame and this one, in whose payload a bit is flipped. Returns
+    /// the error, and where on the device that payload begins.
+    fn refused_load(frame: Crafted, flipped_at: Option<u64>) -> (Option<OpenError>, u64) {
+        let bare = bare();
+        let used = put(&bare, 1, &[crafted(8, 0), frame]);
+        let entry = bare.ledger.segment(1);
+        entry.first_seq().store(8, Relaxed);
+        entry.used_bytes().store(used.into(), Relaxed);
+        let needed = &[false, true];
+        let slot = SlotContents { needed, last_seq: 9, is_final: true, unix_ms: 0 };
+        write_slot(&bare.ledger, &bare.layout, &bare.device, &slot, false).unwrap();
+        let payload_at = bare.layout.segment_at(1) + 4096 + FRAME_HEADER_BYTES as u64;
+        flipped_at.into_iter().for_each(|at| bare.device.flip_bit(payload_at + at, 7));
+        let Bare { geometry, device, map, .. } = &bare;
+        let empty = Ledger::create(*geometry, 7, 0).unwrap();
+        let recovered = recover(device, geometry, 7, &empty, Tail::Committed, Planted::None);
+        let ledger = &empty;
+        let to = Target { device, ledger, map, loaded: &|_| {}, huge_pages: None };
+        (recovered.unwrap().1.load_all(&to, 1).err(), payload_at)
+    }
+
+    #[test]
+    fn damaged_pages_and_chunks_are_named_by_their_places_in_the_region_and_on_the_device() {
+        let lies = |extents: &[(u64, u64)]| {
+            extents.iter().map(|(grain, len)| Extent { grain: *grain, len: *len }).collect()
+        };
+        // (page of the payload that is damaged, first page of the run that needs it)
+        for (damaged, first_page) in [(0, 30), (3, 30), (4, 7), (6, 50)] {
+            let extents = lies(&[(30, 4), (7, 1), (50, 2)]);
+            let flipped_at = Some(damaged * 4096 + 4095);
+            let frame = Crafted { extents, ..crafted(9, 7) };
+            let (error, payload_at) = refused_load(frame, flipped_at);
+            let Some(OpenError::Image(ImageError::DamagedPage {
+                page,
+                region_offset,
+                segment,
+                offset_bytes,
+                expected,
+                found,
+            })) = error
+            else {
+                panic!("{damaged}: {error:?}")
+            };
+            assert_eq!((page, region_offset), (first_page, first_page * 4096));
+            assert_eq!((segment, offset_bytes), (1, payload_at + damaged * 4096));
+            assert_eq!(expected, checksum(&[0; 4096]));
+            assert_ne!(found, expected);
+        }
+        // A chunk that is stored as it is, and one that is no LZ4 block.
+        let frame = Crafted {
+            flags: FRAME_LZ4,
+            extents: lies(&[(30, 16), (7, 4)]),
+            raw: 20 * 4096,
+            lengths: vec![16 * 4096, 300],
+            payload: 16 * 4096 + 300,
+            ..crafted(9, 0)
+        };
+        let (error, payload_at) = refused_load(frame, None);
+        let Some(OpenError::Image(ImageError::DamagedChunk {
+            page,
+            region_offset,
+            segment,
+            offset_bytes,
+            stored_bytes,
+            expected_bytes,
+            ..
+        })) = error
+        else {
+            panic!("{error:?}")
+        };
+        assert_eq!((page, region_offset, segment), (7, 7 * 4096, 1));
+        assert_eq!((offset_bytes, stored_bytes), (payload_at + 16 * 4096, 300));
+        assert_eq!(expected_bytes, 4 * 4096);
+    }
+
     /// Writes a frame with a page of `byte` to the place that the appender gives it.
     fn write_frame(bare: &mut Bare, byte: u8, flags: u16) {
         let Bare { layout, device, map, ledger, appender, .. } = bare;

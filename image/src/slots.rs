@@ -485,6 +485,30 @@ mod tests {
     }
 
     #[test]
+    fn a_device_of_any_length_is_new_if_all_that_is_looked_at_is_zeros() {
+        let part = 64 << 10;
+        for bytes in [SLOTS_AT, part, part + 4096, 3 * part - 4096, 4 << 20, (4 << 20) + part] {
+            let device = SimDevice::new(bytes, 1);
+            assert!(read_superblock(&device).unwrap().is_none(), "{bytes}");
+            // Data at the beginning, at the edge of a part that is read, or at the end.
+            for found in [SLOTS_AT, 2 * part - 1, 2 * part, bytes - 1] {
+                if !(SLOTS_AT..bytes).contains(&found) {
+                    continue;
+                }
+                device.flip_bit(found, 3);
+                match read_superblock(&device) {
+                    Ok(None) => assert!(found >= 4 << 20, "{found} of {bytes}"),
+                    Err(OpenError::Image(ImageError::LostHead { found_at })) => {
+                        assert_eq!(found_at, found, "{bytes}");
+                    }
+                    other => panic!("{found} of {bytes}: {other:?}"),
+                }
+                device.flip_bit(found, 3);
+            }
+        }
+    }
+
+    #[test]
     fn a_commit_of_another_image_or_larger_than_this_one_is_passed_over() {
         let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
         let layout = Layout::of(&geometry);

@@ -381,6 +381,9 @@ fn next_window(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use perdura_media::SimDevice;
     use rand::{Rng, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -389,7 +392,9 @@ mod tests {
     use crate::format::FRAME_LZ4;
     use crate::frame::Frame;
     use crate::load::table::{Parts, Tally};
-    use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP, Geometry};
+    use perdura_dirty::Ledger;
+    use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
+    use perdura_dirty::sys::SharedMemory;
 
     /// The table of a frame of which only the sizes matter.
     fn table(units: usize, chunk_ends: Option<Box<[u32]>>) -> Table {
@@ -407,6 +412,68 @@ mod tests {
         let tally = Tally::new(&Parts::of(&geometry, geometry.reserved_bytes));
         let (none, ends) = (std::iter::empty(), chunk_ends.unwrap_or_default());
         Table::new(frame, &tally, none, Box::default(), ends, &mut Arena::default()).unwrap()
+    }
+
+    /// Parts of a run may be in memory already, because its frame is read window by window, and
+    /// another thread reads the whole block.
+    #[test]
+    fn of_a_run_the_pending_grains_are_placed_and_no_others() {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+        let region_bytes = geometry.reserved_bytes;
+        let parts = Parts::of(&geometry, region_bytes);
+        // The end of a word, two whole ones, and the beginning of another.
+        let run = Extent { grain: 70, len: 58 + 128 + 14 };
+        let cases: [&[(u64, u64)]; 9] = [
+            &[],
+            &[(70, 200)],
+            &[(70, 1)],
+            &[(269, 1)],
+            &[(71, 199)],
+            &[(128, 64)],
+            &[(70, 58), (192, 64)],
+            &[(70, 58), (128, 64), (192, 64), (256, 14)],
+            // A part of each word.
+            &[(80, 2), (120, 20), (200, 30), (260, 2)],
+        ];
+        for before in cases {
+            let ledger = Ledger::create(geometry, 7, region_bytes).unwrap();
+            let map = SharedMemory::create("test", region_bytes).unwrap().map().unwrap();
+            let mut tally = Tally::new(&parts);
+            tally.add(run);
+            let (frame, none) = (Frame::in_segment(0), Box::default());
+            let mut arena = Arena::default();
+            let extents = [run].into_iter();
+            let table = Table::new(frame, &tally, extents, none, Box::default(), &mut arena);
+            let tables = vec![table.unwrap()];
+            let loading = Loading::resolve(&ledger, tables, parts, region_bytes, 1, Planted::None);
+            let (device, loaded) = (SimDevice::new(0, 1), Mutex::new(Vec::new()));
+            let note = |block| loaded.lock().unwrap().push(block);
+            let (ledger, map) = (&ledger, &map);
+            let to = Target { device: &device, ledger, map, loaded: &note, huge_pages: None };
+            let held = loading.locks[0].lock();
+            let place = |run: Extent, byte: u8| {
+                let bytes = vec![byte; (run.len * 64) as usize];
+                loading.place(&to, u32::from(byte), run, &bytes, &held)
+            };
+            let mut expected = vec![2; run.len as usize];
+            for (grain, len) in before {
+                assert_eq!(place(Extent { grain: *grain, len: *len }, 1), *len);
+                expected[(grain - run.grain) as usize..][..*len as usize].fill(1);
+            }
+            let rest = expected.iter().filter(|byte| **byte == 2).count() as u64;
+            assert_eq!(place(run, 2), rest, "{before:?}");
+            assert_eq!(place(run, 3), 0, "{before:?}");
+            let placed = (70..270).map(|grain| map.octets(grain * 64 + 63, 1)[0].load(Relaxed));
+            assert_eq!(Vec::from_iter(placed), expected, "{before:?}");
+            let segments = (70..270).map(|grain| ledger.locations().of(grain) as u8 - 1);
+            assert_eq!(Vec::from_iter(segments), expected, "{before:?}");
+            for beside in [69, 270] {
+                assert_eq!(map.octets(beside * 64, 64)[63].load(Relaxed), 0);
+                assert_eq!(ledger.locations().of(beside), 0);
+            }
+            assert_eq!(*loaded.lock().unwrap(), [0], "{before:?}");
+            assert_eq!(loading.blocks().count(), 0);
+        }
     }
 
     #[test]
