@@ -84,3 +84,89 @@ impl Packer {
         Some(stored)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_dirty::extent::Extent;
+    use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, Geometry};
+    use perdura_dirty::policy::PolicyKind;
+    use perdura_dirty::sys::SharedMemory;
+    use perdura_dirty::{Lanes, Ledger, Memory, MemoryParts, Tracked};
+    use perdura_media::{SimClock, SimDevice};
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+    use super::*;
+    use crate::loads::Loads;
+    use crate::log::Log;
+
+    const GRAINS: u64 = 512;
+
+    fn backed() -> Backed {
+        let geometry = Geometry::new(2 * BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+        let bytes = geometry.reserved_bytes;
+        let ledger = Ledger::create(geometry, 7, bytes).unwrap();
+        ledger.segments().store(60, Relaxed);
+        let file = SharedMemory::create("test", bytes).unwrap();
+        let (map, clock) = (file.map().unwrap(), Arc::new(SimClock::new(1_000)));
+        let (policy, recency, planted) = (PolicyKind::default(), false, Planted::None);
+        let parts = MemoryParts { file, map, ledger, clock, policy, recency, planted };
+        let memory = Arc::new(Memory::new(parts).unwrap());
+        let device = Arc::new(SimDevice::new(0, 1));
+        let log = Log::new(device, &memory.ledger, 1 << 20, Compression::Lz4, 300);
+        Backed::new(Tracked::new(memory, Lanes::new(1, 2), None), log, Loads::new(None))
+    }
+
+    #[test]
+    fn a_frame_is_packed_if_that_saves_a_page_of_all_its_bytes_table_included() {
+        let mut outcomes = [0, 0];
+        for run_grains in [1, 8, GRAINS] {
+            // Zeros among bytes that do not shrink.
+            for zeros in (0..=64).step_by(4) {
+                let backed = backed();
+                let (ledger, map) = (&backed.memory.ledger, &backed.memory.map);
+                let mut random = Random::seed_from_u64(zeros);
+                let mut payload = Vec::new();
+                for grain in 0..GRAINS {
+                    let mut bytes = [0; 64];
+                    if grain >= zeros {
+                        random.fill(&mut bytes);
+                    }
+                    payload.extend(bytes);
+                }
+                // Runs of grains with one between them.
+                let mut appender = backed.log.appender.lock();
+                for run in 0..GRAINS / run_grains {
+                    let grain = run * (run_grains + 1);
+                    let from = (run * run_grains * 64) as usize;
+                    map.copy_in(grain * 64, &payload[from..][..run_grains as usize * 64]);
+                    let extent = Extent { grain, len: run_grains };
+                    let done = appender.append(ledger, map, extent, false).unwrap();
+                    assert_eq!(done, run_grains);
+                }
+                appender.close_frame(ledger, 0);
+                assert_eq!(appender.closed.len(), 1, "this test shows nothing");
+                let buffer = ledger.buffer(appender.closed[0]);
+                drop(appender);
+                Packer::default().pack(&backed, &buffer);
+                let (mut out, mut scratch) = (vec![0; payload.len()], Scratch::default());
+                let stored = compress(&payload, &mut out, &mut scratch).unwrap();
+                let extents = (GRAINS / run_grains) as usize;
+                let body = frame_body_bytes(stored, extents) + lengths_bytes(payload.len());
+                let room = raw_bytes(&buffer) as usize - 4096;
+                match buffer.packed() {
+                    Some(packed) => {
+                        assert_eq!(packed.stored_bytes as usize, body.next_multiple_of(4096));
+                        assert!(packed.stored_bytes as usize <= room, "{run_grains}, {zeros}");
+                    }
+                    // One more checksum is allowed for.
+                    None => assert!(body + 8 > room, "{run_grains}, {zeros}"),
+                }
+                outcomes[usize::from(buffer.packed().is_some())] += 1;
+            }
+        }
+        assert!(outcomes.iter().all(|count| *count > 5), "{outcomes:?}");
+    }
+}
