@@ -172,7 +172,7 @@ mod tests {
     fn next_fault(uffd: &Uffd, tracker: &PageTracker) -> Option<usize> {
         let (never, _open) = rustix::pipe::pipe().unwrap();
         let mut faults = Vec::new();
-        uffd.wait(&never, Some(Duration::from_secs(2))).unwrap();
+        uffd.wait(&never, 1, Some(Duration::from_secs(2))).unwrap();
         uffd.read_faults(1, &mut faults).unwrap();
         faults.first().map(|address| (address - tracker.memory.map.base() as usize) / PAGE)
     }

@@ -221,23 +221,6 @@ mod tests {
     use super::*;
     use crate::layout::CHUNK_HEAD;
 
-    #[test]
-    fn words_go_into_one_line_and_leave_no_room_that_they_fit_in() {
-        for (at, len, place) in [
-            (64, 8, 64),
-            (64, 64, 64),
-            (72, 56, 72),
-            (72, 64, 128),
-            (112, 8, 112),
-            (112, 16, 112),
-            (112, 24, 128),
-            (120, 8, 120),
-            (120, 16, 128),
-        ] {
-            assert_eq!(first_fitting(at, len), place, "{len} bytes at {at}");
-        }
-    }
-
     fn links() -> Vec<Link> {
         let last = (1 << 40) - 16;
         let mut links = Vec::new();

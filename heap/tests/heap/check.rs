@@ -408,40 +408,6 @@ fn a_log_that_ends_in_the_middle_is_cut_and_said() {
 }
 
 #[test]
-fn what_stands_behind_a_torn_group_is_damage_unless_it_can_be_the_groups_own() {
-    const LAST_PIECE: u8 = 1 << 2;
-    let place = Place::new();
-    let path = place.dir.path().join("heap");
-    let memory = Memory::file(&path, 2 * MIB as u64, Durability::Flushed).unwrap();
-    let heap = Heap::open(memory, Config::default()).unwrap();
-    let object = heap.persist_alloc_named(64, "it").unwrap();
-    heap.compact().unwrap();
-    for value in [1, 2] {
-        heap.transaction(|tx| tx.write_bytes(object, &[value; 8])).unwrap();
-    }
-    heap.persist_alloc(40).unwrap();
-    heap.fence();
-    drop(heap);
-    let bytes = std::fs::read(&path).unwrap();
-    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-    let span = (0..bytes.len() / SPAN).find(|span| word(AT_TABLE + span * 8) & 15 == 3).unwrap();
-    let is_cut = |hurt: &[u8]| {
-        let found = report(&place.with(hurt), "a torn group");
-        found.damage.iter().any(|damage| matches!(damage, Damage::LogCut { .. }))
-    };
-    // The first piece of a group of several, which no other group follows before it is whole.
-    let mut first = bytes.clone();
-    assert_ne!(first[span * SPAN + 64] & LAST_PIECE, 0);
-    first[span * SPAN + 64] &= !LAST_PIECE;
-    assert!(is_cut(&first));
-    // The last group. The record behind it came when it was durable.
-    let used = (64..SPAN).rev().find(|at| bytes[span * SPAN + at] != 0).unwrap();
-    let mut last = bytes.clone();
-    last[span * SPAN + used / 8 * 8 - 16] ^= 1;
-    assert!(is_cut(&last));
-}
-
-#[test]
 fn a_byte_changed_in_a_link_is_named_and_a_torn_link_does_not_count() {
     let place = Place::new();
     let path = place.dir.path().join("heap");
