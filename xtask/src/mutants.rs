@@ -56,7 +56,7 @@ pub fn all(shard: &str) -> Result<()> {
     let done = command.stderr(Stdio::inherit()).output()?;
     ensure!(done.status.success(), "cargo mutants --list ended with {}", done.status);
     std::fs::write(&list, done.stdout)?;
-    // Many mutants make a test wait for ever, which takes no processor.
+    // Many mutants make a test wait for ever, mostly without a processor.
     let threads = (2 * std::thread::available_parallelism()?.get()).to_string();
     let before = ["run", "--release", "--quiet", "--manifest-path", "mutants/Cargo.toml", "--"];
     let tree = place.join("woven");
