@@ -80,10 +80,14 @@ struct Sum {
 
 impl Observed {
     /// Begins to watch a device whose proven rate is `proven` bytes per second; 0 ends watching.
-    /// What is outstanding counts as submitted just now, because the time before says nothing.
-    pub(crate) fn watch(&mut self, proven: u64, budget_bytes: u64) {
+    /// What is outstanding counts as submitted just now, because the time before says nothing, and
+    /// its own bytes count in no sample.
+    pub(crate) fn watch(&mut self, proven: u64, budget_bytes: u64, now_ns: u64) {
         let (outstanding_bytes, fresh_bytes) = (self.outstanding_bytes, self.outstanding_bytes);
-        *self = Self { proven, outstanding_bytes, fresh_bytes, ..Self::default() };
+        let (looked_ns, began_ns) = (now_ns, now_ns);
+        let before =
+            Self { outstanding_bytes, fresh_bytes, looked_ns, began_ns, ..Self::default() };
+        *self = Self { proven, ..before };
         self.size_for(budget_bytes);
     }
 
@@ -267,7 +271,7 @@ mod tests {
 
     fn watching() -> Observed {
         let mut observed = Observed::default();
-        observed.watch(PROVEN, 64 * MIB);
+        observed.watch(PROVEN, 64 * MIB, 0);
         observed
     }
 
@@ -300,7 +304,7 @@ mod tests {
             (MIB, MIB / 8, MIB),
             (1 << 40, 4 * MIB, 32 * MIB),
         ] {
-            observed.watch(PROVEN, limit_bytes);
+            observed.watch(PROVEN, limit_bytes, 0);
             assert_eq!((observed.deep_bytes, observed.sample_bytes), (deep_bytes, sample_bytes));
             observed.outstanding_bytes = 2 * deep_bytes - 1;
             assert!(!observed.is_deep());
@@ -309,7 +313,7 @@ mod tests {
             observed.looked(0, 2 * deep_bytes);
             assert!(observed.is_idle());
         }
-        observed.watch(0, MIB);
+        observed.watch(0, MIB, 0);
         assert!(!observed.is_watching() && !observed.is_deep() && !observed.is_idle());
     }
 
@@ -328,7 +332,7 @@ mod tests {
         let mut observed = Observed::default();
         observed.submitted(100 * MIB, 0);
         assert!(!observed.looked(0, 40 * MIB));
-        observed.watch(PROVEN, 64 * MIB);
+        observed.watch(PROVEN, 64 * MIB, 0);
         // The first look comes long after all that.
         assert!(!observed.is_idle() && !observed.looked(1000 * NS_PER_S, 20 * MIB));
         assert_eq!((observed.busy.bytes, observed.at_least.bytes), (0, 0));
@@ -337,8 +341,18 @@ mod tests {
         assert!(observed.is_idle());
         observed.submitted(MIB, 0);
         observed.looked(0, MIB);
-        observed.watch(PROVEN, 64 * MIB);
+        observed.watch(PROVEN, 64 * MIB, 0);
         assert!(observed.is_idle());
+    }
+
+    #[test]
+    fn what_is_submitted_behind_it_is_timed_from_the_beginning_of_the_watch() {
+        let mut observed = Observed::default();
+        observed.submitted(10 * MIB, 0);
+        observed.watch(PROVEN, 64 * MIB, 50 * NS_PER_S);
+        observed.submitted(MIB, 50 * NS_PER_S);
+        observed.looked(51 * NS_PER_S, 11 * MIB);
+        assert_eq!((observed.at_least.bytes, observed.at_least.ns), (MIB, NS_PER_S));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl RateWatch {
     pub fn watch(&mut self, memory: &Memory, terms: &Terms) {
         self.terms = Some(*terms);
         let budget_bytes = memory.ledger.budget_limit().load(Acquire);
-        self.observed.watch(terms.rate_bytes_per_s, budget_bytes);
+        self.observed.watch(terms.rate_bytes_per_s, budget_bytes, memory.clock.now_ns());
         memory.budget.limit_by_rate(u64::MAX);
     }
 
