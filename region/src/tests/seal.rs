@@ -217,3 +217,27 @@ fn what_was_written_before_the_rate_is_watched_is_not_on_its_way_for_ever() {
     region.checkpoint().unwrap();
     assert!(is_idle());
 }
+
+/// A drill ends the cleaner's writes without a look at its queue.
+#[test]
+fn what_a_drill_has_ended_is_not_on_its_way_for_ever() {
+    let device = SimDevice::new(0, 1);
+    let region = open(&device, Compression::Off);
+    let backed = &region.running().backed;
+    let (warning, reserve) = (Duration::from_secs(10), Duration::from_secs(1));
+    let (rate_bytes_per_s, region_bytes) = (1 << 30, BLOCKS * BLOCK_BYTES);
+    region.watch_rate(&Terms { warning, reserve, rate_bytes_per_s, region_bytes }).unwrap();
+    write(&region, 0, &[1; 8192]);
+    let mut appender = backed.log.appender.lock();
+    for grain in [0, 64] {
+        let run = Extent { grain, len: 4 };
+        appender.append(&backed.memory.ledger, &backed.memory.map, run, false).unwrap();
+        appender.close_frame(&backed.memory.ledger, 0);
+    }
+    drop(appender);
+    let is_idle = || region.running().any_cleaner().outlet.rate.observed.is_idle();
+    region.running().any_cleaner().outlet.pump(backed, Pump::Poll).unwrap();
+    assert!(!is_idle(), "nothing was ordered");
+    region.drill(false, 1).unwrap();
+    assert!(is_idle());
+}
