@@ -512,7 +512,7 @@ mod tests {
         }
     }
 
-    /// Writes every piece of the ledger with bytes of its own, and looks at all of them again.
+    /// Compares the places and lengths of all pieces of the ledger.
     #[test]
     fn no_piece_of_the_ledger_lies_in_another() {
         for (shift, segment_bytes, blocks) in

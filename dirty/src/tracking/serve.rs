@@ -2,8 +2,8 @@
 //! the region.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -114,6 +114,9 @@ fn serve_messages(tracker: &PageTracker, stop: &OwnedFd) {
     }
 }
 
+/// Whether the log has said that a page cannot be opened.
+static TOLD_BROKEN: Once = Once::new();
+
 /// Wakes the thread that waits at an address. It traps again.
 fn wake_at(uffd: &Uffd, address: usize) -> Result<(), Errno> {
     const PAGE: usize = PAGE_BYTES as usize;
@@ -130,7 +133,8 @@ impl PageTracker {
         match self.open_page(page, None) {
             Ok(()) => true,
             Err(Blocked::Broken) => {
-                tracing::error!(page, "a page cannot be opened");
+                // Its thread may come back with it again and again.
+                TOLD_BROKEN.call_once(|| tracing::error!(page, "a page cannot be opened"));
                 // Nothing is written. If the page is still the region's, the thread traps again,
                 // with another message; trying this one again would bring ever more of them.
                 wake_at(uffd, address).is_ok()

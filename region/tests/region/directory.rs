@@ -241,7 +241,7 @@ fn a_rate_on_record_counts_only_for_what_it_was_measured_with() {
 }
 
 #[test]
-fn a_rate_that_cannot_be_put_on_record_is_an_error_unless_the_disk_is_full() {
+fn a_rate_that_cannot_be_put_on_record_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     // The record goes through a file beside it, in whose place is a folder.
     let beside = dir.path().join("rate.toml.new");
