@@ -1117,4 +1117,42 @@ mod tests {
         fill(device, geometry, &empty, &found);
         assert_eq!(found.octets(5 * 4096, 1)[0].load(Relaxed), 3);
     }
+
+    #[test]
+    fn a_damaged_page_is_named_by_its_places_in_the_region_and_on_the_device() {
+        let bare = bare();
+        let extents = [(30, 2), (9, 3)].map(|(grain, len)| Extent { grain, len }).into();
+        let frame = Crafted { extents, ..crafted(1, 5) };
+        let used = put(&bare, 0, &[frame]);
+        bare.ledger.segment(0).first_seq().store(1, Relaxed);
+        bare.ledger.segment(0).used_bytes().store(used.into(), Relaxed);
+        let needed = &[true, false];
+        let slot = SlotContents { needed, last_seq: 1, is_final: true, unix_ms: 0 };
+        write_slot(&bare.ledger, &bare.layout, &bare.device, &slot, false).unwrap();
+        let payload_at = bare.layout.segment_at(0) + FRAME_HEADER_BYTES as u64;
+        for (place, expected) in (0..).zip([30, 31, 9, 10, 11]) {
+            let at = payload_at + place * 4096;
+            bare.device.flip_bit(at + 77, 3);
+            let empty = Ledger::create(bare.geometry, 7, 0).unwrap();
+            let (device, map) = (&bare.device, &bare.map);
+            let recovered =
+                recover(device, &bare.geometry, 7, &empty, Tail::Committed, Planted::None);
+            let loading = recovered.unwrap().1;
+            let to = Target { device, ledger: &empty, map, loaded: &|_| {}, huge_pages: None };
+            match loading.load_all(&to, 1) {
+                Err(OpenError::Image(ImageError::DamagedPage {
+                    page,
+                    region_offset,
+                    segment,
+                    offset_bytes,
+                    ..
+                })) => {
+                    assert_eq!((page, region_offset), (expected, expected * 4096));
+                    assert_eq!((segment, offset_bytes), (0, at));
+                }
+                other => panic!("page {expected}: {other:?}"),
+            }
+            bare.device.flip_bit(at + 77, 3);
+        }
+    }
 }

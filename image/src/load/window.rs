@@ -324,7 +324,10 @@ impl Loading {
     }
 
     fn error(&self, table: &Table, piece: &Piece, flaw: &Flaw) -> OpenError {
-        let region_offset = piece.run.grain << self.geometry.grain_shift;
+        // The piece begins before the damaged unit, or within it.
+        let unit_at = flaw.unit * table.unit_bytes();
+        let before = unit_at.saturating_sub(self.bytes_of(piece).start) as u64;
+        let region_offset = (piece.run.grain << self.geometry.grain_shift) + before;
         let (page, segment) = (region_offset / 4096, table.frame.segment);
         let frame_at = self.layout.segment_at(segment) + table.frame.at;
         let payload_at = frame_at + FRAME_HEADER_BYTES as u64;
