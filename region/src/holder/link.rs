@@ -101,7 +101,14 @@ fn answer(socket: &OwnedFd, within: Duration) -> Result<(Message, Vec<OwnedFd>),
 /// Asks the directory's holder, if there is one, for what it holds. A holder that hands its region
 /// over keeps to `times` from then on.
 pub(crate) fn take_over(dir: &Path, times: Times) -> Result<TakeOver, LinkError> {
-    let Some(socket) = dial(dir)? else { return Ok(TakeOver::Nobody) };
+    match dial(dir)? {
+        Some(socket) => ask(socket, times),
+        None => Ok(TakeOver::Nobody),
+    }
+}
+
+/// Asks a holder as [`take_over`] does, over a connection to it.
+fn ask(socket: OwnedFd, times: Times) -> Result<TakeOver, LinkError> {
     match send(&socket, &Message::TakeOver { times }, &[]) {
         Ok(()) => {}
         Err(error) if is_gone(&error) => return Ok(TakeOver::Unanswered),
@@ -246,6 +253,27 @@ mod tests {
             drop(theirs);
             said.join().unwrap().unwrap();
         });
+    }
+
+    #[test]
+    fn a_holder_that_ends_before_it_has_read_the_question_or_answered_it_is_asked_again() {
+        let times = Times { grace: Duration::from_secs(1), wait: None };
+        let (ours, theirs) = socket_pair().unwrap();
+        drop(theirs);
+        assert!(matches!(ask(ours, times), Ok(TakeOver::Unanswered)));
+        for reads in [false, true] {
+            let (ours, theirs) = socket_pair().unwrap();
+            let asked = std::thread::scope(|scope| {
+                let asked = scope.spawn(|| ask(ours, times));
+                poll(&mut [PollFd::new(&theirs, PollFlags::IN)], None).unwrap();
+                if reads {
+                    receive(&theirs).unwrap();
+                }
+                drop(theirs);
+                asked.join().unwrap()
+            });
+            assert!(matches!(asked, Ok(TakeOver::Unanswered)), "it has read: {reads}");
+        }
     }
 
     #[test]

@@ -114,15 +114,8 @@ impl Holder {
                     }
                 }
                 Event::Link => {
-                    let link = self.link.take();
-                    let message = link.as_ref().map(receive);
-                    match message {
-                        Some(Ok(Some((Message::Goodbye, _)))) => return self.leave(),
-                        Some(Ok(Some((other, _)))) => {
-                            tracing::warn!(?other, "unexpected message from the server");
-                            self.link = link;
-                        }
-                        _ => self.note_alone(clock),
+                    if self.hear_server(clock) {
+                        return self.leave();
                     }
                 }
                 Event::Visitor => {
@@ -164,6 +157,21 @@ impl Holder {
                 return Ok(watched[index].1);
             }
         }
+    }
+
+    /// Reads what the linked server says, or notes its end. Returns whether it said goodbye.
+    fn hear_server(&mut self, clock: &dyn Clock) -> bool {
+        match self.link.as_ref().map(receive) {
+            Some(Ok(Some((Message::Goodbye, _)))) => return true,
+            Some(Ok(Some((other, _)))) => {
+                tracing::warn!(?other, "unexpected message from the server");
+            }
+            _ => {
+                self.link = None;
+                self.note_alone(clock);
+            }
+        }
+        false
     }
 
     /// Answers a visitor. Returns whether the holder may end, because everything is on the SSD or

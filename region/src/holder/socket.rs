@@ -88,3 +88,20 @@ pub(super) fn address(dir: &Path) -> Result<(SocketAddrUnix, OwnedFd), Failed> {
     let address = SocketAddrUnix::new(path).map_err(failed("socket address"))?;
     Ok((address, fd))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_cannot_be_removed_is_an_error_and_one_that_is_not_there_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(SOCKET_NAME);
+        remove(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        remove(&path).unwrap();
+        assert!(!path.exists());
+        std::fs::create_dir(&path).unwrap();
+        assert!(remove(&path).is_err());
+    }
+}

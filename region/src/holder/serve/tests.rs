@@ -82,6 +82,42 @@ fn the_wait_begins_when_the_server_ends_under_a_warning_and_the_flush_fails() {
 }
 
 #[test]
+fn the_wait_begins_when_the_server_ends_and_not_when_it_says_something() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut holder = holder(dir.path());
+    let (server, link) = socket::socket_pair().unwrap();
+    holder.link = Some(link);
+    let clock = perdura_media::SimClock::new(0);
+    clock.sleep_ns(600_000_000_000);
+    send(&server, &Message::Ready, &[]).unwrap();
+    assert!(!holder.hear_server(&clock), "it said no goodbye");
+    assert!(holder.link.is_some() && holder.alone_since_ns == 0, "it is there");
+    send(&server, &Message::Goodbye, &[]).unwrap();
+    assert!(holder.hear_server(&clock));
+    drop(server);
+    assert!(!holder.hear_server(&clock));
+    assert!(holder.link.is_none());
+    assert!(!holder.has_waited(&clock), "the server was there until now");
+    clock.sleep_ns(600_000_000_000);
+    assert!(holder.has_waited(&clock));
+}
+
+/// A flush beside a server that lives would write what the server still changes.
+#[test]
+fn a_server_that_says_anything_but_goodbye_under_a_warning_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut holder = holder(dir.path());
+    // Nothing can be written by this descriptor, so a flush would fail.
+    holder.image = std::fs::File::open(dir.path().join("image")).unwrap().into();
+    let (server, link) = socket::socket_pair().unwrap();
+    holder.link = Some(link);
+    for message in [Message::Ready, Message::Goodbye] {
+        send(&server, &message, &[]).unwrap();
+    }
+    assert!(holder.heed_warning(&RealClock).unwrap(), "it has flushed beside the server");
+}
+
+#[test]
 fn who_visits_a_holder_whose_image_was_removed_is_sent_away_with_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut holder = holder(dir.path());
