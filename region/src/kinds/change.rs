@@ -537,4 +537,39 @@ mod tests {
             drop(cleaner);
         }
     }
+
+    /// Between the look at a block's kind and the exclusion of its writers another thread may have
+    /// changed it, and somebody may have used it since.
+    #[test]
+    fn a_block_that_another_thread_has_changed_first_stays_as_it_is() {
+        for tracking in [
+            TrackingKind::Barrier,
+            TrackingKind::Trap(TrapKind::Auto),
+            TrackingKind::Trap(TrapKind::Mprotect),
+        ] {
+            let device = Arc::new(SimDevice::new(0, 1));
+            let region = Region::open(device, Arc::new(RealClock), config(tracking)).unwrap();
+            let running = region.running();
+            // Where stretches of capacity blocks are limited, they are counted once.
+            let assert_stretches = |count: i64| {
+                let Some(tracker) = running.backed.tracked.pages() else { return };
+                let Ok(most) = i64::try_from(tracker.open_pages_max) else { return };
+                let admitted = [0, 1].map(|more| tracker.admits_runs(most - count + more));
+                assert_eq!(admitted, [true, false], "{tracking:?}: not {count} stretches");
+            };
+            assert!(running.change_idle(BLOCK, Kind::Persistent).unwrap());
+            assert_stretches(0);
+            put(&region, BLOCK * BLOCK_BYTES, &[1; 5_000]);
+            running.make_persistent(BLOCK).unwrap();
+            assert!(block(&region).starts_with(&[1; 5_000]), "{tracking:?}");
+            region.set_kind(BLOCK..BLOCK + 1, Kind::Capacity).unwrap();
+            put(&region, BLOCK * BLOCK_BYTES, &[2; 5_000]);
+            assert!(running.change_idle(BLOCK, Kind::Capacity).unwrap());
+            assert!(block(&region).starts_with(&[2; 5_000]), "{tracking:?}");
+            assert_stretches(1);
+            assert_eq!(running.make_capacity(BLOCK).unwrap(), 0);
+            assert!(block(&region).starts_with(&[2; 5_000]), "{tracking:?}");
+            assert_stretches(1);
+        }
+    }
 }
