@@ -107,3 +107,112 @@ impl Running {
         memory.budget.wait(&*memory.clock, seen, LOOK_AGAIN);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    use perdura_dirty::extent::Extent;
+    use perdura_media::{Clock, LoneClock, RealClock, SimDevice};
+
+    use super::*;
+    use crate::{BLOCK_BYTES, Config, LaneId, Region};
+
+    const BUDGET_BYTES: u64 = 8 * BLOCK_BYTES;
+
+    fn open(clock: Arc<dyn Clock>) -> Region {
+        let config = Config {
+            lanes: Some(1),
+            thread: false,
+            checkpoint_every: None,
+            ..Config::new(64 * BLOCK_BYTES, BUDGET_BYTES)
+        };
+        Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap()
+    }
+
+    #[test]
+    fn who_waits_for_a_buffer_has_one_afterwards() {
+        let region = open(Arc::new(LoneClock::default()));
+        let backed = &region.running().backed;
+        let ledger = &backed.memory.ledger;
+        assert_eq!(region.satisfy(Need::Buffer).unwrap(), 0);
+        let mut appender = backed.log.appender.lock();
+        let mut frames = 0;
+        while appender.can_take(ledger) {
+            // Without charged bytes, as in a frame of compaction, none are given back.
+            let run = Extent { grain: 0, len: 1 };
+            appender.append(ledger, &backed.memory.map, run, false).unwrap();
+            appender.close_frame(ledger, 0);
+            frames += 1;
+        }
+        drop(appender);
+        assert!(frames > 1);
+        assert_eq!(region.satisfy(Need::Buffer).unwrap(), 0);
+        assert!(backed.log.appender.lock().can_take(ledger), "the device has the frames still");
+    }
+
+    #[test]
+    fn a_log_without_room_for_what_is_wanted_is_full_after_some_attempts_and_never_before() {
+        let region = open(Arc::new(LoneClock::default()));
+        let budget = &region.running().backed.memory.budget;
+        let outcome = |wanted: u64, room: u64| {
+            budget.limit_by_space(room);
+            region.satisfy(Need::Room { bytes: wanted })
+        };
+        let credit_bytes = outcome(4096, 4096).unwrap();
+        drop(region.lock_with(LaneId(0), credit_bytes));
+        let refused = outcome(8192, 8191);
+        assert!(matches!(refused, Err(RegionError::LogFull { .. })), "{refused:?}");
+        assert_eq!(outcome(8192, 8192).unwrap(), 8192);
+    }
+
+    /// A clock that counts the waits that were begun.
+    #[derive(Default)]
+    struct Counting(AtomicU32);
+
+    impl Clock for Counting {
+        fn now_ns(&self) -> u64 {
+            RealClock.now_ns()
+        }
+        fn unix_ms(&self) -> u64 {
+            0
+        }
+        fn thread_cpu_ns(&self) -> u64 {
+            0
+        }
+        fn sleep_ns(&self, duration_ns: u64) {
+            RealClock.sleep_ns(duration_ns);
+        }
+        fn wait_change(&self, word: &AtomicU32, seen: u32, longest: Duration) {
+            self.0.fetch_add(1, Relaxed);
+            RealClock.wait_change(word, seen, longest);
+        }
+    }
+
+    #[test]
+    fn who_can_clean_nothing_sleeps_until_the_budget_is_given_back() {
+        type Act = fn(&Region);
+        let acts: [Act; 2] = [
+            |region| _ = region.satisfy(Need::Room { bytes: 4096 }).unwrap(),
+            |region| region.set_budget(BUDGET_BYTES / 2).unwrap(),
+        ];
+        for (number, act) in acts.into_iter().enumerate() {
+            let clock = Arc::new(Counting::default());
+            let region = open(clock.clone());
+            let credit_bytes = region.satisfy(Need::Room { bytes: BUDGET_BYTES }).unwrap();
+            std::thread::scope(|scope| {
+                let acting = scope.spawn(|| act(&region));
+                let until_ns = RealClock.now_ns() + 10_000_000_000;
+                while clock.0.load(Relaxed) == 0 && RealClock.now_ns() < until_ns {
+                    std::thread::yield_now();
+                }
+                let is_asleep = clock.0.load(Relaxed) > 0;
+                assert!(!acting.is_finished(), "act {number} had nothing to wait for");
+                drop(region.lock_with(LaneId(0), credit_bytes));
+                acting.join().unwrap();
+                assert!(is_asleep, "act {number} looks again and again without a sleep");
+            });
+        }
+    }
+}
