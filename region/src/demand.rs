@@ -98,3 +98,52 @@ fn capture(
     Counters::add(&backed.memory.stats.captured_bytes, bytes);
     refusal
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_dirty::Blocked;
+    use perdura_media::{RealClock, SimDevice};
+
+    use super::*;
+    use crate::{BLOCK_BYTES, Config, Region, TrackingKind, TrapKind};
+
+    #[test]
+    fn a_page_that_a_fault_waits_for_is_captured_before_the_drain() {
+        let config = Config {
+            tracking: TrackingKind::Trap(TrapKind::Auto),
+            checkpoint_every: None,
+            ..Config::new(64 * BLOCK_BYTES, 32 * BLOCK_BYTES)
+        };
+        let device = Arc::new(SimDevice::new(0, 1));
+        let region = Region::open(device, Arc::new(RealClock), config).unwrap();
+        let page_bytes = region.geometry().grain_bytes();
+        for page in [3, 5, 64] {
+            region.trapped().unwrap().write(page * page_bytes, &[1; 8]);
+        }
+        let backed = &region.running().backed;
+        let (ledger, tracker) = (&backed.memory.ledger, backed.tracked.pages().unwrap());
+        let closing = backed.memory.parity();
+        let owed = || [0, 1].map(|word| ledger.bitmap(closing)[word].load(Acquire));
+        let captured = || region.stats().captured_bytes / page_bytes;
+        // Until this is released the region's thread does nothing.
+        let mut cleaner = region.running().any_cleaner();
+        let flip = || {
+            ledger.closing().store(1, Release);
+            ledger.epoch().fetch_add(1, AcqRel);
+        };
+        tracker.cut(flip).unwrap();
+        let before = (owed(), captured());
+        // Page 4 is not owed.
+        [4, 5, 64].into_iter().for_each(|page| tracker.ask(page, Blocked::Owed));
+        cleaner.serve_urgent(backed, closing).unwrap();
+        let served = (owed(), captured());
+        cleaner.finish_closing_epoch(backed, 0).unwrap();
+        // A panic while the cleaner is held would end the process.
+        drop(cleaner);
+        assert_eq!(before, ([1 << 3 | 1 << 5, 1], 0));
+        assert_eq!(served, ([1 << 3, 0], 2));
+        assert_eq!((owed(), captured()), ([0, 0], 2), "the drain captures nothing");
+    }
+}

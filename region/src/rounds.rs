@@ -122,3 +122,39 @@ impl Cleaner {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_media::{LoneClock, SimDevice};
+
+    use crate::testing::write;
+    use crate::{BLOCK_BYTES, Config, Region};
+
+    #[test]
+    fn the_thread_cleans_what_is_above_the_threshold_and_then_rests() {
+        let config = Config {
+            lanes: Some(1),
+            thread: false,
+            checkpoint_every: None,
+            ..Config::new(64 * BLOCK_BYTES, 32 * BLOCK_BYTES)
+        };
+        let device = Arc::new(SimDevice::new(0, 1));
+        let region = Region::open(device, Arc::new(LoneClock::default()), config).unwrap();
+        let backed = &region.running().backed;
+        for block in 0..31 {
+            write(&region, block * BLOCK_BYTES, &[1; BLOCK_BYTES as usize]);
+        }
+        let mut cleaner = region.running().any_cleaner();
+        // What has become dirty in this epoch lowers the threshold.
+        let mut is_more = cleaner.tick(backed, true).unwrap();
+        assert!(is_more, "{} B are in use", region.used_bytes());
+        for _ in 0..100 {
+            is_more = is_more && cleaner.tick(backed, false).unwrap();
+        }
+        let threshold = cleaner.threshold(backed);
+        assert!(!is_more && region.used_bytes() <= threshold, "{} B", region.used_bytes());
+        assert!(region.used_bytes() > threshold / 2, "hot data stay dirty below the threshold");
+    }
+}
