@@ -388,6 +388,28 @@ fn what_small_objects_shared_is_not_dirty_any_more_when_their_run_goes_back() {
     }
 }
 
+/// The search is still to come and will find the object free. Its dirty grains cease to count now.
+#[test]
+fn what_is_freed_before_the_search_for_free_memory_is_not_dirty_any_more() {
+    for bytes in [40_000, 200_000] {
+        let device = SimDevice::new(0, 1);
+        let heap = rebuilt(region(&device, 3));
+        let object = run(&heap, |op| op.alloc(LANE, bytes)).unwrap();
+        heap.region().close(1).unwrap();
+        drop(heap);
+        let heap = Heap::open(region(&device, 3)).unwrap();
+        let before = heap.region().used_bytes();
+        heap.lock(LANE).write_unreached(object, &vec![1; bytes as usize]).unwrap();
+        assert!(heap.region().used_bytes() >= before + bytes);
+        let free_bytes = heap.stats().free_bytes;
+        heap.lock(LANE).free_unreached(object);
+        assert_eq!(heap.stats().free_bytes, free_bytes, "the search has been made already");
+        // What the lane keeps as credit, and the last grain.
+        let left = heap.region().used_bytes() - before;
+        assert!(left <= bytes / 2, "{left} B of {bytes} are dirty");
+    }
+}
+
 #[test]
 fn a_heap_of_another_version_is_refused() {
     const AT_VERSION: u64 = 8;
@@ -424,6 +446,23 @@ fn roots_are_named_and_last() {
     let heap = rebuilt(region(&device, 3));
     assert_eq!((heap.root("root 27"), heap.root("root 31")), (Some(77), Some(31)));
     assert!((0..24).all(|number| heap.root(&name(number)) == Some(number as u64)));
+}
+
+#[test]
+fn roots_whose_names_begin_alike_keep_apart() {
+    const NAMES: [&str; 5] =
+        ["a word of", "a word o", "a word of a", "a word of another", "a word of another word ."];
+    let device = SimDevice::new(0, 4);
+    let heap = rebuilt(region(&device, 3));
+    for (name, value) in NAMES.iter().zip(1..) {
+        assert_eq!(heap.root(name), None, "{name:?} is found before it is set");
+        heap.set_root(name, value).unwrap();
+    }
+    heap.set_root(NAMES[2], 33).unwrap();
+    heap.region().close(1).unwrap();
+    drop(heap);
+    let heap = rebuilt(region(&device, 3));
+    assert_eq!(NAMES.map(|name| heap.root(name)), [1, 2, 33, 4, 5].map(Some));
 }
 
 #[test]
