@@ -143,8 +143,7 @@ fn open_found(
     let room = Room::of(settings, &region, &image)?;
     let rate = proven_rate(settings, &region, &image, room, &**clock, progress)?;
     let (terms, promise) = make_promise(settings, &region, rate.rate_bytes_per_s, room)?;
-    let is_short_of_room =
-        promise.budget_bytes == room.budget_bytes_max && room.budget_bytes_max < region.len_bytes();
+    let is_short_of_room = room.limits(&promise);
     region.set_budget(promise.budget_bytes)?;
     region.watch_rate(&terms)?;
     let (supervisor, link) = match settings.holder.clone() {

@@ -36,6 +36,11 @@ impl Room {
         // On a full disk the log stays as it is: the smallest budget needs hardly any of it.
         Ok(Self { budget_bytes_max: found.unwrap_or(BUDGET_MIN_BYTES), free_bytes })
     }
+
+    /// Whether a promise could allow more if the disk had more room.
+    pub(super) fn limits(&self, made: &Promise) -> bool {
+        !made.covers_whole_region && made.budget_bytes == self.budget_bytes_max
+    }
 }
 
 /// The terms and the promise for the proven rate. A derived budget that the disk has no room for
@@ -66,4 +71,24 @@ pub(super) fn make_promise(
     }
     let fits = BudgetWish::Bytes(room.budget_bytes_max);
     Ok((terms, promise(region.geometry(), &terms, fits)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_disk_limits_a_promise_that_takes_all_that_fits_and_is_less_than_the_region() {
+        let room = Room { budget_bytes_max: 1 << 20, free_bytes: 0 };
+        let made = |budget_bytes, region_bytes| Promise {
+            budget_bytes,
+            flush_time: Duration::from_secs(1),
+            covers_whole_region: budget_bytes >= region_bytes,
+        };
+        assert!(room.limits(&made(1 << 20, (1 << 20) + 1)));
+        assert!(!room.limits(&made(1 << 20, 1 << 20)), "all of the region may be dirty");
+        assert!(!room.limits(&made((1 << 20) - 1, 1 << 30)), "the warning limits it");
+    }
 }

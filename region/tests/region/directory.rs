@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use perdura_media::file::{Direct, Engine, FileDevice, OpenMode};
 use perdura_media::{Clock, RealClock};
-use perdura_region::directory::{Claim, Directory, DirectoryError, IMAGE_NAME, Settings};
+use perdura_region::directory::{
+    Claim, Directory, DirectoryError, IMAGE_NAME, Settings, has_image,
+};
 use perdura_region::holder::SOCKET_NAME;
 use perdura_region::{BudgetWish, Config};
 use rustix::net::{
@@ -112,8 +114,9 @@ fn a_claim_keeps_others_out_and_leaves_nothing_if_it_is_not_used() {
     assert!(!other.try_lock().unwrap());
     drop(first);
     assert!(names(above.path()).is_empty());
+    assert!(!has_image(&dir));
     drop(claim().unwrap().open(&|_, _| {}).unwrap());
-    assert!(image.exists());
+    assert!(image.exists() && has_image(&dir));
     assert!(!claim().unwrap().makes_image());
     drop(open(settings(&dir)).unwrap());
 }
@@ -181,7 +184,10 @@ fn a_flush_beyond_its_grace_is_not_waited_for_for_ever() {
     let opened = std::thread::spawn(move || {
         Directory::open(settings, Arc::new(Hasty(0.into())), &|_, _| {}).map(drop)
     });
+    // About two looks at the clock for each visit.
+    let mut visits = 0;
     while !opened.is_finished() {
+        assert!(visits < 50, "it is waited for beyond its grace");
         let mut fds = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
         let slice = rustix::event::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         if rustix::event::poll(&mut fds, Some(&slice)).unwrap() > 0 {
@@ -189,6 +195,7 @@ fn a_flush_beyond_its_grace_is_not_waited_for_for_ever() {
             let mut question = [0; 64];
             rustix::io::read(&visitor, &mut question).unwrap();
             rustix::io::write(&visitor, b"flushing 20000 4096").unwrap();
+            visits += 1;
         }
     }
     let error = opened.join().unwrap().unwrap_err();
@@ -237,6 +244,24 @@ fn a_rate_on_record_counts_only_for_what_it_was_measured_with() {
         after_opening(&with(&[slow, other]));
         assert_ne!(value("rate_bytes_per_s"), "1000000", "{other:?}");
         assert_eq!(value("threads"), "1");
+    }
+}
+
+/// It may be another version's or another program's, so it is not replaced.
+#[test]
+fn a_record_that_cannot_be_read_is_an_error_and_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rate.toml");
+    for text in [&b"\xff"[..], b"rate_bytes_per_s = 1", b"[] = 7"] {
+        std::fs::write(&path, text).unwrap();
+        let error = open(settings(dir.path())).err().unwrap();
+        let named = match &error {
+            DirectoryError::File { path, .. } | DirectoryError::Rate { path, .. } => path,
+            other => panic!("{other}"),
+        };
+        assert_eq!(*named, path, "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), text);
+        assert_eq!(names(dir.path()), [path.clone()]);
     }
 }
 
