@@ -1026,8 +1026,8 @@ mod tests {
         let lies = |extents: &[(u64, u64)]| {
             extents.iter().map(|(grain, len)| Extent { grain: *grain, len: *len }).collect()
         };
-        // (page of the payload that is damaged, first page of the run that needs it)
-        for (damaged, first_page) in [(0, 30), (3, 30), (4, 7), (6, 50)] {
+        // (page of the payload that is damaged, page of the region that it belongs to)
+        for (damaged, damaged_page) in [(0, 30), (3, 33), (4, 7), (6, 51)] {
             let extents = lies(&[(30, 4), (7, 1), (50, 2)]);
             let flipped_at = Some(damaged * 4096 + 4095);
             let frame = Crafted { extents, ..crafted(9, 7) };
@@ -1043,7 +1043,7 @@ mod tests {
             else {
                 panic!("{damaged}: {error:?}")
             };
-            assert_eq!((page, region_offset), (first_page, first_page * 4096));
+            assert_eq!((page, region_offset), (damaged_page, damaged_page * 4096));
             assert_eq!((segment, offset_bytes), (1, payload_at + damaged * 4096));
             assert_eq!(expected, checksum(&[0; 4096]));
             assert_ne!(found, expected);
