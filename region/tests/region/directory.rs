@@ -261,7 +261,7 @@ fn a_record_that_cannot_be_read_is_an_error_and_stays() {
         };
         assert_eq!(*named, path, "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), text);
-        assert_eq!(names(dir.path()), [path.clone()]);
+        assert_eq!(names(dir.path()), std::slice::from_ref(&path));
     }
 }
 
