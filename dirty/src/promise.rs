@@ -179,6 +179,13 @@ mod tests {
     }
 
     #[test]
+    fn the_smallest_budget_can_be_promised_and_none_below_it() {
+        let least = |bytes| promise(&geometry(), &terms(), BudgetWish::Bytes(bytes));
+        assert_eq!(least(BUDGET_MIN_BYTES).unwrap().budget_bytes, BUDGET_MIN_BYTES);
+        assert!(matches!(least(BUDGET_MIN_BYTES - 1), Err(PromiseError::TooSmall { .. })));
+    }
+
+    #[test]
     fn a_derived_budget_fits_its_own_promise() {
         let found = promise(&geometry(), &terms(), BudgetWish::Derived).unwrap();
         assert!(geometry().warned_bytes(found.budget_bytes) <= 900_000_000);
