@@ -266,3 +266,24 @@ fn a_proof_leaves_everything_where_it_was() {
         }
     }
 }
+
+/// The first commit of a process that opened an image must not overwrite the newest one, which is
+/// the only whole one while it is being written.
+#[test]
+fn commits_take_turns_across_openings() {
+    let device = SimDevice::new(0, 1);
+    let next = |region: &Region| region.running().backed.memory.ledger.slot_turn().load(Relaxed);
+    let mut expected = 0;
+    for life in 0..6_u8 {
+        let region = open(&device, Compression::Off);
+        // An opening commits once.
+        expected ^= 1;
+        assert_eq!(next(&region), expected, "life {life}");
+        for round in 0..=life % 2 {
+            write(&region, 0, &[life * 2 + round + 1; 64]);
+            region.checkpoint().unwrap();
+            expected ^= 1;
+            assert_eq!(next(&region), expected, "life {life}, round {round}");
+        }
+    }
+}
