@@ -160,8 +160,8 @@ fn a_byte_changed_in_any_structure_is_named_and_nothing_panics() {
         config.bookkeeping = bookkeeping;
         for (name, start, len) in structures(&bytes) {
             for at in start..start + len {
-                // All of the small ones, some of the long.
-                if len > 64 && random.random_range(0..len) > 6 {
+                // Others in each of the kinds of heaps; the more the shorter the structure.
+                if random.random_range(0..len) > if len > 64 { 6 } else { 20 } {
                     continue;
                 }
                 let change = random.random_range(1..=255);
