@@ -1,7 +1,8 @@
 //! Sources that are chosen by name: the words of `--warning`.
 
 use crate::error::WarningError;
-use crate::file::CreatedFile;
+use crate::file::StatusFile;
+use crate::nut;
 use crate::source::WarningSource;
 
 /// A source that a user can choose by name.
@@ -18,7 +19,8 @@ pub struct Named {
 /// for warnings heeds them.
 pub const SOURCES: &[Named] = &[
     // One line for each source.
-    Named { name: "file", argument: "PATH", open: |path| CreatedFile::open(path.as_ref()) },
+    Named { name: "file", argument: "PATH", open: |path| StatusFile::open(path.as_ref()) },
+    Named { name: "nut", argument: "UPS@HOST[:PORT]", open: nut::open },
 ];
 
 /// Opens the source that `text` names, such as `file:/run/ups/on-battery`.
