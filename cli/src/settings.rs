@@ -44,11 +44,10 @@ pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings
     }
     config.policy = policy(&args.policy)?;
     config.compression = compression("compress", &args.compress)?;
-    let warning = match (time("grace", &args.grace)?, &args.joules, &args.watts) {
+    let warning = match (time("grace", &args.grace)?, &args.joules, watts(args)?) {
         (Some(grace), _, _) => grace,
         (None, Some(joules), Some(watts)) => {
             let joules: Joules = named("joules", joules, joules.parse())?;
-            let watts: Watts = named("watts", watts, watts.parse())?;
             Energy::Battery { joules, watts }.warning_time()?
         }
         _ => GRACE,
@@ -69,6 +68,11 @@ pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings
         holder_wait: holder_wait(&args.holder_wait)?,
         prove_again: args.prove_again,
     })
+}
+
+/// The power that the machine draws while it flushes, if that is given.
+pub fn watts(args: &PlaceArgs) -> Result<Option<Watts>> {
+    args.watts.as_ref().map(|watts| named("watts", watts, watts.parse())).transpose()
 }
 
 /// Refuses a memory that is too small, or larger than it may ever be.

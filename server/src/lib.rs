@@ -14,6 +14,7 @@ mod conn;
 mod descriptors;
 mod lately;
 mod net;
+mod power;
 mod saving;
 mod session;
 #[allow(unsafe_code)]
@@ -23,4 +24,5 @@ pub use config::{Durability, EventQueue, ServeError, ServerConfig, StartError, S
 pub use descriptors::clients_that_fit;
 #[doc(hidden)]
 pub use net::{Beside, Driven};
+pub use power::{Power, Said};
 pub use net::{Ended, Listener, Report, run};

@@ -19,7 +19,7 @@ use rustix::time::{
 };
 
 use crate::error::WarningError;
-use crate::reading::Reading;
+use crate::reading::{Reading, State};
 use crate::source::WarningSource;
 
 /// How often a source is asked, and how long it may be silent.
@@ -114,7 +114,7 @@ impl Shared {
         let silence = timerfd_create(TimerfdClockId::Monotonic, timer_flags);
         let (answered, silence) = (answered.map_err(refused)?, silence.map_err(refused)?);
         let shared = Self { silence_max, said: Mutex::default(), answered, silence, name };
-        shared.set_timer().map_err(|errno| WarningError::system("set a timer", errno))?;
+        shared.set_timer(silence_max).map_err(|errno| WarningError::system("set a timer", errno))?;
         Ok(shared)
     }
 
@@ -135,7 +135,15 @@ impl Shared {
         let mut was_reached = false;
         loop {
             match asker.ask() {
-                Ok(reading) => self.answer(Ok(reading)),
+                Ok(reading) => {
+                    let is_end = reading.state == State::Ending;
+                    self.answer(Ok(reading));
+                    if is_end {
+                        // It is never taken back, so nothing that follows matters.
+                        let _ = self.set_timer(Duration::ZERO);
+                        return;
+                    }
+                }
                 Err(NoAnswer::Refused(error)) => self.answer(Err(error)),
                 Err(NoAnswer::Unreached(why)) if was_reached => self.said().unreached = Some(why),
                 // There was no contact that could last.
@@ -155,7 +163,7 @@ impl Shared {
         // be readable all the same.
         let _ = rustix::io::write(&self.answered, &1_u64.to_ne_bytes());
         // A timer that is not set again runs out, and the source is lost: the safe side.
-        let _ = self.set_timer();
+        let _ = self.set_timer(self.silence_max);
     }
 
     fn said(&self) -> MutexGuard<'_, Said> {
@@ -166,11 +174,12 @@ impl Shared {
         Reading::lost(format!("{}: {why}", self.name))
     }
 
-    fn set_timer(&self) -> Result<(), Errno> {
+    /// Lets the timer run out after `time`, or never if that is zero.
+    fn set_timer(&self, time: Duration) -> Result<(), Errno> {
         let once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let after = Timespec {
-            tv_sec: self.silence_max.as_secs() as i64,
-            tv_nsec: i64::from(self.silence_max.subsec_nanos()),
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
         };
         let timer = Itimerspec { it_interval: once, it_value: after };
         timerfd_settime(&self.silence, TimerfdTimerFlags::empty(), &timer).map(drop)
@@ -205,7 +214,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use crate::reading::{Confidence, State};
+    use crate::reading::Confidence;
     use crate::warnings::Warnings;
 
     /// Answers what the test sends, and waits for it as a slow source does.
@@ -249,6 +258,22 @@ mod tests {
         let reading = warnings.look();
         assert_eq!((reading.state, reading.confidence), (State::Low, Confidence::Lost));
         assert!(reading.told_by.starts_with("the test: /there was removed"), "{reading}");
+    }
+
+    #[test]
+    fn a_source_that_has_told_the_end_is_not_asked_any_more() {
+        let (tell, told) = told();
+        tell.send(Ok(Reading::new(State::Ending, "the end"))).unwrap();
+        let pace = Pace { every: AT_ONCE, silence_max: Duration::from_millis(1) };
+        let mut warnings = Warnings::from(start(told, pace).unwrap());
+        assert_eq!(warnings.look().told_by, "the end");
+        // The thread has ended, and what it was told by has gone with it.
+        while tell.send(Ok(Reading::new(State::Steady, "fine"))).is_ok() {
+            std::thread::yield_now();
+        }
+        warnings.wait(Some(Duration::from_millis(5)));
+        assert_eq!(warnings.news(), None);
+        assert_eq!(warnings.look().told_by, "the end");
     }
 
     #[test]

@@ -38,6 +38,18 @@ pub enum Demand {
     End,
 }
 
+impl Demand {
+    /// The word for this demand in reports.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Promise => "promise",
+            Self::Within(_) => "shorter-flush",
+            Self::Clean => "clean",
+            Self::End => "end",
+        }
+    }
+}
+
 /// Turns readings into demands.
 #[derive(Debug, Clone)]
 pub struct Response {

@@ -55,16 +55,35 @@ impl Warnings {
     /// A source that breaks counts as [`State::Ending`] for good: it would show no later warning,
     /// so to flush now is the safe answer.
     pub fn look(&mut self) -> &Reading {
+        let _ = self.ask();
+        self.worst()
+    }
+
+    /// The same, if a source says another state than before, or says again that the end is near, as
+    /// a second signal does.
+    pub fn news(&mut self) -> Option<&Reading> {
+        self.ask().then(|| self.worst())
+    }
+
+    /// Asks all sources, and returns whether one has news.
+    fn ask(&mut self) -> bool {
+        let mut has_news = false;
         for Heeded { source, last } in &mut self.sources {
-            match source.as_mut().map(|source| source.take()) {
-                None | Some(Ok(None)) => {}
-                Some(Ok(Some(reading))) => *last = reading.after(last),
+            let said = match source.as_mut().map(|source| source.take()) {
+                None | Some(Ok(None)) => continue,
+                Some(Ok(Some(reading))) => reading.after(last),
                 Some(Err(error)) => {
                     *source = None;
-                    *last = Reading::new(State::Ending, format!("a source that broke: {error}"));
+                    Reading::new(State::Ending, format!("a source that broke: {error}"))
                 }
-            }
+            };
+            has_news |= said.state != last.state || said.state == State::Ending;
+            *last = said;
         }
+        has_news
+    }
+
+    fn worst(&self) -> &Reading {
         let mut readings = self.sources.iter().map(|heeded| &heeded.last);
         let first = readings.next().unwrap_or(&NO_SOURCE);
         readings.fold(first, |worst, next| if next.is_worse_than(worst) { next } else { worst })

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use perdura_media::Clock;
-use perdura_warning::Warnings;
+use perdura_warning::{State, Warnings};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -122,7 +122,13 @@ impl Holder {
                             tracing::warn!(?other, "unexpected message from the server");
                             self.link = link;
                         }
-                        _ => self.note_alone(clock),
+                        _ => {
+                            self.note_alone(clock);
+                            // The server would have flushed, and did not come to it.
+                            if self.warnings.look().state >= State::Low && self.flushes(clock) {
+                                return self.leave();
+                            }
+                        }
                     }
                 }
                 Event::Visitor => {
@@ -131,12 +137,14 @@ impl Holder {
                     }
                 }
                 Event::Warning => {
-                    // A warning that is not taken would wake the next wait at once.
-                    if let Some(warning) = self.warnings.take() {
-                        tracing::warn!(%warning, "a warning");
-                        if self.heed_warning(clock)? {
-                            return self.leave();
-                        }
+                    // What is not taken would wake the next wait at once.
+                    let Some(reading) = self.warnings.news() else { continue };
+                    tracing::warn!(state = reading.state.word(), %reading, "a warning");
+                    // A linked server heeds the same sources: it saves all and goes on, until the
+                    // end.
+                    let least = if self.link.is_some() { State::Ending } else { State::Low };
+                    if reading.state >= least && self.heed_warning(clock)? {
+                        return self.leave();
                     }
                 }
             }
