@@ -14,7 +14,7 @@ use perdura_region::holder::Holders;
 use perdura_server::{Durability, Power, ServerConfig, StopFlag};
 use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
-use perdura_warning::{Demand, Reading, Response, Warnings};
+use perdura_warning::{Demand, Reading, Warnings};
 
 use crate::listen::listen;
 use crate::serve_args::ServeArgs;
@@ -36,6 +36,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     // Clients are answered while memory is still being loaded.
     place.config.defer_load = true;
     let mut server = settings::server(args, place.warning)?;
+    let response = settings::response(args, place.warning)?;
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;
     }
@@ -85,7 +86,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     };
     let watch = Watch {
         warnings,
-        response: Response::new(grace, settings::watts(&args.place)?),
+        response,
         clock: Arc::clone(&clock),
         writers: Arc::new(Clients(power)),
     };

@@ -81,6 +81,10 @@ pub struct ServeArgs {
     /// script for example, that says `steady`, `on-battery`, `low` or `ending`.
     #[arg(long, value_name = "SOURCE", help_heading = PROMISE)]
     pub warning: Vec<String>,
+    /// Time for which the power must be back before writes are accepted again and the whole budget
+    /// may be used [default: 10s].
+    #[arg(long, value_name = "TIME", help_heading = PROMISE)]
+    pub power_settle: Option<String>,
     /// Event queue of the event loop: `uring`, `epoll`, or `auto` (io_uring, and epoll where the
     /// system refuses io_uring) [default: auto].
     #[arg(long, value_name = "QUEUE", help_heading = EXPERT)]

@@ -12,6 +12,7 @@ use perdura_region::{BudgetWish, Config, REGION_MIN_BYTES, default_reserve, room
 use perdura_server::{Durability, EventQueue, ServerConfig};
 use perdura_terminal::region::{checkpoint, compression, direct, engine, flush_threads, policy};
 use perdura_terminal::{named, one_of, optional, time};
+use perdura_warning::{Response, SETTLE};
 
 use crate::password::password;
 use crate::serve_args::{PlaceArgs, ServeArgs};
@@ -71,8 +72,14 @@ pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings
 }
 
 /// The power that the machine draws while it flushes, if that is given.
-pub fn watts(args: &PlaceArgs) -> Result<Option<Watts>> {
+fn watts(args: &PlaceArgs) -> Result<Option<Watts>> {
     args.watts.as_ref().map(|watts| named("watts", watts, watts.parse())).transpose()
+}
+
+/// What readings of the power demand of the server.
+pub fn response(args: &ServeArgs, grace: Duration) -> Result<Response> {
+    let settle = time("power-settle", &args.power_settle)?.unwrap_or(SETTLE);
+    Ok(Response::new(grace, watts(&args.place)?).settling(settle))
 }
 
 /// Refuses a memory that is too small, or larger than it may ever be.

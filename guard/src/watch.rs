@@ -149,3 +149,119 @@ impl Drop for OnDrop<'_> {
         self.0.given.notify_one();
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test's own failure
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::{Duration, Instant};
+
+    use perdura_media::{RealClock, SimClock, SimDevice};
+    use perdura_region::{BLOCK_BYTES, Config, Terms};
+    use perdura_warning::StatusFile;
+
+    use super::*;
+
+    const BUDGET_BYTES: u64 = 2 << 20;
+
+    /// Notes what they are told.
+    struct Writers(Mutex<Sender<Demand>>);
+
+    impl super::Writers for Writers {
+        fn told(&self, _: &Reading, demand: Demand) {
+            self.0.lock().unwrap().send(demand).unwrap();
+        }
+
+        fn have_ended(&self) -> bool {
+            true
+        }
+    }
+
+    fn region() -> Arc<Region> {
+        let config = Config { lanes: Some(1), ..Config::new(64 * BLOCK_BYTES, BUDGET_BYTES) };
+        let (device, clock) = (SimDevice::new(0, 1), SimClock::new(1_000));
+        Arc::new(Region::open(Arc::new(device), Arc::new(clock), config).unwrap())
+    }
+
+    /// Watches a region by a file. Returns what the writers are told, and the reading at the end.
+    fn watched(region: &Arc<Region>, file: &Path) -> (Receiver<Demand>, Receiver<Reading>) {
+        let (tell, told) = channel();
+        let (end, ended) = channel();
+        let grace = Duration::from_secs(10);
+        let terms = Terms {
+            warning: grace,
+            reserve: Duration::from_secs(1),
+            rate_bytes_per_s: 1 << 20,
+            region_bytes: region.len_bytes(),
+        };
+        let watch = Watch {
+            warnings: StatusFile::open(file).unwrap().into(),
+            response: Response::new(grace, None).settling(Duration::from_millis(20)),
+            clock: Arc::new(RealClock),
+            writers: Arc::new(Writers(Mutex::new(tell))),
+        };
+        let kept = Arc::downgrade(region);
+        let with_region = move |act: &dyn Fn(&Region) -> Result<(), RegionError>| {
+            kept.upgrade().map(|region| act(&region))
+        };
+        let keeper = Keeper::new(region, terms);
+        watch.start(keeper, with_region, move |last| end.send(last.clone()).unwrap()).unwrap();
+        (told, ended)
+    }
+
+    fn until(what: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !what() {
+            assert!(began.elapsed() < Duration::from_secs(20), "it does not come");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_budget_and_the_writers_follow_what_the_file_says_until_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("power");
+        let region = region();
+        let (told, ended) = watched(&region, &file);
+        assert_eq!(told.recv().unwrap(), Demand::Promise);
+        std::fs::write(&file, "on-battery 2s").unwrap();
+        assert!(matches!(told.recv().unwrap(), Demand::Within(_)));
+        until(|| region.budget_bytes() < BUDGET_BYTES);
+        std::fs::write(&file, "low").unwrap();
+        assert_eq!(told.recv().unwrap(), Demand::Clean);
+        std::fs::remove_file(&file).unwrap();
+        // At first the old demand, then the new one when it has lasted.
+        while told.recv().unwrap() != Demand::Promise {}
+        until(|| region.budget_bytes() == BUDGET_BYTES);
+        std::fs::write(&file, "ending").unwrap();
+        assert_eq!(ended.recv().unwrap().told_by, format!("{}: ending", file.display()));
+        assert_eq!(told.recv().unwrap(), Demand::End);
+        // Nobody watches any more.
+        assert!(told.recv().is_err());
+    }
+
+    #[test]
+    fn what_the_file_says_at_the_start_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("power");
+        std::fs::write(&file, "on-battery 2s").unwrap();
+        let region = region();
+        let (told, _ended) = watched(&region, &file);
+        assert!(matches!(told.recv().unwrap(), Demand::Within(_)));
+        until(|| region.budget_bytes() < BUDGET_BYTES);
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        while told.recv().unwrap() != Demand::End {}
+    }
+
+    #[test]
+    fn a_newer_demand_takes_the_place_of_one_that_nobody_has_begun_to_meet() {
+        let order = Order::default();
+        order.give(Demand::Clean);
+        order.give(Demand::Promise);
+        assert_eq!(order.next(), Some(Demand::Promise));
+        order.give(Demand::Clean);
+        drop(OnDrop(&order));
+        assert_eq!(order.next(), None);
+    }
+}

@@ -264,14 +264,15 @@ mod tests {
     fn a_source_that_has_told_the_end_is_not_asked_any_more() {
         let (tell, told) = told();
         tell.send(Ok(Reading::new(State::Ending, "the end"))).unwrap();
-        let pace = Pace { every: AT_ONCE, silence_max: Duration::from_millis(1) };
+        let pace = Pace { every: AT_ONCE, silence_max: Duration::from_millis(20) };
         let mut warnings = Warnings::from(start(told, pace).unwrap());
-        assert_eq!(warnings.look().told_by, "the end");
+        assert_eq!(warnings.wait_for(State::Ending).told_by, "the end");
         // The thread has ended, and what it was told by has gone with it.
         while tell.send(Ok(Reading::new(State::Steady, "fine"))).is_ok() {
             std::thread::yield_now();
         }
-        warnings.wait(Some(Duration::from_millis(5)));
+        // Longer than a silence that would count.
+        warnings.wait(Some(Duration::from_millis(30)));
         assert_eq!(warnings.news(), None);
         assert_eq!(warnings.look().told_by, "the end");
     }

@@ -1,7 +1,7 @@
 //! What a reading asks of whoever has data that are not saved: pure arithmetic over readings and
 //! times.
 //!
-//! - A worse demand holds at once; a milder one when every reading for [`SETTLE`] has allowed it. So
+//! - A worse demand holds at once; a milder one when every reading for a while has allowed it. So
 //!   power that comes and goes is not followed to and fro.
 //! - [`Demand::End`] is never taken back.
 
@@ -12,7 +12,7 @@ use perdura_media::Watts;
 
 use crate::reading::{Confidence, Reading, State};
 
-/// How long readings must be milder before the demand is.
+/// How long readings must usually be milder before the demand is.
 pub const SETTLE: Duration = Duration::from_secs(10);
 /// The share of the energy that is said to be left which is counted on: the first half. Batteries
 /// age, and a UPS reckons with the load of the moment (Viyojit, section 5.1, discharges by 50 %).
@@ -55,6 +55,7 @@ impl Demand {
 pub struct Response {
     grace: Duration,
     power: Option<Watts>,
+    settle: Duration,
     demand: Demand,
     /// The worst demand of the milder readings since then, nanoseconds.
     milder: Option<(Demand, u64)>,
@@ -64,7 +65,13 @@ impl Response {
     /// A response of one who promises a flush within `grace`, on a machine that draws `power`, if
     /// that is known. A source that says the energy that is left, and not the time, needs it.
     pub fn new(grace: Duration, power: Option<Watts>) -> Self {
-        Self { grace, power, demand: Demand::Promise, milder: None }
+        Self { grace, power, settle: SETTLE, demand: Demand::Promise, milder: None }
+    }
+
+    /// Sets how long readings must be milder before the demand is.
+    #[must_use = "the response is returned, not changed in place"]
+    pub fn settling(self, settle: Duration) -> Self {
+        Self { settle, ..self }
     }
 
     /// The demand in force.
@@ -83,7 +90,7 @@ impl Response {
             let (worst, since_ns) = self.milder.unwrap_or((asked, now_ns));
             let worst = worst.max(asked);
             self.milder = Some((worst, since_ns));
-            if now_ns.saturating_sub(since_ns) >= SETTLE.as_nanos() as u64 {
+            if now_ns.saturating_sub(since_ns) >= self.settle.as_nanos() as u64 {
                 self.demand = worst;
                 self.milder = None;
             }
@@ -95,7 +102,7 @@ impl Response {
     pub fn look_again_in(&self, now_ns: u64) -> Option<Duration> {
         let (_, since_ns) = self.milder?;
         let waited = Duration::from_nanos(now_ns.saturating_sub(since_ns));
-        Some(SETTLE.saturating_sub(waited))
+        Some(self.settle.saturating_sub(waited))
     }
 
     fn asked_by(&self, reading: &Reading) -> Demand {
