@@ -84,12 +84,8 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
         ended,
         store: Arc::downgrade(&store),
     };
-    let watch = Watch {
-        warnings,
-        response,
-        clock: Arc::clone(&clock),
-        writers: Arc::new(Clients(power)),
-    };
+    let watch =
+        Watch { warnings, response, clock: Arc::clone(&clock), writers: Arc::new(Clients(power)) };
     let kept = Arc::downgrade(&store);
     watch
         .start(

@@ -24,5 +24,5 @@ pub use config::{Durability, EventQueue, ServeError, ServerConfig, StartError, S
 pub use descriptors::clients_that_fit;
 #[doc(hidden)]
 pub use net::{Beside, Driven};
-pub use power::{Power, Said};
 pub use net::{Ended, Listener, Report, run};
+pub use power::{Power, Said};

@@ -12,11 +12,14 @@
 //! - The sources that a user can name in `--warning` stand in one table, [`SOURCES`]. A new source
 //!   is one file and one line in the table.
 
+mod cloud;
+mod command;
 mod error;
 mod file;
 mod named;
 mod nut;
 mod polled;
+mod power_supply;
 mod reading;
 mod response;
 mod signals;
@@ -27,8 +30,8 @@ mod warnings;
 pub use error::WarningError;
 pub use file::StatusFile;
 pub use named::{Named, SOURCES, open};
+pub use reading::{Confidence, Left, Reading, State};
 pub use response::{Demand, Response, SETTLE};
 pub use signals::Signals;
-pub use reading::{Confidence, Left, Reading, State};
 pub use source::WarningSource;
 pub use warnings::Warnings;

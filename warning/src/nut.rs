@@ -237,8 +237,8 @@ mod tests {
             let mut left = answers.iter();
             let mut client = None;
             while let Some(answer) = left.next() {
-                let stream: &mut BufReader<TcpStream> = client
-                    .get_or_insert_with(|| BufReader::new(listener.accept().unwrap().0));
+                let stream: &mut BufReader<TcpStream> =
+                    client.get_or_insert_with(|| BufReader::new(listener.accept().unwrap().0));
                 let mut question = String::new();
                 stream.read_line(&mut question).unwrap();
                 questions.push(question);
@@ -370,7 +370,8 @@ mod tests {
         assert_eq!(parts("e@10.0.0.1:77"), ("e".into(), "10.0.0.1".into(), 77));
         assert_eq!(parts("e@[::1]:77"), ("e".into(), "::1".into(), 77));
         assert_eq!(parts("e@::1"), ("e".into(), "::1".into(), 3493));
-        for text in ["", "eaton", "@host", "e@", "e@host:", "e@host:x", "e@host:70000", "a b@host"] {
+        for text in ["", "eaton", "@host", "e@", "e@host:", "e@host:x", "e@host:70000", "a b@host"]
+        {
             let error = Ups::parse(text).unwrap_err().to_string();
             assert!(error.contains(&format!("{text:?}")), "{error}");
         }

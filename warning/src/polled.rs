@@ -86,10 +86,7 @@ struct Said {
 ///
 /// # Errors
 /// The source refuses what it is asked, or the system gives no descriptor or thread.
-pub(crate) fn start(
-    asker: impl Asker,
-    pace: Pace,
-) -> Result<Box<dyn WarningSource>, WarningError> {
+pub(crate) fn start(asker: impl Asker, pace: Pace) -> Result<Box<dyn WarningSource>, WarningError> {
     let shared = Arc::new(Shared::new(asker.name(), pace.silence_max)?);
     let ready = shared.either_ready()?;
     let (stop, stopped) = channel();
@@ -114,7 +111,9 @@ impl Shared {
         let silence = timerfd_create(TimerfdClockId::Monotonic, timer_flags);
         let (answered, silence) = (answered.map_err(refused)?, silence.map_err(refused)?);
         let shared = Self { silence_max, said: Mutex::default(), answered, silence, name };
-        shared.set_timer(silence_max).map_err(|errno| WarningError::system("set a timer", errno))?;
+        shared
+            .set_timer(silence_max)
+            .map_err(|errno| WarningError::system("set a timer", errno))?;
         Ok(shared)
     }
 
@@ -177,10 +176,8 @@ impl Shared {
     /// Lets the timer run out after `time`, or never if that is zero.
     fn set_timer(&self, time: Duration) -> Result<(), Errno> {
         let once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let after = Timespec {
-            tv_sec: time.as_secs() as i64,
-            tv_nsec: i64::from(time.subsec_nanos()),
-        };
+        let after =
+            Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         let timer = Itimerspec { it_interval: once, it_value: after };
         timerfd_settime(&self.silence, TimerfdTimerFlags::empty(), &timer).map(drop)
     }
