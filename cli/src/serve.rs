@@ -6,14 +6,15 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use perdura_guard::{Keeper, Watch, Writers};
 use perdura_media::{Bytes, Clock, RealClock, format_duration};
 use perdura_region::Region;
 use perdura_region::directory::{Claim, Directory, DirectoryError};
 use perdura_region::holder::Holders;
-use perdura_server::{Durability, ServerConfig, StopFlag};
+use perdura_server::{Durability, Power, ServerConfig, StopFlag};
 use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
-use perdura_warning::Warnings;
+use perdura_warning::{Demand, Reading, Warnings};
 
 use crate::listen::listen;
 use crate::serve_args::ServeArgs;
@@ -35,6 +36,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     // Clients are answered while memory is still being loaded.
     place.config.defer_load = true;
     let mut server = settings::server(args, place.warning)?;
+    let response = settings::response(args, place.warning)?;
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;
     }
@@ -59,8 +61,10 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     server.terms = Some(directory.terms);
     server.has_holder = directory.supervisor.is_some();
     server.flush_threads = threads;
+    let power = Arc::new(Power::default());
+    server.power = Some(Arc::clone(&power));
     let banner = banner::banner(&directory, &server, grace);
-    let Directory { region, supervisor, link, .. } = directory;
+    let Directory { region, terms, supervisor, link, .. } = directory;
     let heap = Heap::open(region).context("the heap")?;
     let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
     let store = Store::open(heap, Arc::clone(&clock), options);
@@ -74,8 +78,22 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let stop = Arc::new(StopFlag::new().context("stop flag")?);
     let (serving, ended) = channel();
     let warned = Arc::new(OnceLock::new());
-    let watcher = Watcher { stop: Arc::clone(&stop), warned: Arc::clone(&warned), ended };
-    watcher.start(warnings, Arc::downgrade(&store))?;
+    let stopper = Stopper {
+        stop: Arc::clone(&stop),
+        warned: Arc::clone(&warned),
+        ended,
+        store: Arc::downgrade(&store),
+    };
+    let watch =
+        Watch { warnings, response, clock: Arc::clone(&clock), writers: Arc::new(Clients(power)) };
+    let kept = Arc::downgrade(&store);
+    watch
+        .start(
+            Keeper::new(store.region(), terms),
+            move |act| kept.upgrade().map(|store| act(store.region())),
+            move |warning| stopper.stop(warning),
+        )
+        .context("start a thread")?;
     let report = perdura_server::run(listener, &store, &server, &*clock, &stop)?;
     // The time runs from the warning, also while a long command is still under way.
     let began = warned.get().copied().unwrap_or_else(Instant::now);
@@ -151,35 +169,41 @@ fn finish(
     }
 }
 
-/// The thread that waits for a warning.
-struct Watcher {
+/// The server's writers, as the keeper of its region sees them.
+struct Clients(Arc<Power>);
+
+impl Writers for Clients {
+    fn told(&self, reading: &Reading, demand: Demand) {
+        self.0.tell(reading, demand);
+    }
+
+    fn have_ended(&self) -> bool {
+        self.0.have_writes_ended()
+    }
+}
+
+/// Stops the server at the end of its time.
+struct Stopper {
     stop: Arc<StopFlag>,
     /// Set to the time of the warning.
     warned: Arc<OnceLock<Instant>>,
     /// Disconnected when serving has ended.
     ended: Receiver<()>,
+    store: Weak<Store>,
 }
 
-impl Watcher {
-    /// Starts the thread. It shares nothing with writers, so that a stalled writer cannot delay a
-    /// warning. A writer that still waits for budget a moment after the warning is refused, because
-    /// the promised time does not include its wait.
-    fn start(self, mut warnings: Warnings, store: Weak<Store>) -> Result<()> {
-        std::thread::Builder::new()
-            .name("perdura-warning".into())
-            .spawn(move || {
-                let warning = warnings.wait();
-                self.warned.get_or_init(Instant::now);
-                self.stop.trigger();
-                tracing::info!(%warning, "a warning came; stopping and flushing");
-                if self.ended.recv_timeout(TURN_PATIENCE) == Err(RecvTimeoutError::Timeout)
-                    && let Some(store) = store.upgrade()
-                {
-                    store.region().refuse_writers();
-                }
-            })
-            .context("start a thread")?;
-        Ok(())
+impl Stopper {
+    /// A writer that still waits for budget a moment after the warning is refused, because the
+    /// promised time does not include its wait.
+    fn stop(self, warning: &Reading) {
+        self.warned.get_or_init(Instant::now);
+        self.stop.trigger();
+        tracing::info!(%warning, "stopping and flushing");
+        if self.ended.recv_timeout(TURN_PATIENCE) == Err(RecvTimeoutError::Timeout)
+            && let Some(store) = self.store.upgrade()
+        {
+            store.region().refuse_writers();
+        }
     }
 }
 

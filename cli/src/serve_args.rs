@@ -76,10 +76,15 @@ pub struct ServeArgs {
     pub maxmemory: Option<String>,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// A source of warnings besides SIGTERM, SIGINT and SIGPWR; may be given several times.
-    /// `file:PATH`: the creation of PATH, by the script of a UPS for example, is a warning.
+    /// A source of warnings besides SIGTERM, SIGINT and SIGPWR; may be given several times, and the
+    /// worst counts. `nut:UPS@HOST`: a UPS of Network UPS Tools. `file:PATH`: a file, written by a
+    /// script for example, that says `steady`, `on-battery`, `low` or `ending`.
     #[arg(long, value_name = "SOURCE", help_heading = PROMISE)]
     pub warning: Vec<String>,
+    /// Time for which the power must be back before writes are accepted again and the whole budget
+    /// may be used [default: 10s].
+    #[arg(long, value_name = "TIME", help_heading = PROMISE)]
+    pub power_settle: Option<String>,
     /// Event queue of the event loop: `uring`, `epoll`, or `auto` (io_uring, and epoll where the
     /// system refuses io_uring) [default: auto].
     #[arg(long, value_name = "QUEUE", help_heading = EXPERT)]
@@ -126,8 +131,9 @@ pub struct PlaceArgs {
         help_heading = PROMISE
     )]
     pub joules: Option<String>,
-    /// Power that the machine draws while it flushes.
-    #[arg(long, value_name = "WATTS", requires = "joules", help_heading = PROMISE)]
+    /// Power that the machine draws while it flushes: for --joules, and for sources of warnings that
+    /// say the energy that is left, and not the time.
+    #[arg(long, value_name = "WATTS", help_heading = PROMISE)]
     pub watts: Option<String>,
     /// Most data that may be dirty (changed and not on the SSD yet): a size, or a share of the
     /// memory [default: as much as can be flushed within the warning].

@@ -12,6 +12,7 @@ use perdura_region::{BudgetWish, Config, REGION_MIN_BYTES, default_reserve, room
 use perdura_server::{Durability, EventQueue, ServerConfig};
 use perdura_terminal::region::{checkpoint, compression, direct, engine, flush_threads, policy};
 use perdura_terminal::{named, one_of, optional, time};
+use perdura_warning::{Response, SETTLE};
 
 use crate::password::password;
 use crate::serve_args::{PlaceArgs, ServeArgs};
@@ -44,11 +45,10 @@ pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings
     }
     config.policy = policy(&args.policy)?;
     config.compression = compression("compress", &args.compress)?;
-    let warning = match (time("grace", &args.grace)?, &args.joules, &args.watts) {
+    let warning = match (time("grace", &args.grace)?, &args.joules, watts(args)?) {
         (Some(grace), _, _) => grace,
         (None, Some(joules), Some(watts)) => {
             let joules: Joules = named("joules", joules, joules.parse())?;
-            let watts: Watts = named("watts", watts, watts.parse())?;
             Energy::Battery { joules, watts }.warning_time()?
         }
         _ => GRACE,
@@ -69,6 +69,17 @@ pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings
         holder_wait: holder_wait(&args.holder_wait)?,
         prove_again: args.prove_again,
     })
+}
+
+/// The power that the machine draws while it flushes, if that is given.
+fn watts(args: &PlaceArgs) -> Result<Option<Watts>> {
+    args.watts.as_ref().map(|watts| named("watts", watts, watts.parse())).transpose()
+}
+
+/// What readings of the power demand of the server.
+pub fn response(args: &ServeArgs, grace: Duration) -> Result<Response> {
+    let settle = time("power-settle", &args.power_settle)?.unwrap_or(SETTLE);
+    Ok(Response::new(grace, watts(&args.place)?).settling(settle))
 }
 
 /// Refuses a memory that is too small, or larger than it may ever be.

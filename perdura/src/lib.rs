@@ -119,7 +119,7 @@ pub use perdura_region::{
 pub use perdura_store as engine;
 pub use perdura_store::{StoreError, TxError};
 pub use perdura_warning as warning;
-pub use perdura_warning::{Warning, Warnings};
+pub use perdura_warning::Warnings;
 pub use zerocopy;
 
 /// Checks which public types threads may share and send: a change that breaks this does not

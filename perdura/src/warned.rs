@@ -2,11 +2,12 @@
 
 use std::io;
 
-use perdura_warning::{Warning, Warnings};
+use perdura_warning::{Reading, State, Warnings};
 
-/// Waits for the first warning in a thread of its own, which shares nothing with those that write,
-/// and then calls `act`: to close what is open, tell others, end the process. Nothing is closed by
-/// itself, because only the program knows what else must be done in that time.
+/// Waits in a thread of its own, which shares nothing with those that write, until a source says
+/// [`State::Low`] or [`State::Ending`], and then calls `act`: to close what is open, tell others,
+/// end the process. Nothing is closed by itself, because only the program knows what else must be
+/// done in that time.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -37,8 +38,8 @@ use perdura_warning::{Warning, Warnings};
 /// The system starts no thread.
 pub fn on_warning(
     mut warnings: Warnings,
-    act: impl FnOnce(Warning) + Send + 'static,
+    act: impl FnOnce(Reading) + Send + 'static,
 ) -> io::Result<()> {
-    let wait = move || act(warnings.wait());
+    let wait = move || act(warnings.wait_for(State::Low));
     std::thread::Builder::new().name("perdura-warning".into()).spawn(wait).map(drop)
 }

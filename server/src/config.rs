@@ -4,12 +4,14 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use perdura_region::Terms;
 
+use crate::power::Power;
 use crate::resp::Limits;
 
 /// Connections that may wait to be accepted.
@@ -103,6 +105,8 @@ pub struct ServerConfig {
     pub terms: Option<Terms>,
     /// Whether another process keeps the memory if this one dies; for INFO only.
     pub has_holder: bool,
+    /// What the power lets the server do, if somebody heeds warnings for it.
+    pub power: Option<Arc<Power>>,
     /// Threads that a drill flushes with.
     pub flush_threads: usize,
     /// For a measurement: GET and SET are answered without the store, GET with so many bytes (at
@@ -138,6 +142,7 @@ impl Default for ServerConfig {
             warning_s: 0.0,
             terms: None,
             has_holder: false,
+            power: None,
             flush_threads: 2,
             null_value_bytes: None,
         }

@@ -14,6 +14,7 @@ mod conn;
 mod descriptors;
 mod lately;
 mod net;
+mod power;
 mod saving;
 mod session;
 #[allow(unsafe_code)]
@@ -24,3 +25,4 @@ pub use descriptors::clients_that_fit;
 #[doc(hidden)]
 pub use net::{Beside, Driven};
 pub use net::{Ended, Listener, Report, run};
+pub use power::{Power, Said};

@@ -15,14 +15,42 @@ pub enum WarningError {
         /// The forms that are understood.
         known: String,
     },
-    /// The file whose creation would be the warning exists already.
+    /// The file says already that the end is near.
     #[error(
-        "{} exists already and would mean a warning at once: remove it if the power is back",
+        "{} is empty, or says `ending`, which would end this process at once: remove the file if \
+         the power is back",
         path.display()
     )]
-    ExistsAlready {
+    EndsAlready {
         /// The file.
         path: PathBuf,
+    },
+    /// A status line says nothing that is known.
+    #[error(
+        "{told_by} says {line:?}: expected steady, on-battery, low or ending, and perhaps what is \
+         left, such as 5m or 1500J"
+    )]
+    StatusLine {
+        /// The source.
+        told_by: String,
+        /// The beginning of the line.
+        line: String,
+    },
+    /// The text behind the colon names nothing that could be a source.
+    #[error("{found:?}: expected {expected}")]
+    Argument {
+        /// The text that was given.
+        found: String,
+        /// The form that is understood.
+        expected: &'static str,
+    },
+    /// The source can be reached, and refuses what it is asked.
+    #[error("{name} refuses to say how the power is: {why}")]
+    Refused {
+        /// The source.
+        name: String,
+        /// Its own words.
+        why: String,
     },
     /// The path names no file in a directory.
     #[error("{}: expected the path of a file, such as /run/ups/on-battery", path.display())]

@@ -1,8 +1,10 @@
 //! Sources that are chosen by name: the words of `--warning`.
 
+use crate::cloud::{aws, azure, gcp};
 use crate::error::WarningError;
-use crate::file::CreatedFile;
+use crate::file::StatusFile;
 use crate::source::WarningSource;
+use crate::{command, nut, power_supply};
 
 /// A source that a user can choose by name.
 pub struct Named {
@@ -18,7 +20,13 @@ pub struct Named {
 /// for warnings heeds them.
 pub const SOURCES: &[Named] = &[
     // One line for each source.
-    Named { name: "file", argument: "PATH", open: |path| CreatedFile::open(path.as_ref()) },
+    Named { name: "file", argument: "PATH", open: |path| StatusFile::open(path.as_ref()) },
+    Named { name: "nut", argument: "UPS@HOST[:PORT]", open: nut::open },
+    Named { name: "power-supply", argument: "[DIR]", open: power_supply::open },
+    Named { name: "command", argument: "SHELL COMMAND", open: command::open },
+    Named { name: "aws", argument: "[URL]", open: aws::open },
+    Named { name: "gcp", argument: "[URL]", open: gcp::open },
+    Named { name: "azure", argument: "[URL]", open: azure::open },
 ];
 
 /// Opens the source that `text` names, such as `file:/run/ups/on-battery`.
@@ -26,11 +34,16 @@ pub const SOURCES: &[Named] = &[
 /// # Errors
 /// There is no such source, or it cannot be opened.
 pub fn open(text: &str) -> Result<Box<dyn WarningSource>, WarningError> {
-    let named = text.split_once(':').and_then(|(name, argument)| {
-        SOURCES.iter().find(|source| source.name == name).map(|source| (source, argument))
+    // A source whose argument may be left out is also called by its name alone.
+    let (name, argument) = text.split_once(':').unwrap_or((text, ""));
+    let named = SOURCES.iter().find(|source| {
+        source.name == name && (text.contains(':') || source.argument.starts_with('['))
     });
-    let Some((source, argument)) = named else {
-        let forms = SOURCES.iter().map(|source| format!("{}:{}", source.name, source.argument));
+    let Some(source) = named else {
+        let forms = SOURCES.iter().map(|source| match source.argument.strip_prefix('[') {
+            Some(left_out) => format!("{}[:{left_out}", source.name),
+            None => format!("{}:{}", source.name, source.argument),
+        });
         let known = forms.collect::<Vec<_>>().join(", ");
         return Err(WarningError::Unknown { text: text.to_owned(), known });
     };

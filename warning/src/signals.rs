@@ -4,7 +4,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::WarningError;
-use crate::source::{Warning, WarningSource};
+use crate::reading::{Reading, State};
+use crate::source::WarningSource;
 use crate::sys;
 
 const SIGNALS: [(i32, &str); 3] =
@@ -34,12 +35,13 @@ impl WarningSource for Signals {
         self.descriptor.as_fd()
     }
 
-    fn take(&mut self) -> Result<Option<Warning>, WarningError> {
+    fn take(&mut self) -> Result<Option<Reading>, WarningError> {
         let number = sys::next_signal(self.descriptor.as_fd())
             .map_err(|error| WarningError::system("read a signal", error))?;
         Ok(number.map(|number| {
             let name = SIGNALS.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
-            Warning { told_by: name.map_or_else(|| format!("signal {number}"), str::to_owned) }
+            let name = name.map_or_else(|| format!("signal {number}"), str::to_owned);
+            Reading::new(State::Ending, name)
         }))
     }
 }

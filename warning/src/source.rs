@@ -1,33 +1,21 @@
 //! The trait of a source of warnings.
 
-use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use crate::error::WarningError;
+use crate::reading::Reading;
 
 /// One way in which a process is told that power, or its own time, is about to end.
 pub trait WarningSource: Send + Sync {
-    /// A descriptor that becomes readable when there may be a warning. It stays the same for the
-    /// life of the source.
+    /// A descriptor that becomes readable when the source may say something else than before. It
+    /// stays the same for the life of the source.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Takes a warning off the source, without waiting. The descriptor is not readable afterwards
-    /// until there is something new. `None`: the descriptor was readable for another reason.
+    /// What the source says now, if that may differ from before, without waiting. The descriptor is
+    /// not readable afterwards until there is something new. A source that has not been asked before
+    /// answers nothing only if it is steady.
     ///
     /// # Errors
-    /// The source is broken: no warning will be seen through it any more.
-    fn take(&mut self) -> Result<Option<Warning>, WarningError>;
-}
-
-/// Power, or the time of this process, is about to end: the warning time runs from now on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
-    /// The cause of the warning in words, such as `SIGTERM`, or `/run/ups/on-battery was created`.
-    pub told_by: String,
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.told_by)
-    }
+    /// The source is broken: nothing will be seen through it any more.
+    fn take(&mut self) -> Result<Option<Reading>, WarningError>;
 }

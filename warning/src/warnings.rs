@@ -1,22 +1,31 @@
 //! All sources of one process, and one wait for all of them.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::error::WarningError;
+use crate::reading::{Confidence, Reading, State};
 use crate::signals::Signals;
-use crate::source::{Warning, WarningSource};
+use crate::source::WarningSource;
 
-/// The sources of warnings that a process heeds.
+/// The sources of warnings that a process heeds. The most pessimistic of them counts.
 pub struct Warnings {
-    sources: Vec<Box<dyn WarningSource>>,
+    sources: Vec<Heeded>,
+}
+
+/// A source, and what it said last.
+struct Heeded {
+    /// `None`: it broke, and is not asked any more.
+    source: Option<Box<dyn WarningSource>>,
+    last: Reading,
 }
 
 impl std::fmt::Debug for Warnings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Warnings({} sources)", self.sources.len())
+        f.debug_list().entries(self.sources.iter().map(|heeded| &heeded.last)).finish()
     }
 }
 
@@ -31,55 +40,100 @@ impl Warnings {
 
     /// Heeds one more source.
     pub fn add(&mut self, source: Box<dyn WarningSource>) {
-        self.sources.push(source);
+        let last = Reading::new(State::Steady, "no warning");
+        self.sources.push(Heeded { source: Some(source), last });
     }
 
-    /// The descriptors of all sources. One of them becomes readable when there may be a warning.
+    /// The descriptors of all sources. One of them becomes readable when a source may say something
+    /// new.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sources.iter().map(|source| source.descriptor())
+        self.sources.iter().filter_map(|heeded| Some(heeded.source.as_ref()?.descriptor()))
     }
 
-    /// Takes a warning off the sources, without waiting. A source that breaks is a warning, and is
-    /// not asked again.
-    pub fn take(&mut self) -> Option<Warning> {
-        for index in 0..self.sources.len() {
-            match self.sources[index].take() {
-                Ok(None) => {}
-                Ok(Some(warning)) => return Some(warning),
-                Err(error) => {
-                    drop(self.sources.swap_remove(index));
-                    return Some(Warning { told_by: format!("a source that broke: {error}") });
+    /// What the most pessimistic source says now, without waiting.
+    ///
+    /// A source that breaks counts as [`State::Ending`] for good: it would show no later warning,
+    /// so to flush now is the safe answer.
+    pub fn look(&mut self) -> &Reading {
+        let _ = self.ask();
+        self.worst()
+    }
+
+    /// The same, if a source says another state than before, or says again that the end is near, as
+    /// a second signal does.
+    pub fn news(&mut self) -> Option<&Reading> {
+        self.ask().then(|| self.worst())
+    }
+
+    /// Asks all sources, and returns whether one has news.
+    fn ask(&mut self) -> bool {
+        let mut has_news = false;
+        for Heeded { source, last } in &mut self.sources {
+            let said = match source.as_mut().map(|source| source.take()) {
+                None | Some(Ok(None)) => continue,
+                Some(Ok(Some(reading))) => reading.after(last),
+                Some(Err(error)) => {
+                    *source = None;
+                    Reading::new(State::Ending, format!("a source that broke: {error}"))
                 }
+            };
+            has_news |= said.state != last.state || said.state == State::Ending;
+            *last = said;
+        }
+        has_news
+    }
+
+    fn worst(&self) -> &Reading {
+        let mut readings = self.sources.iter().map(|heeded| &heeded.last);
+        let first = readings.next().unwrap_or(&NO_SOURCE);
+        readings.fold(first, |worst, next| if next.is_worse_than(worst) { next } else { worst })
+    }
+
+    /// Waits until a source may say something new, or for `at_most`.
+    pub fn wait(&mut self, at_most: Option<Duration>) {
+        let timeout = at_most.map(|time| Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        });
+        let mut ready: Vec<PollFd<'_>> = self
+            .descriptors()
+            .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+            .collect();
+        match poll(&mut ready, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // As with a source that breaks: nothing will be seen any more.
+            Err(errno) => {
+                let why = format!("no warning can be waited for: {errno}");
+                let last = Reading::new(State::Ending, why);
+                self.sources.push(Heeded { source: None, last });
             }
         }
-        None
     }
 
-    /// Waits for the first warning of any source.
-    pub fn wait(&mut self) -> Warning {
+    /// Waits until a source says `state` or worse, and returns its reading.
+    pub fn wait_for(&mut self, state: State) -> Reading {
         loop {
-            if let Some(warning) = self.take() {
-                return warning;
+            let reading = self.look();
+            if reading.state >= state {
+                return reading.clone();
             }
-            let mut ready: Vec<PollFd<'_>> = self
-                .sources
-                .iter()
-                .map(|source| PollFd::from_borrowed_fd(source.descriptor(), PollFlags::IN))
-                .collect();
-            match poll(&mut ready, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                // No source can be watched any more, which is a warning, as with a source that
-                // breaks.
-                Err(errno) => {
-                    return Warning { told_by: format!("no warning can be waited for: {errno}") };
-                }
-            }
+            self.wait(None);
         }
     }
 }
 
+/// What is said where there is no source.
+static NO_SOURCE: Reading = Reading {
+    state: State::Steady,
+    left: None,
+    confidence: Confidence::Fresh,
+    told_by: String::new(),
+};
+
 impl From<Box<dyn WarningSource>> for Warnings {
     fn from(source: Box<dyn WarningSource>) -> Self {
-        Self { sources: vec![source] }
+        let mut warnings = Self { sources: Vec::new() };
+        warnings.add(source);
+        warnings
     }
 }

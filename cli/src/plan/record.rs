@@ -14,7 +14,7 @@ use clap::Args;
 use perdura_media::{RealClock, format_duration, parse_duration};
 use perdura_plan::record::{Exit, RecordError, RecordOptions, Recorded, Target, run as record};
 use perdura_plan::trace::{Looks, PAGE_BYTES, Record, TraceWriter};
-use perdura_warning::Warnings;
+use perdura_warning::{State, Warnings};
 
 use super::claim::{Claimed, claim, refuse_claimed};
 use perdura_terminal::Output;
@@ -184,7 +184,7 @@ fn stop_at(mut warnings: Warnings) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&stop);
     let watch = move || {
-        warnings.wait();
+        warnings.wait_for(State::Ending);
         set.store(true, Ordering::Relaxed);
     };
     std::thread::Builder::new()

@@ -14,7 +14,7 @@ use perdura_block::{Disk, ReadOnly};
 use perdura_media::emulator::TimingError;
 use perdura_media::model::EnergyUse;
 use perdura_media::{Bytes, Emulator, Pace, RealClock, System, format_duration, parse_duration};
-use perdura_warning::Warnings;
+use perdura_warning::{State, Warnings};
 use rustix::fs::FallocateFlags;
 
 use perdura_terminal::say;
@@ -240,7 +240,7 @@ fn watch(mut warnings: Warnings, stop: Arc<Stop>) -> Result<()> {
     let watcher = std::thread::Builder::new().name("signals".to_owned());
     watcher
         .spawn(move || {
-            let warning = warnings.wait();
+            let warning = warnings.wait_for(State::Ending);
             if let Err(error) = stop.set() {
                 tracing::error!("stop at {warning}: {error}; end the server with SIGKILL");
             }

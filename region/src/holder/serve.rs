@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use perdura_media::Clock;
-use perdura_warning::Warnings;
+use perdura_warning::{State, Warnings};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -124,12 +124,14 @@ impl Holder {
                     }
                 }
                 Event::Warning => {
-                    // A warning that is not taken would wake the next wait at once.
-                    if let Some(warning) = self.warnings.take() {
-                        tracing::warn!(%warning, "a warning");
-                        if self.heed_warning(clock)? {
-                            return self.leave();
-                        }
+                    // What is not taken would wake the next wait at once.
+                    let Some(reading) = self.warnings.news() else { continue };
+                    tracing::warn!(state = reading.state.word(), %reading, "a warning");
+                    // A linked server heeds the same sources: it saves all and goes on, until the
+                    // end.
+                    let least = if self.link.is_some() { State::Ending } else { State::Low };
+                    if reading.state >= least && self.heed_warning(clock)? {
+                        return self.leave();
                     }
                 }
             }
@@ -159,7 +161,8 @@ impl Holder {
         }
     }
 
-    /// Reads what the linked server says, or notes its end. Returns whether it said goodbye.
+    /// Reads what the linked server says, or notes its end. Returns whether everything is on the
+    /// SSD: the server said goodbye, or it ended while the power was low, and this process flushed.
     fn hear_server(&mut self, clock: &dyn Clock) -> bool {
         match self.link.as_ref().map(receive) {
             Some(Ok(Some((Message::Goodbye, _)))) => return true,
@@ -169,6 +172,7 @@ impl Holder {
             _ => {
                 self.link = None;
                 self.note_alone(clock);
+                return self.warnings.look().state >= State::Low && self.flushes(clock);
             }
         }
         false

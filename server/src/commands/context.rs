@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use perdura_media::Clock;
 use perdura_store::{DATABASES, Store};
 
-use super::call::Random;
+use perdura_warning::Demand;
+
+use super::call::{Outcome, Random};
+use super::error::CommandError;
 use super::index::Index;
 use super::spec::Spec;
 use crate::config::{Durability, ServerConfig};
@@ -34,6 +37,8 @@ pub(crate) struct Server<'a> {
     pub kills: bool,
     /// The first failure of a group commit: writes are refused from then on.
     pub latched: Option<String>,
+    /// Whether the power is so low that writes are refused in this turn.
+    pub is_power_low: bool,
     /// Write commands carried out since start.
     pub changes: u64,
     /// Bytes of keys, fields and values in the write commands carried out since start.
@@ -72,6 +77,7 @@ impl<'a> Server<'a> {
             shutdown: false,
             kills: false,
             latched: None,
+            is_power_low: false,
             changes: 0,
             user_bytes: 0,
             now_ns,
@@ -88,6 +94,36 @@ impl<'a> Server<'a> {
     pub fn begin_turn(&mut self) {
         self.now_ns = self.clock.now_ns();
         self.turn = (self.now_ns, self.clock.unix_ms());
+        self.is_power_low = self.config.power.as_ref().is_some_and(|power| power.begin_turn());
+    }
+
+    /// Whether writes are accepted.
+    ///
+    /// # Errors
+    /// The log has failed, or the power is low.
+    pub fn check_writes(&self) -> Outcome {
+        if let Some(why) = &self.latched {
+            return Err(CommandError::Latched(why.clone()));
+        }
+        match &self.config.power {
+            Some(power) if self.is_power_low => {
+                Err(CommandError::PowerLow(power.said().reading.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the budget is that of the promise, and may be used and changed.
+    ///
+    /// # Errors
+    /// The power asks for less.
+    pub fn check_budget_is_free(&self) -> Outcome {
+        match self.config.power.as_ref().map(|power| power.said()) {
+            Some(said) if said.demand != Demand::Promise => {
+                Err(CommandError::PowerAsksForLess(said.reading.to_string()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Notes the counts of this moment, about ten times a second.

@@ -140,10 +140,8 @@ fn check(ctx: &Context<'_, '_, '_>, spec: &Spec) -> Outcome {
     if !ctx.session.authenticated && !spec.has(flag::NOAUTH) && ctx.server.needs_password() {
         return Err(CommandError::NoAuth);
     }
-    if spec.has(flag::WRITE)
-        && let Some(why) = &ctx.server.latched
-    {
-        return Err(CommandError::Latched(why.clone()));
+    if spec.has(flag::WRITE) {
+        ctx.server.check_writes()?;
     }
     if ctx.session.multi.is_some() && spec.has(flag::NOMULTI) {
         return Err(CommandError::NotInMulti);

@@ -159,6 +159,13 @@ pub(crate) enum CommandError {
          accepted: {0}"
     )]
     NotCommitted(String),
+    #[error(
+        "MISCONF the power is low, so everything has been saved and no write is accepted until it \
+         is back: {0}"
+    )]
+    PowerLow(String),
+    #[error("ERR the power asks for less than the promise until it is back: {0}")]
+    PowerAsksForLess(String),
     #[error("ERR {0}")]
     Budget(String),
     #[error("ERR Client names cannot contain spaces, newlines or special characters.")]

@@ -7,9 +7,11 @@
 use std::fmt::Write;
 
 use perdura_region::flush_time;
+use perdura_warning::{Confidence, Left};
 
 use super::call::Outcome;
 use super::context::{Clients, Context, Server};
+use crate::power::Said;
 use crate::resp::Args;
 
 /// The figures, by name and in the order in which they are shown.
@@ -122,7 +124,28 @@ pub(super) fn perdura_section(
         one_line(server.latched.as_ref().or(server.facts.failure.as_ref())),
     )?;
     promise_fields(server, out)?;
+    power_fields(server, out)?;
     figures(server).iter().try_for_each(|(name, value)| write!(out, "{name}:{value}\r\n"))
+}
+
+/// Writes what the sources of warnings say, and what follows. The time that is left is in seconds,
+/// -1 where nobody knows it.
+fn power_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
+    let Some(power) = &server.config.power else { return Ok(()) };
+    let Said { reading, demand } = power.said();
+    let left_s = match reading.left {
+        Some(Left::Time(time)) => time.as_secs_f64(),
+        Some(Left::Energy(_)) | None => -1.0,
+    };
+    write!(
+        out,
+        "power_state:{}\r\npower_source_lost:{}\r\npower_left_seconds:{left_s:.0}\r\n\
+         power_demand:{}\r\npower_told_by:{}\r\n",
+        reading.state.word(),
+        u8::from(reading.confidence == Confidence::Lost),
+        demand.word(),
+        one_line(Some(&reading.told_by)),
+    )
 }
 
 /// Writes the promise, and the time that a flush would take now. Times are in seconds. The age of

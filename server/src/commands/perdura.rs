@@ -17,6 +17,7 @@ pub(super) fn drill(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         3 if is(args.get(2), "NOFILL") => false,
         _ => return Err(CommandError::Syntax),
     };
+    ctx.server.check_budget_is_free()?;
     let config = &ctx.server.config;
     let region = ctx.server.store.region();
     let report = region
@@ -45,6 +46,7 @@ pub(super) fn budget(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     }
     let bytes = parse_i64(args.get(2)).and_then(|n| u64::try_from(n).ok());
     let bytes = bytes.ok_or(CommandError::NotInteger)?;
+    ctx.server.check_budget_is_free()?;
     if let Some(terms) = &ctx.server.config.terms {
         promise(region.geometry(), terms, BudgetWish::Bytes(bytes))
             .map_err(|error| CommandError::Budget(error.to_string()))?;

@@ -70,10 +70,8 @@ pub(super) fn exec(ctx: &mut Context<'_, '_, '_>, table: &'static [Command]) -> 
         return Err(CommandError::ExecAbort);
     }
     let any = |flags| multi.queue.iter().any(|queued| table[queued.row].spec.has(flags));
-    if let Some(why) = &ctx.server.latched
-        && any(flag::WRITE)
-    {
-        return Err(CommandError::Latched(why.clone()));
+    if any(flag::WRITE) {
+        ctx.server.check_writes()?;
     }
     let unchanged = run_all(ctx, table, &multi, &watched).map_err(CommandError::ExecStore)?;
     if !unchanged {

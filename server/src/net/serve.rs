@@ -464,11 +464,8 @@ impl<'a> Serve<'a> {
         Ok(())
     }
 
-    /// Removes expired keys, saves the number of keys where it does not change, and disconnects
-    /// silent clients, about ten times a second.
-    fn tick(&mut self) {
-        self.listen();
-        self.server.sample();
+    /// Removes expired keys and saves the number of keys where it does not change.
+    fn tidy(&mut self) {
         for _ in 0..EXPIRE_ROUNDS_MAX {
             // An error is ignored: a failing device refuses deletions too, and reads take expired
             // keys for gone.
@@ -481,6 +478,16 @@ impl<'a> Serve<'a> {
         }
         // Here, too, an error is ignored: the next opening counts what is not saved.
         let _ = Unreadable::catch(|| self.server.store.save_quiet_counts());
+    }
+
+    /// Tidies, unless that must not write now, and disconnects silent clients, about ten times a
+    /// second.
+    fn tick(&mut self) {
+        self.listen();
+        self.server.sample();
+        if !self.server.is_power_low {
+            self.tidy();
+        }
         if self.server.config.timeout_s > 0 {
             let limit_ns = self.server.config.timeout_s.saturating_mul(1_000_000_000);
             for conn in self.conns.iter_mut().flatten() {

@@ -241,3 +241,19 @@ fn visitors_of_a_holder_that_flushes_are_told_to_wait_and_how_long() {
     let asked = take_over(dir.path(), TIMES).unwrap();
     assert!(matches!(asked, TakeOver::Nobody));
 }
+
+#[test]
+fn a_holder_whose_server_ends_while_the_power_is_low_flushes_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let power = dir.path().join("power");
+    let mut holder = holder(dir.path());
+    holder.warnings = perdura_warning::StatusFile::open(&power).unwrap().into();
+    for (said, is_saved) in [("steady", false), ("on-battery 5m", false), ("low", true)] {
+        std::fs::write(&power, said).unwrap();
+        let (server, link) = socket::socket_pair().unwrap();
+        holder.link = Some(link);
+        drop(server);
+        assert_eq!(holder.hear_server(&RealClock), is_saved, "{said}");
+        assert!(holder.link.is_none());
+    }
+}

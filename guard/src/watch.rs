@@ -1,0 +1,267 @@
+//! The two threads: one heeds warnings, the other meets demands.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use perdura_media::Clock;
+use perdura_region::{Region, RegionError};
+use perdura_warning::{Confidence, Demand, Reading, Response, Warnings};
+
+use crate::keeper::{Keeper, Writers};
+
+/// Everything that the two threads need.
+pub struct Watch {
+    /// The sources to heed.
+    pub warnings: Warnings,
+    /// What readings demand.
+    pub response: Response,
+    /// The clock that `response` is given.
+    pub clock: Arc<dyn Clock>,
+    /// Those who write to the region.
+    pub writers: Arc<dyn Writers>,
+}
+
+impl Watch {
+    /// Starts both threads. `with_region` calls what it is given with the region, or returns `None`
+    /// if there is none any more. `end` is called once, at [`Demand::End`].
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn start<W>(
+        mut self,
+        keeper: Keeper,
+        with_region: W,
+        end: impl FnOnce(&Reading) + Send + 'static,
+    ) -> io::Result<()>
+    where
+        W: Fn(&dyn Fn(&Region) -> Result<(), RegionError>) -> Option<Result<(), RegionError>>
+            + Send
+            + 'static,
+    {
+        let order = Arc::new(Order::default());
+        let (taken, writers) = (Arc::clone(&order), Arc::clone(&self.writers));
+        let meet = move || {
+            while let Some(demand) = taken.next() {
+                let met = with_region(&|region| keeper.meet(region, demand, &*writers));
+                match met {
+                    None => return,
+                    Some(Ok(())) => tracing::info!(?demand, "what the power asks for is met"),
+                    Some(Err(error)) => {
+                        tracing::error!(%error, ?demand, "what the power asks for is not met");
+                    }
+                }
+            }
+        };
+        std::thread::Builder::new().name("perdura-keeper".into()).spawn(meet)?;
+        let heed = move || {
+            let _last = OnDrop(&order);
+            let reading = self.heed(&order);
+            end(&reading);
+        };
+        std::thread::Builder::new().name("perdura-warning".into()).spawn(heed).map(drop)
+    }
+
+    /// Heeds the sources until they say that the end is near, and returns their words.
+    fn heed(&mut self, order: &Order) -> Reading {
+        let mut told: Option<Reading> = None;
+        loop {
+            let now_ns = self.clock.now_ns();
+            let reading = self.warnings.look().clone();
+            let changed = self.response.heed(&reading, now_ns);
+            let demand = self.response.demand();
+            if told.as_ref() != Some(&reading) || changed.is_some() {
+                self.writers.told(&reading, demand);
+            }
+            if told.as_ref().map(|told| (told.state, told.confidence))
+                != Some((reading.state, reading.confidence))
+            {
+                log(&reading, told.is_none());
+            }
+            if demand == Demand::End {
+                return reading;
+            }
+            if let Some(demand) = changed {
+                order.give(demand);
+            }
+            told = Some(reading);
+            let again = self.response.look_again_in(self.clock.now_ns());
+            self.warnings.wait(again);
+        }
+    }
+}
+
+fn log(reading: &Reading, is_first: bool) {
+    use perdura_warning::State;
+    let state = reading.state.word();
+    match (reading.confidence, reading.state) {
+        (Confidence::Lost, _) => {
+            tracing::error!(state, %reading, "a source of warnings is lost, so an outage might not \
+             be seen");
+        }
+        (_, State::Steady) if is_first => {}
+        (_, State::Steady) => tracing::info!(state, %reading, "the power is back"),
+        (_, State::OnBattery | State::Low | State::Ending) => {
+            tracing::warn!(state, %reading, "a warning");
+        }
+    }
+}
+
+/// The newest demand that nobody has met yet.
+#[derive(Debug, Default)]
+struct Order {
+    state: Mutex<Ordered>,
+    given: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Ordered {
+    demand: Option<Demand>,
+    is_over: bool,
+}
+
+impl Order {
+    fn lock(&self) -> MutexGuard<'_, Ordered> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a demand. It takes the place of one that nobody has begun to meet.
+    fn give(&self, demand: Demand) {
+        self.lock().demand = Some(demand);
+        self.given.notify_one();
+    }
+
+    /// Waits for a demand; `None`: there will be none any more.
+    fn next(&self) -> Option<Demand> {
+        let is_quiet = |ordered: &mut Ordered| ordered.demand.is_none() && !ordered.is_over;
+        let waited = self.given.wait_while(self.lock(), is_quiet);
+        waited.unwrap_or_else(PoisonError::into_inner).demand.take()
+    }
+}
+
+/// Ends the order, and so the thread that meets demands.
+struct OnDrop<'o>(&'o Order);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        let mut ordered = self.0.lock();
+        // The end needs nothing of what was ordered before it.
+        *ordered = Ordered { demand: None, is_over: true };
+        self.0.given.notify_one();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test's own failure
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::{Duration, Instant};
+
+    use perdura_media::{RealClock, SimClock, SimDevice};
+    use perdura_region::{BLOCK_BYTES, Config, Terms};
+    use perdura_warning::StatusFile;
+
+    use super::*;
+
+    const BUDGET_BYTES: u64 = 2 << 20;
+
+    /// Notes what they are told.
+    struct Writers(Mutex<Sender<Demand>>);
+
+    impl super::Writers for Writers {
+        fn told(&self, _: &Reading, demand: Demand) {
+            self.0.lock().unwrap().send(demand).unwrap();
+        }
+
+        fn have_ended(&self) -> bool {
+            true
+        }
+    }
+
+    fn region() -> Arc<Region> {
+        let config = Config { lanes: Some(1), ..Config::new(64 * BLOCK_BYTES, BUDGET_BYTES) };
+        let (device, clock) = (SimDevice::new(0, 1), SimClock::new(1_000));
+        Arc::new(Region::open(Arc::new(device), Arc::new(clock), config).unwrap())
+    }
+
+    /// Watches a region by a file. Returns what the writers are told, and the reading at the end.
+    fn watched(region: &Arc<Region>, file: &Path) -> (Receiver<Demand>, Receiver<Reading>) {
+        let (tell, told) = channel();
+        let (end, ended) = channel();
+        let grace = Duration::from_secs(10);
+        let terms = Terms {
+            warning: grace,
+            reserve: Duration::from_secs(1),
+            rate_bytes_per_s: 1 << 20,
+            region_bytes: region.len_bytes(),
+        };
+        let watch = Watch {
+            warnings: StatusFile::open(file).unwrap().into(),
+            response: Response::new(grace, None).settling(Duration::from_millis(20)),
+            clock: Arc::new(RealClock),
+            writers: Arc::new(Writers(Mutex::new(tell))),
+        };
+        let kept = Arc::downgrade(region);
+        let with_region = move |act: &dyn Fn(&Region) -> Result<(), RegionError>| {
+            kept.upgrade().map(|region| act(&region))
+        };
+        let keeper = Keeper::new(region, terms);
+        watch.start(keeper, with_region, move |last| end.send(last.clone()).unwrap()).unwrap();
+        (told, ended)
+    }
+
+    fn until(what: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !what() {
+            assert!(began.elapsed() < Duration::from_secs(20), "it does not come");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_budget_and_the_writers_follow_what_the_file_says_until_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("power");
+        let region = region();
+        let (told, ended) = watched(&region, &file);
+        assert_eq!(told.recv().unwrap(), Demand::Promise);
+        std::fs::write(&file, "on-battery 2s").unwrap();
+        assert!(matches!(told.recv().unwrap(), Demand::Within(_)));
+        until(|| region.budget_bytes() < BUDGET_BYTES);
+        std::fs::write(&file, "low").unwrap();
+        assert_eq!(told.recv().unwrap(), Demand::Clean);
+        std::fs::remove_file(&file).unwrap();
+        // At first the old demand, then the new one when it has lasted.
+        while told.recv().unwrap() != Demand::Promise {}
+        until(|| region.budget_bytes() == BUDGET_BYTES);
+        std::fs::write(&file, "ending").unwrap();
+        assert_eq!(ended.recv().unwrap().told_by, format!("{}: ending", file.display()));
+        assert_eq!(told.recv().unwrap(), Demand::End);
+        // Nobody watches any more.
+        assert!(told.recv().is_err());
+    }
+
+    #[test]
+    fn what_the_file_says_at_the_start_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("power");
+        std::fs::write(&file, "on-battery 2s").unwrap();
+        let region = region();
+        let (told, _ended) = watched(&region, &file);
+        assert!(matches!(told.recv().unwrap(), Demand::Within(_)));
+        until(|| region.budget_bytes() < BUDGET_BYTES);
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        while told.recv().unwrap() != Demand::End {}
+    }
+
+    #[test]
+    fn a_newer_demand_takes_the_place_of_one_that_nobody_has_begun_to_meet() {
+        let order = Order::default();
+        order.give(Demand::Clean);
+        order.give(Demand::Promise);
+        assert_eq!(order.next(), Some(Demand::Promise));
+        order.give(Demand::Clean);
+        drop(OnDrop(&order));
+        assert_eq!(order.next(), None);
+    }
+}
