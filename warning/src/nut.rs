@@ -234,9 +234,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
             let mut questions = Vec::new();
-            let mut left = answers.iter();
             let mut client = None;
-            while let Some(answer) = left.next() {
+            for answer in answers {
                 let stream: &mut BufReader<TcpStream> =
                     client.get_or_insert_with(|| BufReader::new(listener.accept().unwrap().0));
                 let mut question = String::new();

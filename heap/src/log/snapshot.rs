@@ -202,7 +202,7 @@ mod tests {
         assert!(found.touched_spans().eq(with_bits.iter().copied()));
         assert!(folded.touched_spans().eq(with_bits), "what was touched in vain is still noted");
         let nothing = self::bodies(&Folded::new(SPANS).unwrap());
-        assert_eq!(nothing, [Vec::new()], "the snapshot of an empty heap");
+        assert_eq!(nothing, [Vec::<u64>::new()], "the snapshot of an empty heap");
     }
 
     #[test]
