@@ -66,7 +66,7 @@ fn at_the_file_s_creation_the_server_flushes_within_its_warning_and_a_restart_ha
     place.holder_ends();
 
     let error = refused(&place.data, &place.settings());
-    assert!(error.contains("on-battery exists already"), "{error}");
+    assert!(error.contains("on-battery is empty, or says `ending`"), "{error}");
 
     std::fs::remove_file(&place.told).unwrap();
     let mut server = place.start();
@@ -93,11 +93,69 @@ fn the_holder_of_a_killed_server_flushes_at_the_file_s_creation() {
     verify(&server, acknowledged);
 }
 
+/// A field of `INFO perdura`.
+fn field(server: &Server, name: &str) -> String {
+    let info = server.client().ask(&["INFO", "perdura"]);
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+    line.unwrap_or_else(|| panic!("no {name} in {info}")).trim_end().to_owned()
+}
+
+#[test]
+fn a_server_lives_through_an_outage_and_has_everything_if_the_power_goes_while_it_is_low() {
+    let place = Place::new();
+    let mut settings = place.settings();
+    settings[3] = "8MiB".into();
+    settings.push("--power-settle=100ms".into());
+    let words: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let mut server = Server::start(&place.data, &words);
+    let budget = || field(&server, "budget_bytes").parse::<u64>().unwrap();
+    let promised = budget();
+    assert_eq!(field(&server, "power_state"), "steady");
+    let mut client = server.client();
+    for n in 0..3_000 {
+        assert_eq!(client.ask(&["SET", &key(n), "before"]), "+OK");
+    }
+    // A second leaves half a second, a tenth of which is kept back.
+    std::fs::write(&place.told, "on-battery 1s").unwrap();
+    wait_until("a smaller budget", || budget() < promised);
+    assert_eq!(field(&server, "power_demand"), "shorter-flush");
+    let refused = client.ask(&["PERDURA", "BUDGET", "1000000"]);
+    assert!(refused.starts_with("-ERR the power asks for less"), "{refused}");
+    assert_eq!(client.ask(&["SET", "while", "on battery"]), "+OK");
+    std::fs::write(&place.told, "low").unwrap();
+    wait_until("a refusal", || {
+        client.ask(&["SET", "too", "late"]).starts_with("-MISCONF the power")
+    });
+    assert_eq!(client.ask(&["GET", "while"]), "$10:on battery".replace(':', "\r\n"));
+    wait_until("everything saved", || {
+        field(&server, "dirty_bytes").parse::<u64>().unwrap() < 8_192
+    });
+    // The power goes: server and holder end without a flush.
+    end_holder(&place.data);
+    server.signal("KILL");
+    let _ = server.wait();
+    let mut server = Server::start(&place.data, &words);
+    let mut client = server.client();
+    assert_eq!(field(&server, "power_state"), "low");
+    assert_eq!(client.ask(&["EXISTS", &key(0), &key(2_999), "while", "too"]), ":3");
+    wait_until("a refusal", || client.ask(&["SET", "a", "b"]).starts_with("-MISCONF"));
+    std::fs::write(&place.told, "steady").unwrap();
+    wait_until("the power's return", || client.ask(&["SET", "a", "b"]) == "+OK");
+    assert_eq!(field(&server, "power_demand"), "promise");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    place.holder_ends();
+}
+
 #[test]
 fn a_source_that_cannot_be_watched_is_refused_by_name_before_anything_is_made() {
     let place = Place::new();
     for (source, why) in [
-        ("smoke:signals", "expected one of file:PATH"),
+        ("smoke:signals", "expected one of file:PATH, nut:UPS@HOST[:PORT], power-supply[:DIR]"),
+        ("nut:ups", "expected UPS@HOST"),
+        ("aws:ftp://x", "an address such as http://169.254.169.254"),
+        ("power-supply:/no/such/directory", "/no/such/directory refuses"),
+        ("command:", "a shell command"),
         ("file:/no/such/directory/x", "/no/such/directory"),
         ("file:/", "expected the path of a file"),
     ] {
