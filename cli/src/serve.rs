@@ -177,6 +177,10 @@ impl Writers for Clients {
         self.0.tell(reading, demand);
     }
 
+    fn met(&self, demand: Demand) {
+        self.0.met(demand);
+    }
+
     fn have_ended(&self) -> bool {
         self.0.have_writes_ended()
     }

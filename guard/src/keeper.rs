@@ -18,6 +18,9 @@ pub trait Writers: Send + Sync {
     /// refused; below it they are let in.
     fn told(&self, reading: &Reading, demand: Demand);
 
+    /// Learns that a demand is met.
+    fn met(&self, demand: Demand);
+
     /// Returns when no write that was let in before is under way, or after a moment if one takes
     /// long. Returns whether all have ended.
     fn have_ended(&self) -> bool;
@@ -136,6 +139,8 @@ mod tests {
 
     impl Writers for Late<'_> {
         fn told(&self, _: &Reading, _: Demand) {}
+
+        fn met(&self, _: Demand) {}
 
         fn have_ended(&self) -> bool {
             let left = self.1.load(Ordering::Relaxed);

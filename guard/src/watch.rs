@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use perdura_media::Clock;
 use perdura_region::{Region, RegionError};
-use perdura_warning::{Confidence, Demand, Reading, Response, Warnings};
+use perdura_warning::{Confidence, Demand, Reading, Response, State, Warnings};
 
 use crate::keeper::{Keeper, Writers};
 
@@ -45,7 +45,10 @@ impl Watch {
                 let met = with_region(&|region| keeper.meet(region, demand, &*writers));
                 match met {
                     None => return,
-                    Some(Ok(())) => tracing::info!(?demand, "what the power asks for is met"),
+                    Some(Ok(())) => {
+                        writers.met(demand);
+                        tracing::info!(?demand, "what the power asks for is met");
+                    }
                     Some(Err(error)) => {
                         tracing::error!(%error, ?demand, "what the power asks for is not met");
                     }
@@ -53,45 +56,47 @@ impl Watch {
             }
         };
         std::thread::Builder::new().name("perdura-keeper".into()).spawn(meet)?;
+        // What is known already counts before the first write.
+        let (mut told, mut ended) = (None, None);
+        self.look(&order, &mut told, &mut ended);
         let heed = move || {
             let _last = OnDrop(&order);
-            let reading = self.heed(&order);
+            let reading = loop {
+                if let Some(reading) = ended {
+                    break reading;
+                }
+                let again = self.response.look_again_in(self.clock.now_ns());
+                self.warnings.wait(again);
+                self.look(&order, &mut told, &mut ended);
+            };
             end(&reading);
         };
         std::thread::Builder::new().name("perdura-warning".into()).spawn(heed).map(drop)
     }
 
-    /// Heeds the sources until they say that the end is near, and returns their words.
-    fn heed(&mut self, order: &Order) -> Reading {
-        let mut told: Option<Reading> = None;
-        loop {
-            let now_ns = self.clock.now_ns();
-            let reading = self.warnings.look().clone();
-            let changed = self.response.heed(&reading, now_ns);
-            let demand = self.response.demand();
-            if told.as_ref() != Some(&reading) || changed.is_some() {
-                self.writers.told(&reading, demand);
-            }
-            if told.as_ref().map(|told| (told.state, told.confidence))
-                != Some((reading.state, reading.confidence))
-            {
-                log(&reading, told.is_none());
-            }
-            if demand == Demand::End {
-                return reading;
-            }
-            if let Some(demand) = changed {
-                order.give(demand);
-            }
-            told = Some(reading);
-            let again = self.response.look_again_in(self.clock.now_ns());
-            self.warnings.wait(again);
+    /// Heeds what the sources say now. `told` is what they said before; `ended` is set when the end
+    /// is near.
+    fn look(&mut self, order: &Order, told: &mut Option<Reading>, ended: &mut Option<Reading>) {
+        let reading = self.warnings.look().clone();
+        let changed = self.response.heed(&reading, self.clock.now_ns());
+        let demand = self.response.demand();
+        if told.as_ref() != Some(&reading) || changed.is_some() {
+            self.writers.told(&reading, demand);
         }
+        let known = told.as_ref().map(|told| (told.state, told.confidence));
+        if known != Some((reading.state, reading.confidence)) {
+            log(&reading, told.is_none());
+        }
+        match changed {
+            Some(Demand::End) => *ended = Some(reading.clone()),
+            Some(demand) => order.give(demand),
+            None => {}
+        }
+        *told = Some(reading);
     }
 }
 
 fn log(reading: &Reading, is_first: bool) {
-    use perdura_warning::State;
     let state = reading.state.word();
     match (reading.confidence, reading.state) {
         (Confidence::Lost, _) => {
@@ -172,6 +177,8 @@ mod tests {
         fn told(&self, _: &Reading, demand: Demand) {
             self.0.lock().unwrap().send(demand).unwrap();
         }
+
+        fn met(&self, _: Demand) {}
 
         fn have_ended(&self) -> bool {
             true

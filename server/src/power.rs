@@ -29,15 +29,18 @@ pub struct Said {
     pub reading: Reading,
     /// What it demands.
     pub demand: Demand,
+    /// Whether the demand is met.
+    pub is_met: bool,
 }
 
 impl Default for Power {
     fn default() -> Self {
         let reading = Reading::new(State::Steady, "");
+        let (demand, is_met) = (Demand::Promise, true);
         Self {
             is_refusing: AtomicBool::new(false),
             turns: AtomicU64::new(0),
-            said: Mutex::new(Said { reading, demand: Demand::Promise }),
+            said: Mutex::new(Said { reading, demand, is_met }),
             turned: Condvar::new(),
         }
     }
@@ -46,8 +49,17 @@ impl Default for Power {
 impl Power {
     /// Says what the power is like. Writes are refused from [`Demand::Clean`] on.
     pub fn tell(&self, reading: &Reading, demand: Demand) {
-        *self.lock() = Said { reading: reading.clone(), demand };
+        let mut said = self.lock();
+        let is_met = said.is_met && said.demand == demand;
+        *said = Said { reading: reading.clone(), demand, is_met };
+        drop(said);
         self.is_refusing.store(demand >= Demand::Clean, Ordering::SeqCst);
+    }
+
+    /// Notes that a demand is met, if it is still in force.
+    pub fn met(&self, demand: Demand) {
+        let mut said = self.lock();
+        said.is_met |= said.demand == demand;
     }
 
     /// What was told last.
@@ -78,5 +90,57 @@ impl Power {
 
     fn lock(&self) -> MutexGuard<'_, Said> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn low() -> Reading {
+        Reading::new(State::Low, "the test")
+    }
+
+    #[test]
+    fn writes_are_refused_from_the_next_turn_on_and_let_in_again() {
+        let power = Power::default();
+        assert!(!power.begin_turn());
+        power.tell(&low(), Demand::Clean);
+        assert!(power.begin_turn() && power.begin_turn());
+        power.tell(&Reading::new(State::Steady, ""), Demand::Promise);
+        assert!(!power.begin_turn());
+    }
+
+    #[test]
+    fn a_demand_is_met_until_another_one_comes() {
+        let power = Power::default();
+        assert!(power.said().is_met);
+        power.tell(&low(), Demand::Clean);
+        power.met(Demand::Promise);
+        assert!(!power.said().is_met, "an older demand was met");
+        power.met(Demand::Clean);
+        power.tell(&low(), Demand::Clean);
+        assert!(power.said().is_met && power.said().reading == low());
+    }
+
+    #[test]
+    fn writes_have_ended_when_a_turn_has_begun_and_not_before() {
+        let power = Power::default();
+        power.tell(&low(), Demand::Clean);
+        assert!(!power.have_writes_ended(), "no turn has begun");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let turns = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    power.begin_turn();
+                    std::thread::yield_now();
+                }
+            });
+            // It may be that no turn begins within the patience, but not each time.
+            let has_ended = (0..100).any(|_| power.have_writes_ended());
+            stop.store(true, Ordering::Relaxed);
+            turns.join().unwrap();
+            assert!(has_ended);
+        });
     }
 }

@@ -132,7 +132,7 @@ pub(super) fn perdura_section(
 /// -1 where nobody knows it.
 fn power_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
     let Some(power) = &server.config.power else { return Ok(()) };
-    let Said { reading, demand } = power.said();
+    let Said { reading, demand, is_met } = power.said();
     let left_s = match reading.left {
         Some(Left::Time(time)) => time.as_secs_f64(),
         Some(Left::Energy(_)) | None => -1.0,
@@ -140,10 +140,11 @@ fn power_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
     write!(
         out,
         "power_state:{}\r\npower_source_lost:{}\r\npower_left_seconds:{left_s:.0}\r\n\
-         power_demand:{}\r\npower_told_by:{}\r\n",
+         power_demand:{}\r\npower_demand_met:{}\r\npower_told_by:{}\r\n",
         reading.state.word(),
         u8::from(reading.confidence == Confidence::Lost),
         demand.word(),
+        u8::from(is_met),
         one_line(Some(&reading.told_by)),
     )
 }
