@@ -154,3 +154,91 @@ fn note_places(places: &mut Vec<Place>, server: &Server<'_>, db: u8, spec: &Spec
 const COMMANDS_MAX: usize = 64;
 /// Most keys whose memory is prefetched at once.
 const PLACES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_media::{SimClock, SimDevice};
+    use perdura_region::{Config, Region};
+    use perdura_store::{Heap, Store, StoreOptions};
+
+    use super::*;
+    use crate::commands::index_for;
+    use crate::config::ServerConfig;
+    use crate::saving::Saving;
+    use crate::session::Peer;
+
+    /// Calls `f` with a server that has this password, if any.
+    fn with_server(password: Option<&str>, f: impl FnOnce(&Server<'_>)) {
+        let clock = Arc::new(SimClock::new(1));
+        let config = Config { lanes: Some(3), thread: false, ..Config::new(4 << 20, 1 << 20) };
+        let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock.clone(), config).unwrap();
+        let heap = Heap::open(region).unwrap();
+        let store = Store::open(heap, clock.clone(), StoreOptions::default()).unwrap();
+        let saving = Saving::new(1);
+        let password = password.map(str::to_owned);
+        let config = ServerConfig { requirepass: password, ..ServerConfig::default() };
+        let index = index_for(&config);
+        f(&Server::new(&store, &*clock, &saving, config, index));
+    }
+
+    fn session(is_authenticated: bool) -> Session {
+        Session::new(1, 0, Peer::Unix, is_authenticated, 0)
+    }
+
+    #[test]
+    fn nothing_is_parsed_behind_a_command_that_could_change_its_meaning() {
+        let data = "GET a\r\nSET a b\r\n";
+        with_server(None, |server| {
+            let parsed = |text: &str| {
+                let (mut ahead, mut parser) = (Ahead::default(), Parser::default());
+                let looked = ahead.look(server, &session(true), &mut parser, text.as_bytes(), 0);
+                assert_eq!(looked.unwrap(), Looked::Commands);
+                let mut ends = Vec::new();
+                while let Some(command) = ahead.current() {
+                    assert_eq!(command.start, ends.last().copied().unwrap_or(0));
+                    ends.push(command.end);
+                    ahead.advance();
+                }
+                assert!(ahead.is_done());
+                ends
+            };
+            assert_eq!(parsed(&data.repeat(2)), [7, 16, 23, 32]);
+            assert_eq!(parsed(&data.repeat(COMMANDS_MAX)).len(), COMMANDS_MAX);
+            for barrier in [
+                "AUTH secret",
+                "SELECT 1",
+                "QUIT",
+                "CONFIG SET proto-max-bulk-len 1048576",
+                "HELLO 3",
+                "RESET",
+                // Neither of these is found, and what it would have done is not known.
+                "NOSUCHCOMMAND",
+                "GET",
+            ] {
+                let end = 16 + barrier.len() + 2;
+                assert_eq!(
+                    parsed(&format!("{data}{barrier}\r\n{data}")),
+                    [7, 16, end],
+                    "{barrier}"
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn only_who_has_not_given_the_password_that_is_asked_for_has_small_limits() {
+        for password in [None, Some(""), Some("secret")] {
+            with_server(password, |server| {
+                for is_authenticated in [true, false] {
+                    let (mut ahead, mut parser) = (Ahead::default(), Parser::default());
+                    let session = session(is_authenticated);
+                    let looked = ahead.look(server, &session, &mut parser, b"*11\r\n", 0);
+                    let is_small = password == Some("secret") && !is_authenticated;
+                    assert_eq!(looked.is_err(), is_small, "{password:?}, {is_authenticated}");
+                }
+            });
+        }
+    }
+}
