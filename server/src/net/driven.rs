@@ -98,3 +98,57 @@ impl<'s> Driven<'s> {
         self.serve.turn(self.stop, 0, &mut self.happened).map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::sync::Arc;
+
+    use perdura_media::{SimClock, SimDevice};
+    use perdura_region::Config;
+    use perdura_store::{Heap, StoreOptions};
+
+    use super::*;
+
+    /// Otherwise the loop would look at it again and again, and never sleep.
+    #[test]
+    fn a_client_whose_commands_wait_is_left_alone_until_they_may_go_on() {
+        let clock = Arc::new(SimClock::new(1));
+        let config = Config { lanes: Some(3), thread: false, ..Config::new(4 << 20, 1 << 20) };
+        let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock.clone(), config).unwrap();
+        let heap = Heap::open(region).unwrap();
+        let store = Store::open(heap, clock.clone(), StoreOptions::default()).unwrap();
+        let beside = Beside::new(&*clock).unwrap();
+        let config = ServerConfig::default();
+        let mut driven = Driven::new(&beside, &store, &*clock, &config, &|| {}).unwrap();
+        let mut client = driven.connect().unwrap();
+        client.set_nonblocking(true).unwrap();
+        client.write_all(b"CLIENT PAUSE 1000\r\nSET a b\r\n").unwrap();
+        driven.turn().unwrap();
+        let waits = |serve: &Serve<'_>| {
+            let conn = serve.conns[0].as_ref().unwrap();
+            (conn.stalled, serve.may_resume(conn))
+        };
+        assert_eq!(waits(&driven.serve), (true, false));
+        clock.advance_ns(999_999_999);
+        assert_eq!(waits(&driven.serve), (true, false));
+        clock.advance_ns(1);
+        assert_eq!(waits(&driven.serve), (true, true));
+        // Output that the client does not take holds its commands up, too.
+        let pause_bytes = config.output_pause_bytes;
+        let output = |driven: &mut Driven<'_>, bytes: usize| {
+            let conn = driven.serve.conns[0].as_mut().unwrap();
+            conn.output_mut().resize(bytes, b' ');
+        };
+        output(&mut driven, pause_bytes + 1);
+        assert_eq!(waits(&driven.serve), (true, false));
+        output(&mut driven, pause_bytes);
+        assert_eq!(waits(&driven.serve), (true, true));
+        output(&mut driven, 0);
+        driven.turn().unwrap();
+        assert!(!waits(&driven.serve).0);
+        let mut replies = [0; 100];
+        let count = client.read(&mut replies).unwrap();
+        assert_eq!(&replies[..count], b"+OK\r\n+OK\r\n");
+    }
+}
