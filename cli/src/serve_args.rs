@@ -77,8 +77,9 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
     /// A source of warnings besides SIGTERM, SIGINT and SIGPWR; may be given several times, and the
-    /// worst counts. `nut:UPS@HOST`: a UPS of Network UPS Tools. `file:PATH`: a file, written by a
-    /// script for example, that says `steady`, `on-battery`, `low` or `ending`.
+    /// worst counts. `nut:UPS@HOST`: a UPS of Network UPS Tools. `power-supply`: the kernel's. `aws`,
+    /// `gcp`, `azure`: interruption notices. `file:PATH`: a file, written by a script for example,
+    /// that says `steady`, `on-battery`, `low` or `ending`. `command:COMMAND`: one that prints this.
     #[arg(long, value_name = "SOURCE", help_heading = PROMISE)]
     pub warning: Vec<String>,
     /// Time for which the power must be back before writes are accepted again and the whole budget
