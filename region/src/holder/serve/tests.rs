@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::mpsc::channel;
 
-use perdura_media::{RealClock, SimDevice};
+use perdura_media::file::{Direct, Engine, OpenMode};
+use perdura_media::{FileDevice, RealClock};
 
 use super::*;
 use crate::holder::{LinkError, TakeOver, take_over};
@@ -16,8 +17,11 @@ const TIMES: Times = Times { grace: Duration::from_secs(60), wait: Some(Duration
 
 fn holder(dir: &Path) -> Holder {
     let config = Config { thread: false, ..Config::new(1 << 20, 256 << 10) };
-    let device = Arc::new(SimDevice::new(0, 1));
-    let region = Region::open(device, Arc::new(RealClock), config).unwrap();
+    let path = dir.join("image");
+    let device =
+        FileDevice::open(&path, OpenMode::Create { capacity_bytes: 0 }, Engine::Auto, Direct::Auto)
+            .unwrap();
+    let region = Region::open(Arc::new(device), Arc::new(RealClock), config).unwrap();
     let copies = || {
         let (memory, ledger) = region.fds();
         (memory.try_clone_to_owned().unwrap(), ledger.try_clone_to_owned().unwrap())
@@ -27,7 +31,7 @@ fn holder(dir: &Path) -> Holder {
         options: HolderOptions { dir: dir.to_owned(), threads: 1 },
         memory,
         ledger,
-        image: std::fs::File::create(dir.join("image")).unwrap().into(),
+        image: std::fs::File::options().read(true).write(true).open(path).unwrap().into(),
         attachment: Attachment::new(attached.0, attached.1).unwrap(),
         link: None,
         server_pid: 0,
