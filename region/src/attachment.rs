@@ -10,7 +10,7 @@ use perdura_media::Device;
 use crate::flush::{FlushOptions, FlushReport, flush_all};
 use crate::memory_files::{adopt, map_region};
 use perdura_dirty::sys::Mapping;
-use perdura_dirty::{Ledger, RegionError};
+use perdura_dirty::{Ledger, RegionError, SetupError};
 use perdura_image::OpenError;
 use perdura_image::format::Layout;
 
@@ -23,15 +23,30 @@ pub struct Attachment {
 
 impl Attachment {
     /// Maps the memory and the ledger of a region.
+    ///
+    /// # Errors
+    /// They are not those of a region, or not of the same one.
     pub fn new(memory: OwnedFd, ledger: OwnedFd) -> Result<Self, OpenError> {
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
         let memory = adopt("region", memory)?;
+        let expected_bytes = ledger.geometry().reserved_bytes;
+        if memory.len_bytes() != expected_bytes {
+            return Err(SetupError::Setting {
+                name: "length of the memory file",
+                value: format!("{} bytes", memory.len_bytes()),
+                expected: "as many as its ledger says",
+            }
+            .into());
+        }
         let map = map_region(&memory)?;
         Ok(Self { map, ledger })
     }
 
     /// Keeps the pages of memory and ledger in DRAM that this process touches.
-    pub(crate) fn lock_in_memory(&self) -> Result<(), rustix::io::Errno> {
+    ///
+    /// # Errors
+    /// The system does not allow so much locked memory.
+    pub fn lock_in_memory(&self) -> Result<(), rustix::io::Errno> {
         self.map.lock_in_memory().and_then(|()| self.ledger.lock_in_memory())
     }
 
@@ -41,13 +56,13 @@ impl Attachment {
     }
 
     /// A number that changes while a process cleans or flushes.
-    pub(crate) fn progress(&self) -> u64 {
+    pub fn progress(&self) -> u64 {
         let ledger = &self.ledger;
         ledger.next_seq().load(Acquire).wrapping_add(ledger.commits().load(Acquire) << 32)
     }
 
     /// Whether a flush waits for the device. [`Attachment::progress`] stands still meanwhile.
-    pub(crate) fn awaits_device(&self) -> bool {
+    pub fn awaits_device(&self) -> bool {
         self.ledger.syncing().load(Acquire) != 0
     }
 

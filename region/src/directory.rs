@@ -22,9 +22,9 @@ use perdura_image::OpenError;
 use perdura_media::file::Kernel;
 use perdura_media::{Clock, FileDevice};
 
-use crate::holder::{HolderProgram, Link, LinkError, Supervisor};
+use crate::holder::{HeldBy, Link, LinkError, Supervisor};
 use crate::region::Region;
-use find::{Found, find};
+use find::{Found, Keeper, find};
 use made::{Made, create_dir};
 use promise::{Room, make_promise};
 use rate::{RATE_NAME, proven_rate};
@@ -46,7 +46,8 @@ pub struct Directory {
     pub terms: Terms,
     /// The rate on record, and how it was measured.
     pub rate: RateRecord,
-    /// The holder of this region and its restarts, if [`Settings::holder`] asks for one.
+    /// The holder of this region and its restarts, or its guard, if [`Settings::holder`] asks for
+    /// one.
     pub supervisor: Option<Supervisor>,
     /// The link to a holder of an earlier run, where [`Settings::holder`] asks for none. The holder
     /// takes an open link for a living server: keep it as long as the region, and say goodbye
@@ -123,14 +124,14 @@ fn open_found(
     config.budget_bytes = BUDGET_MIN_BYTES;
     // Processes that make images in the same millisecond give them different identities.
     config.seed ^= u64::from(std::process::id());
-    let (holder, image, region) = match found {
-        Found::Held(held) => {
+    let (held, image, region) = match found {
+        Found::Held(held, keeper) => {
             let image =
                 FileDevice::from_fd(held.image, settings.engine).map_err(|e| wrong(e.into()))?;
             config.budget_bytes = held.used_bytes.max(BUDGET_MIN_BYTES);
             let device = Arc::new(image.clone());
             let region = Region::attach(held.memory, held.ledger, device, clock.clone(), config);
-            (Some(held.link), image, region.map_err(wrong)?)
+            (Some((held.link, keeper)), image, region.map_err(wrong)?)
         }
         Found::Image(image) => {
             let region = Region::open(Arc::new(image.clone()), clock.clone(), config);
@@ -147,32 +148,40 @@ fn open_found(
     region.set_budget(promise.budget_bytes)?;
     region.watch_rate(&terms)?;
     let (supervisor, link) = match settings.holder.clone() {
-        Some(program) => (Some(keep(&region, &image, settings, program, holder, &**clock)?), None),
-        None => (None, holder),
+        Some(by) => (Some(keep(&region, &image, settings, by, held)?), None),
+        None => (None, held.map(|(link, _)| link)),
     };
     Ok(Directory { region, promise, is_short_of_room, terms, rate, supervisor, link })
 }
 
+/// Lets the memory be held by `by`. One of the other kind that held it until now lets it go.
 fn keep(
     region: &Region,
     image: &FileDevice,
     settings: &Settings,
-    program: HolderProgram,
-    link: Option<Link>,
-    clock: &dyn Clock,
+    by: HeldBy,
+    held: Option<(Link, Keeper)>,
 ) -> Result<Supervisor, LinkError> {
     let copied = |source| LinkError::Io { what: "copy a descriptor".into(), source };
     let (memory, ledger) = region.fds();
+    let (link, other) = match (held, &by) {
+        (Some((link, Keeper::Holder)), HeldBy::Holder(_))
+        | (Some((link, Keeper::Guard)), HeldBy::Guard(_)) => (Some(link), None),
+        (other, _) => (None, other.map(|(link, _)| link)),
+    };
     let mut supervisor = Supervisor {
         memory: memory.try_clone_to_owned().map_err(copied)?,
         ledger: ledger.try_clone_to_owned().map_err(copied)?,
         image: image.as_fd().try_clone_to_owned().map_err(copied)?,
-        program,
+        by,
         dir: settings.dir.clone(),
         threads: settings.threads,
         times: settings.times(),
         link,
+        listener: None,
     };
-    supervisor.start(clock)?;
+    supervisor.start()?;
+    // The other one is told last, so that the memory is held at every instant.
+    other.map_or(Ok(()), Link::goodbye)?;
     Ok(supervisor)
 }

@@ -1,4 +1,4 @@
-//! Finding a region's newest contents in a directory: memory that a holder kept, or the image.
+//! Finding a region's newest contents: memory that a holder or a guard kept, or the image.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use perdura_media::{BLOCK_BYTES, Clock, Device, DeviceError, FileDevice};
 use super::error::DirectoryError;
 use super::made::Made;
 use super::settings::Settings;
-use crate::holder::{Held, LinkError, TakeOver, take_over};
+use crate::holder::wire::ImageFile;
+use crate::holder::{Held, HeldBy, LinkError, SOCKET_NAME, TakeOver, take_over};
 
 /// Name of the image in its directory.
 pub const IMAGE_NAME: &str = "image.perdura";
@@ -18,16 +19,25 @@ pub const IMAGE_NAME: &str = "image.perdura";
 const HOLDER_CHANGES_WITHIN_NS: u64 = 3_000_000_000;
 const HOLDER_LOOK_AGAIN_NS: u64 = 20_000_000;
 
+/// Who kept the memory that an earlier server left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keeper {
+    /// A holder in the directory.
+    Holder,
+    /// The guard that the settings name.
+    Guard,
+}
+
 /// Where the region's newest contents are.
 pub(super) enum Found {
-    /// A holder handed over the memory that an earlier server left.
-    Held(Held),
+    /// The memory that an earlier server left was handed over.
+    Held(Held, Keeper),
     /// There is no holder; this process has locked the image.
     Image(FileDevice),
 }
 
-/// Asks for a holder, then for the image's lock. A lock without a holder that answers may belong to
-/// a holder that is starting or ending, so both are tried again for a bounded time.
+/// Asks for a holder, then the guard, then for the image's lock. A lock without one who answers may
+/// belong to a holder that is starting or ending, so all are tried again for a bounded time.
 pub(super) fn find(
     settings: &Settings,
     path: &Path,
@@ -39,17 +49,18 @@ pub(super) fn find(
     let mut until_ns = began_ns + HOLDER_CHANGES_WITHIN_NS;
     let mut flushing_bytes = None;
     loop {
-        match take_over(dir, settings.times()) {
-            Ok(TakeOver::Held(held)) => return Ok(Found::Held(held)),
-            Ok(TakeOver::Nobody | TakeOver::Unanswered) => {}
-            Ok(TakeOver::Flushing { grace, used_bytes }) => {
+        match ask_keepers(settings, path) {
+            Ok((TakeOver::Held(held), keeper)) => return Ok(Found::Held(held, keeper)),
+            Ok((TakeOver::Nobody | TakeOver::NotHeld | TakeOver::Unanswered, _)) => {}
+            Ok((TakeOver::Flushing { grace, used_bytes }, _)) => {
                 if flushing_bytes.replace(used_bytes).is_none() {
                     let within_ns = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
                     until_ns = until_ns.saturating_add(within_ns);
                     tracing::warn!(
                         used_bytes,
                         ?grace,
-                        "the holder of an earlier run is flushing; waiting, for its grace at most"
+                        "the memory of an earlier run is being flushed; waiting, for its grace at \
+                         most"
                     );
                 }
                 if clock.now_ns() <= until_ns {
@@ -75,6 +86,20 @@ pub(super) fn find(
             });
         }
         clock.sleep_ns(HOLDER_LOOK_AGAIN_NS);
+    }
+}
+
+/// Asks a holder in the directory for the memory, and if it has none, the guard.
+fn ask_keepers(settings: &Settings, path: &Path) -> Result<(TakeOver, Keeper), LinkError> {
+    let io = |source| LinkError::Io { what: path.display().to_string(), source };
+    // A holder whose image was removed lets its memory go when it is asked for another one.
+    let image = ImageFile::at(path).map_err(io)?.unwrap_or(ImageFile { dev: 0, ino: 0 });
+    let by_holder = take_over(&settings.dir.join(SOCKET_NAME), settings.times(), image)?;
+    match (&by_holder, &settings.holder) {
+        (TakeOver::Nobody | TakeOver::NotHeld, Some(HeldBy::Guard(socket))) => {
+            Ok((take_over(socket, settings.times(), image)?, Keeper::Guard))
+        }
+        _ => Ok((by_holder, Keeper::Holder)),
     }
 }
 

@@ -7,7 +7,7 @@ use perdura_dirty::promise::BudgetWish;
 use perdura_media::file::{Direct, Engine};
 
 use crate::config::Config;
-use crate::holder::{HolderProgram, Times};
+use crate::holder::{HeldBy, Times};
 
 /// Default time that a holder without a server waits for one. Restarts, upgrades and reboots of a
 /// container take less; nobody should have to search longer for a machine's memory. Nothing is lost
@@ -34,9 +34,9 @@ pub struct Settings {
     pub direct: Direct,
     /// Threads that copy and write during a flush.
     pub threads: usize,
-    /// The program to run as a holder. With `None` the memory is lost with this process.
-    pub holder: Option<HolderProgram>,
-    /// Time that a holder without a server waits for one before it flushes and frees the memory.
+    /// Who holds the memory besides this process. With `None` it is lost with this process.
+    pub holder: Option<HeldBy>,
+    /// Time that a holder or guard waits for another server before it flushes and frees the memory.
     /// `None` waits without end.
     pub holder_wait: Option<Duration>,
     /// Whether to measure the flush rate even if one is on record.

@@ -1,41 +1,9 @@
-//! Why a holder could not hold or flush, and why a server could not use one.
+//! Why a server could not use a holder or a guard.
 
 use std::io;
+use std::path::PathBuf;
 
-use perdura_image::OpenError;
-
-use perdura_dirty::RegionError;
-
-/// Why a holder could not hold, or could not flush.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum HolderError {
-    /// A system call failed.
-    #[error("{what}: {source}")]
-    Io {
-        /// The step that failed.
-        what: String,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// The first message on the link was not one that hands memory over.
-    #[error("expected memory to hold on standard input, got {0}")]
-    NothingToHold(String),
-    /// Memory or ledger cannot be used.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The flush failed. The dirty data are still in memory, and this process goes on holding them.
-    #[error("flush failed with {used_bytes} bytes at risk: {source}")]
-    Flush {
-        /// Dirty bytes when the flush began.
-        used_bytes: u64,
-        /// Why the flush failed.
-        source: RegionError,
-    },
-}
-
-/// Why no holder could be used.
+/// Why no holder and no guard could be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -54,37 +22,46 @@ pub enum LinkError {
         /// Process id of the other server.
         pid: i32,
     },
-    /// The holder closed the connection without an answer.
-    #[error("the holder closed the connection")]
+    /// No guard listens at the socket.
+    #[error("no guard listens at {}: start `perdura guard --socket {}`", path.display(), path.display())]
+    NoGuard {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The guard does not keep the memory.
+    #[error("the guard refuses: {why}")]
+    Refused {
+        /// The guard's words.
+        why: String,
+    },
+    /// The holder or guard closed the connection without an answer.
+    #[error("who holds the memory closed the connection")]
     Closed,
     /// A flush was asked for while the holder was flushing.
-    #[error("the holder is flushing {used_bytes} bytes already, and ends when they are on the SSD")]
+    #[error(
+        "{used_bytes} bytes are being flushed already, and the memory is let go when they are on \
+         the SSD"
+    )]
     FlushesAlready {
         /// Dirty bytes when that flush began.
         used_bytes: u64,
     },
-    /// The holder sent another answer than expected, or none.
-    #[error("the holder gave no usable answer: {0}")]
+    /// The holder or guard sent another answer than expected, or none.
+    #[error("who holds the memory gave no usable answer: {0}")]
     Answer(String),
 }
 
-/// A failed system call, before it becomes an error of the server's side or of the holder's.
+/// A failed system call.
 #[derive(Debug)]
 pub(super) struct Failed {
     what: String,
-    source: io::Error,
+    pub(super) source: io::Error,
 }
 
 /// Adds what was tried to the system's error.
 pub(super) fn failed<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Failed {
     let what = what.into();
     move |source| Failed { what, source: source.into() }
-}
-
-impl From<Failed> for HolderError {
-    fn from(Failed { what, source }: Failed) -> Self {
-        Self::Io { what, source }
-    }
 }
 
 impl From<Failed> for LinkError {

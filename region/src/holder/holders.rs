@@ -1,21 +1,18 @@
-//! The holders of an opened directory, until everything is on the SSD.
-
-use std::sync::Arc;
-
-use perdura_media::Clock;
+//! Those who hold the memory of an opened directory, until everything is on the SSD.
 
 use super::error::LinkError;
 use super::link::Link;
 use super::supervisor::{Supervisor, Watch};
 
-/// The holders that keep the memory of an opened region. The region's owner closes the region
-/// first; then it lets them go.
+/// The holders, or the guard, that keep the memory of an opened region. The region's owner closes
+/// the region first; then it lets them go.
 #[derive(Debug, Default)]
 pub struct Holders {
-    /// The holder that was asked for. A thread replaces it if it dies.
+    /// The holder or guard that was asked for. A thread replaces a holder that dies, and looks for
+    /// a guard that is gone.
     watched: Option<Watch>,
-    /// A holder that an earlier process left, where none was asked for. It waits, and does not
-    /// flush, as long as this link lives.
+    /// A holder that an earlier process left, where another one or none was asked for. It waits, and
+    /// does not flush, as long as this link lives.
     found: Option<Link>,
 }
 
@@ -24,12 +21,8 @@ impl Holders {
     ///
     /// # Errors
     /// The thread that watches cannot be started.
-    pub fn watch(
-        supervisor: Option<Supervisor>,
-        found: Option<Link>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self, LinkError> {
-        let watched = supervisor.map(|supervisor| supervisor.watch(clock)).transpose()?;
+    pub fn watch(supervisor: Option<Supervisor>, found: Option<Link>) -> Result<Self, LinkError> {
+        let watched = supervisor.map(Supervisor::watch).transpose()?;
         Ok(Self { watched, found })
     }
 

@@ -1,4 +1,4 @@
-//! The server's side: starting a holder, or taking over what one holds.
+//! The server's side: starting a holder or asking a guard to hold, and taking over what is held.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,33 +8,32 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{connect, sockopt};
 
 use super::error::{LinkError, failed};
-use super::socket::{self, SOCKET_NAME, socket_pair};
+use super::socket::{connect_to, socket_pair};
 use super::times::Times;
-use super::wire::{Message, receive, send};
+use super::wire::{ImageFile, Message, receive, send};
 
-/// A holder that does not answer within this time counts as hung.
+/// A holder or guard that does not answer within this time counts as hung.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// A region that a holder handed over.
+/// A region that a holder or a guard handed over.
 #[derive(Debug)]
 pub(crate) struct Held {
     /// Descriptor of the region's memory.
     pub(crate) memory: OwnedFd,
     /// Descriptor of the region's ledger.
     pub(crate) ledger: OwnedFd,
-    /// Descriptor of the image: the holder's own open file, which has the image's lock.
+    /// Descriptor of the image: the first opener's own open file, which has the image's lock.
     pub(crate) image: OwnedFd,
     /// Dirty bytes.
     pub(crate) used_bytes: u64,
-    /// The connection to the holder.
+    /// The connection to the holder or guard.
     pub(crate) link: Link,
 }
 
-/// The connection between a server and its holder. A broken connection tells the holder that the
-/// server is gone.
+/// The connection between a server and its holder or guard. A broken connection tells them that
+/// the server is gone.
 #[derive(Debug)]
 pub struct Link {
     socket: OwnedFd,
@@ -42,42 +41,24 @@ pub struct Link {
     child: Option<Child>,
 }
 
-/// The answer to asking a directory's holder for what it holds.
+/// The answer to asking whoever listens at a socket for a region's memory.
 #[derive(Debug)]
 pub(crate) enum TakeOver {
-    /// There is no holder: the image has the region's newest contents.
+    /// Nobody listens there.
     Nobody,
-    /// A holder without a server handed its region over.
+    /// Whoever listens there does not hold that memory.
+    NotHeld,
+    /// The memory was handed over.
     Held(Held),
-    /// A holder is flushing: ask again, for as long as its grace.
+    /// The memory is being flushed: ask again, for as long as the grace.
     Flushing {
-        /// Time that the holder's server gave it for a flush.
+        /// Time that the last server gave for a flush.
         grace: Duration,
         /// Dirty bytes when the flush began.
         used_bytes: u64,
     },
     /// A holder ended while it was asked: ask again.
     Unanswered,
-}
-
-/// Connects to the directory's holder; `None` if there is none.
-fn dial(dir: &Path) -> Result<Option<OwnedFd>, LinkError> {
-    let (address, _dir) = socket::address(dir)?;
-    let socket = socket::open()?;
-    // A connection behind a full queue would otherwise wait without end.
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(ANSWER))
-        .map_err(failed("socket timeout"))?;
-    match connect(&socket, &address) {
-        Ok(()) => Ok(Some(socket)),
-        Err(Errno::AGAIN) => {
-            Err(LinkError::Answer(format!("it accepts no connection within {ANSWER:?}")))
-        }
-        // The socket's file is missing, or its holder is gone.
-        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(None),
-        Err(errno) => {
-            Err(failed(format!("connect to {}", dir.join(SOCKET_NAME).display()))(errno).into())
-        }
-    }
 }
 
 /// Waits for a message on a link.
@@ -89,30 +70,34 @@ fn answer(socket: &OwnedFd, within: Duration) -> Result<(Message, Vec<OwnedFd>),
         match poll(&mut ready, Some(&timeout)) {
             // Begins the whole wait again: signals are rare here.
             Err(Errno::INTR) => {}
-            outcome => break outcome.map_err(failed("wait for the holder"))?,
+            outcome => break outcome.map_err(failed("wait for an answer"))?,
         }
     };
     if count == 0 {
         return Err(LinkError::Answer(format!("nothing within {within:?}")));
     }
-    receive(socket).map_err(failed("read from the holder"))?.ok_or(LinkError::Closed)
+    receive(socket).map_err(failed("read an answer"))?.ok_or(LinkError::Closed)
 }
 
-/// Asks the directory's holder, if there is one, for what it holds. A holder that hands its region
-/// over keeps to `times` from then on.
-pub(crate) fn take_over(dir: &Path, times: Times) -> Result<TakeOver, LinkError> {
-    match dial(dir)? {
-        Some(socket) => ask(socket, times),
+/// Asks whoever listens at `socket`, if anybody does, for the memory of an image's region. Whoever
+/// hands it over keeps to `times` from then on.
+pub(crate) fn take_over(
+    socket: &Path,
+    times: Times,
+    image: ImageFile,
+) -> Result<TakeOver, LinkError> {
+    match connect_to(socket)? {
+        Some(socket) => ask(socket, times, image),
         None => Ok(TakeOver::Nobody),
     }
 }
 
-/// Asks a holder as [`take_over`] does, over a connection to it.
-fn ask(socket: OwnedFd, times: Times) -> Result<TakeOver, LinkError> {
-    match send(&socket, &Message::TakeOver { times }, &[]) {
+/// Asks as [`take_over`] does, over a connection.
+fn ask(socket: OwnedFd, times: Times, image: ImageFile) -> Result<TakeOver, LinkError> {
+    match send(&socket, &Message::TakeOver { times, image }, &[]) {
         Ok(()) => {}
         Err(error) if is_gone(&error) => return Ok(TakeOver::Unanswered),
-        Err(error) => return Err(failed("write to the holder")(error).into()),
+        Err(error) => return Err(failed("ask for the memory")(error).into()),
     }
     let (message, fds) = match answer(&socket, ANSWER) {
         Ok(answer) => answer,
@@ -127,10 +112,12 @@ fn ask(socket: OwnedFd, times: Times) -> Result<TakeOver, LinkError> {
             })?;
             Ok(TakeOver::Held(Held { memory, ledger, image, used_bytes, link: Link::over(socket) }))
         }
+        Message::NotHeld => Ok(TakeOver::NotHeld),
         Message::Flushing { grace_ms, used_bytes } => {
             Ok(TakeOver::Flushing { grace: Duration::from_millis(grace_ms), used_bytes })
         }
         Message::Busy { pid } => Err(LinkError::Busy { pid }),
+        Message::Failed { why } => Err(LinkError::Refused { why }),
         other => Err(LinkError::Answer(format!("{other:?}"))),
     }
 }
@@ -140,17 +127,23 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-/// Tells the directory's holder to flush now, and returns dirty bytes, bytes written to the device,
-/// and the time of the flush. `None` means that there is no holder.
-pub fn flush(dir: &Path) -> Result<Option<(u64, u64, Duration)>, LinkError> {
-    let Some(socket) = dial(dir)? else { return Ok(None) };
-    send(&socket, &Message::Flush, &[]).map_err(failed("write to the holder"))?;
+/// Tells whoever listens at `socket` to flush the memory of an image's region now and to let it
+/// go. Returns dirty bytes, bytes written to the device, and the time of the flush. `None` means
+/// that nobody holds that memory there.
+///
+/// # Errors
+/// The region is in use or being flushed, or the flush failed.
+pub fn flush(socket: &Path, image: ImageFile) -> Result<Option<(u64, u64, Duration)>, LinkError> {
+    let Some(socket) = connect_to(socket)? else { return Ok(None) };
+    send(&socket, &Message::Flush { image }, &[]).map_err(failed("ask for a flush"))?;
     match answer(&socket, Duration::from_secs(24 * 3600))?.0 {
         Message::Flushed { dirty_bytes, device_bytes, elapsed_ns } => {
             Ok(Some((dirty_bytes, device_bytes, Duration::from_nanos(elapsed_ns))))
         }
+        Message::NotHeld => Ok(None),
         Message::Busy { pid } => Err(LinkError::Busy { pid }),
         Message::Flushing { used_bytes, .. } => Err(LinkError::FlushesAlready { used_bytes }),
+        Message::Failed { why } => Err(LinkError::Refused { why }),
         other => Err(LinkError::Answer(format!("{other:?}"))),
     }
 }
@@ -164,18 +157,16 @@ impl Link {
     /// Starts `program` as a holder, with the link as its standard input, and hands it the
     /// descriptors of memory, ledger and image.
     ///
-    /// `program` must call [`super::serve`], as `perdura holder` does.
+    /// `program` must hold what arrives there, as `perdura holder` does.
     pub(crate) fn start(
         mut program: Command,
         fds: [BorrowedFd<'_>; 3],
         times: Times,
-        unix_ms: u64,
     ) -> Result<Self, LinkError> {
         let (ours, theirs) = socket_pair().map_err(failed("socket pair"))?;
         // Sent before the holder is started: the message waits in the socket, so that a holder that
         // runs gets the memory even if this process is killed at this moment.
-        send(&ours, &Message::Hold { times, unix_ms }, &fds)
-            .map_err(failed("hand memory to the holder"))?;
+        send(&ours, &Message::Hold { times }, &fds).map_err(failed("hand memory to the holder"))?;
         program.stdin(Stdio::from(theirs));
         let mut child = program.spawn().map_err(failed("start the holder"))?;
         // This process must close its copy of the holder's end, or it would not notice the
@@ -194,18 +185,43 @@ impl Link {
         Err(error)
     }
 
-    /// Tells the holder that everything is on the SSD, so that it ends, and waits for its end: at
-    /// most 10 s for a holder that another process started. A holder that ended earlier, for
+    /// Hands the descriptors of memory, ledger and image to the guard that listens at `socket`.
+    pub(crate) fn join(
+        socket: &Path,
+        fds: [BorrowedFd<'_>; 3],
+        times: Times,
+    ) -> Result<Self, LinkError> {
+        let guard = connect_to(socket)?;
+        let guard = guard.ok_or_else(|| LinkError::NoGuard { path: socket.to_owned() })?;
+        send(&guard, &Message::Hold { times }, &fds).map_err(failed("hand memory to the guard"))?;
+        match answer(&guard, ANSWER)? {
+            (Message::Ready, _) => Ok(Self::over(guard)),
+            (Message::Failed { why }, _) => Err(LinkError::Refused { why }),
+            (other, _) => Err(LinkError::Answer(format!("{other:?}"))),
+        }
+    }
+
+    /// What a guard says on the link, which is readable; `None`: its end.
+    pub(super) fn hear(&self) -> Option<Message> {
+        receive(&self.socket).ok().flatten().map(|(message, _)| message)
+    }
+
+    /// Tells the holder or guard that everything is on the SSD, so that it lets the memory go, and
+    /// waits until it has: at most 10 s where this process did not start it. A holder that ended earlier, for
     /// example by a crash, is no error.
     pub(crate) fn goodbye(self) -> Result<(), LinkError> {
         match send(&self.socket, &Message::Goodbye, &[]) {
-            Ok(()) => match answer(&self.socket, ANSWER) {
-                Err(LinkError::Io { source, .. }) if is_gone(&source) => {}
-                Err(LinkError::Answer(_) | LinkError::Closed) | Ok(_) => {}
-                Err(error) => return Err(error),
+            Ok(()) => loop {
+                match answer(&self.socket, ANSWER) {
+                    // A guard may have said something before it read the goodbye.
+                    Ok((Message::Warning { .. }, _)) => {}
+                    Err(LinkError::Io { source, .. }) if is_gone(&source) => break,
+                    Err(LinkError::Answer(_) | LinkError::Closed) | Ok(_) => break,
+                    Err(error) => return Err(error),
+                }
             },
             Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(failed("say goodbye to the holder")(error).into()),
+            Err(error) => return Err(failed("say goodbye")(error).into()),
         }
         self.reap();
         Ok(())
@@ -237,6 +253,8 @@ impl Link {
 mod tests {
     use super::*;
 
+    const IMAGE: ImageFile = ImageFile { dev: 1, ino: 2 };
+
     #[test]
     fn goodbye_to_a_holder_that_is_gone_succeeds() {
         let (ours, theirs) = socket_pair().unwrap();
@@ -260,11 +278,11 @@ mod tests {
         let times = Times { grace: Duration::from_secs(1), wait: None };
         let (ours, theirs) = socket_pair().unwrap();
         drop(theirs);
-        assert!(matches!(ask(ours, times), Ok(TakeOver::Unanswered)));
+        assert!(matches!(ask(ours, times, IMAGE), Ok(TakeOver::Unanswered)));
         for reads in [false, true] {
             let (ours, theirs) = socket_pair().unwrap();
             let asked = std::thread::scope(|scope| {
-                let asked = scope.spawn(|| ask(ours, times));
+                let asked = scope.spawn(|| ask(ours, times, IMAGE));
                 poll(&mut [PollFd::new(&theirs, PollFlags::IN)], None).unwrap();
                 if reads {
                     receive(&theirs).unwrap();
@@ -305,7 +323,7 @@ mod tests {
         let null = std::fs::File::open("/dev/null").unwrap();
         let fds = [null.as_fd(); 3];
         let times = Times { grace: Duration::from_secs(1), wait: None };
-        let error = Link::start(program, fds, times, 0).unwrap_err();
+        let error = Link::start(program, fds, times).unwrap_err();
         let LinkError::Io { source, .. } = error else { panic!("{error}") };
         let said = source.to_string();
         let pid = said.split('"').nth(1).unwrap();

@@ -1,91 +1,116 @@
-//! The holder's socket in its region's directory, and who may speak to the holder there.
+//! The sockets of those who hold memory: a holder's in its region's directory, and a guard's.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
     socketpair, sockopt,
 };
 
-use super::error::{Failed, failed};
+use super::error::{Failed, LinkError, failed};
 
 /// Name of the holder's socket in the region's directory.
 pub const SOCKET_NAME: &str = "holder.sock";
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 64;
-/// A visitor that connects and says nothing must not keep the holder from its other work.
-const VISITOR_SPEAKS_WITHIN: Duration = Duration::from_millis(500);
+/// A connection that is not accepted within this time counts as refused.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Both ends of a new link.
-pub(super) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+///
+/// # Errors
+/// The system has no descriptor left.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Makes the directory's socket, in place of one that a dead holder left: whoever starts a holder
-/// has the image's lock.
-pub(super) fn listen_in(dir: &Path) -> Result<OwnedFd, Failed> {
-    let path = dir.join(SOCKET_NAME);
-    remove(&path)?;
-    let (address, _dir) = address(dir)?;
+/// Makes a socket at `path`, in place of one that a dead process left, and listens there. `mode`
+/// says who may connect.
+///
+/// # Errors
+/// The path cannot be used.
+pub fn listen_at(path: &Path, mode: rustix::fs::Mode) -> Result<OwnedFd, LinkError> {
+    remove(path)?;
+    let (address, _dir) = address(path)?;
     let socket = open()?;
     bind(&socket, &address).map_err(failed(format!("bind {}", path.display())))?;
-    rustix::fs::chmod(&path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
-        .map_err(failed(format!("chmod {}", path.display())))?;
+    rustix::fs::chmod(path, mode).map_err(failed(format!("chmod {}", path.display())))?;
     listen(&socket, BACKLOG).map_err(failed("listen"))?;
     Ok(socket)
 }
 
+/// Whether a process listens at `path`.
+///
+/// # Errors
+/// The path cannot be used.
+pub fn is_listening(path: &Path) -> Result<bool, LinkError> {
+    connect_to(path).map(|found| found.is_some())
+}
+
+/// Connects to the socket at `path`; `None` if nobody listens there.
+///
+/// # Errors
+/// The path cannot be used, or whoever listens accepts no connection.
+pub fn connect_to(path: &Path) -> Result<Option<OwnedFd>, LinkError> {
+    let (address, _dir) = match address(path) {
+        Ok(address) => address,
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let socket = open()?;
+    // A connection behind a full queue would otherwise wait without end.
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(CONNECTS_WITHIN))
+        .map_err(failed("socket timeout"))?;
+    match connect(&socket, &address) {
+        Ok(()) => Ok(Some(socket)),
+        Err(Errno::AGAIN) => {
+            Err(LinkError::Answer(format!("it accepts no connection within {CONNECTS_WITHIN:?}")))
+        }
+        // The socket's file is missing, or its process is gone.
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(None),
+        Err(errno) => Err(failed(format!("connect to {}", path.display()))(errno).into()),
+    }
+}
+
 /// Removes a socket's name, if it is there.
-pub(super) fn remove(path: &Path) -> Result<(), Failed> {
+///
+/// # Errors
+/// The name is there and cannot be removed.
+pub fn remove(path: &Path) -> Result<(), LinkError> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(failed(format!("remove {}", path.display()))(error))
+            Err(failed(format!("remove {}", path.display()))(error).into())
         }
         _ => Ok(()),
     }
 }
 
-/// Accepts a visitor if its user may speak to a holder: the holder's own user, or root.
-pub(super) fn admit(listener: &OwnedFd) -> Option<OwnedFd> {
-    let visitor = accept_with(listener, SocketFlags::CLOEXEC).ok()?;
-    let allowed = sockopt::socket_peercred(&visitor)
-        .is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root());
-    let _ =
-        sockopt::set_socket_timeout(&visitor, sockopt::Timeout::Recv, Some(VISITOR_SPEAKS_WITHIN));
-    allowed.then_some(visitor)
-}
-
-/// Lets a visitor that became the server be silent as long as it likes.
-pub(super) fn never_time_out(visitor: &OwnedFd) {
-    let _ = sockopt::set_socket_timeout(visitor, sockopt::Timeout::Recv, None);
-}
-
-/// Process id of the other end of a connection; 0 if the system does not say.
-pub(super) fn peer_pid(socket: &OwnedFd) -> i32 {
-    sockopt::socket_peercred(socket).map_or(0, |peer| peer.pid.as_raw_nonzero().get())
-}
-
 /// A socket that keeps message boundaries.
-pub(super) fn open() -> Result<OwnedFd, Failed> {
+fn open() -> Result<OwnedFd, Failed> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(failed("socket"))
 }
 
-/// The address of a directory's socket, valid while the returned descriptor is open. Long paths do
-/// not fit a socket address, so the directory is opened and named through `/proc`.
-pub(super) fn address(dir: &Path) -> Result<(SocketAddrUnix, OwnedFd), Failed> {
-    let fd = rustix::fs::open(
-        dir,
-        rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )
-    .map_err(failed(format!("open {}", dir.display())))?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET_NAME}", fd.as_raw_fd()));
-    let address = SocketAddrUnix::new(path).map_err(failed("socket address"))?;
+/// The address of a socket, valid while the returned descriptor is open. Long paths do not fit a
+/// socket address, so the directory is opened and named through `/proc`.
+fn address(path: &Path) -> Result<(SocketAddrUnix, OwnedFd), Failed> {
+    let refused = |source: io::Error| failed(format!("socket {}", path.display()))(source);
+    let name = path.file_name().ok_or_else(|| refused(io::ErrorKind::InvalidInput.into()))?;
+    let dir = match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(dir, flags, rustix::fs::Mode::empty())
+        .map_err(failed(format!("open {}", dir.display())))?;
+    let through = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())).join(name);
+    let address = SocketAddrUnix::new(through).map_err(|errno| refused(errno.into()))?;
     Ok((address, fd))
 }
 

@@ -1,4 +1,5 @@
-//! The server's watch over its holder, which starts the holder and replaces a dead one.
+//! The server's watch over its holder, which starts the holder and replaces a dead one; or over its
+//! connection to a guard.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -7,19 +8,41 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 
-use perdura_media::Clock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::error::{LinkError, failed};
 use super::link::Link;
 use super::program::HolderProgram;
 use super::times::Times;
+use super::wire::Message;
 
 /// Time between attempts to start another holder after one that could not be started.
 const RETRY: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
+/// Time between attempts to reach a guard that is lost: writes are refused meanwhile.
+const GUARD_RETRY: rustix::event::Timespec =
+    rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// The descriptors that a holder is given, and how it is started.
-#[derive(Debug)]
+/// Who holds a region's memory besides the process that uses it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HeldBy {
+    /// A holder, which this process starts.
+    Holder(HolderProgram),
+    /// The guard that listens at this socket, for this region and others.
+    Guard(PathBuf),
+}
+
+/// One who wants to know what a guard says. It is called from the thread that watches the link, and
+/// must not wait.
+pub trait Listener: Send {
+    /// The guard's sources of warnings say something new, in the form in which guard and server
+    /// exchange readings.
+    fn warned(&self, reading: &str);
+
+    /// Whether the memory is held: the link was lost, or is there again.
+    fn held(&self, is_held: bool);
+}
+
+/// The descriptors that a holder or guard is given, and how it is started or reached.
 pub struct Supervisor {
     /// Descriptor of the region's memory.
     pub(crate) memory: OwnedFd,
@@ -27,16 +50,24 @@ pub struct Supervisor {
     pub(crate) ledger: OwnedFd,
     /// Descriptor of the region's image.
     pub(crate) image: OwnedFd,
-    /// The program that is started as a holder.
-    pub(crate) program: HolderProgram,
-    /// The region's directory, in which the holder makes its socket.
+    /// Who is to hold the memory.
+    pub(crate) by: HeldBy,
+    /// The region's directory, in which a holder makes its socket.
     pub(crate) dir: PathBuf,
     /// Threads that copy and write during an emergency flush.
     pub(crate) threads: usize,
     /// How long the holder's flush may take, and how long it waits for a server.
     pub(crate) times: Times,
-    /// The link to a holder that is already at work.
+    /// The link to a holder or guard that has the memory already.
     pub(crate) link: Option<Link>,
+    /// One who is told what the guard says.
+    pub(crate) listener: Option<Box<dyn Listener>>,
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor").field("by", &self.by).finish_non_exhaustive()
+    }
 }
 
 /// A thread that keeps a holder at work until [`Watch::goodbye`].
@@ -49,42 +80,51 @@ pub(crate) struct Watch {
 }
 
 impl Supervisor {
-    /// Starts a holder unless one is at work.
-    pub(crate) fn start(&mut self, clock: &dyn Clock) -> Result<(), LinkError> {
+    /// Lets `listener` know what the guard says from now on.
+    pub fn tell(&mut self, listener: Box<dyn Listener>) {
+        self.listener = Some(listener);
+    }
+
+    /// Starts a holder, or hands the memory to the guard, unless it is held already.
+    pub(crate) fn start(&mut self) -> Result<(), LinkError> {
         if self.link.is_none() {
             let fds = [self.memory.as_fd(), self.ledger.as_fd(), self.image.as_fd()];
-            let program = self.program.command(&self.dir, self.threads);
-            self.link = Some(Link::start(program, fds, self.times, clock.unix_ms())?);
+            self.link = Some(match &self.by {
+                HeldBy::Holder(program) => {
+                    Link::start(program.command(&self.dir, self.threads), fds, self.times)?
+                }
+                HeldBy::Guard(socket) => Link::join(socket, fds, self.times)?,
+            });
         }
         Ok(())
     }
 
-    /// Watches the holder from a new thread, which shares nothing with writers.
-    pub(crate) fn watch(mut self, clock: Arc<dyn Clock>) -> Result<Watch, LinkError> {
+    /// Watches the link from a new thread, which shares nothing with writers.
+    pub(crate) fn watch(mut self) -> Result<Watch, LinkError> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed("event descriptor"))?;
         let stop = Arc::new(stop);
         let is_held = Arc::new(AtomicBool::new(self.link.is_some()));
         let (watched, held) = (Arc::clone(&stop), Arc::clone(&is_held));
         let thread = std::thread::Builder::new()
             .name("perdura-watch".into())
-            .spawn(move || self.run(&watched, &held, &*clock))
+            .spawn(move || self.run(&watched, &held))
             .map_err(failed("start a thread"))?;
         Ok(Watch { thread, stop, is_held })
     }
 
-    fn run(
-        &mut self,
-        stop: &OwnedFd,
-        is_held: &AtomicBool,
-        clock: &dyn Clock,
-    ) -> Result<(), LinkError> {
+    fn run(&mut self, stop: &OwnedFd, is_held: &AtomicBool) -> Result<(), LinkError> {
+        let retry = match self.by {
+            HeldBy::Holder(_) => RETRY,
+            HeldBy::Guard(_) => GUARD_RETRY,
+        };
+        let mut has_failed = false;
         loop {
             let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
             let link = self.link.as_ref().map(Link::fd);
             if let Some(link) = &link {
                 fds.push(PollFd::new(link, PollFlags::IN));
             }
-            let timeout = link.is_none().then_some(&RETRY);
+            let timeout = link.is_none().then_some(&retry);
             match poll(&mut fds, timeout) {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(errno) => return Err(failed("poll")(errno).into()),
@@ -93,22 +133,55 @@ impl Supervisor {
             if !fds[0].revents().is_empty() {
                 return self.link.take().map_or(Ok(()), Link::goodbye);
             }
-            if let Some(dead) = self.link.take() {
+            if let Some(said) = self.link.as_ref().map(Link::hear) {
+                if let Some(message) = said {
+                    self.hear(message);
+                    continue;
+                }
                 is_held.store(false, Relaxed);
-                tracing::error!(
-                    "the holder is gone; starting another: nothing is lost, but until it runs a \
-                     crash of this process would lose what is not on the SSD"
-                );
-                dead.reap();
+                self.note_lost();
             }
-            match self.start(clock) {
+            match self.start() {
                 Ok(()) => {
                     is_held.store(true, Relaxed);
+                    has_failed = false;
                     tracing::info!("memory is held again");
+                    if let Some(listener) = &self.listener {
+                        listener.held(true);
+                    }
                 }
-                Err(error) => tracing::error!(%error, "no holder; trying again in 5 s"),
+                Err(error) if !std::mem::replace(&mut has_failed, true) => {
+                    tracing::error!(%error, "nobody else holds the memory; trying again");
+                }
+                Err(error) => tracing::debug!(%error, "nobody else holds the memory yet"),
             }
         }
+    }
+
+    fn hear(&self, message: Message) {
+        match (message, &self.listener) {
+            (Message::Warning { reading }, Some(listener)) => listener.warned(&reading),
+            (Message::Warning { .. }, None) => {}
+            (other, _) => tracing::warn!(?other, "an unexpected message on the link"),
+        }
+    }
+
+    fn note_lost(&mut self) {
+        let Some(dead) = self.link.take() else { return };
+        match &self.by {
+            HeldBy::Holder(_) => tracing::error!(
+                "the holder is gone; starting another: nothing is lost, but until it runs a crash \
+                 of this process would lose what is not on the SSD"
+            ),
+            HeldBy::Guard(socket) => tracing::error!(
+                socket = %socket.display(),
+                "the guard is gone; everything is being saved, and the guard is looked for"
+            ),
+        }
+        if let Some(listener) = &self.listener {
+            listener.held(false);
+        }
+        dead.reap();
     }
 }
 
@@ -133,8 +206,6 @@ impl Watch {
 mod tests {
     use std::time::Duration;
 
-    use perdura_media::RealClock;
-
     use super::super::socket::socket_pair;
     use super::*;
 
@@ -146,13 +217,14 @@ mod tests {
             memory: null(),
             ledger: null(),
             image: null(),
-            program: HolderProgram::perdura("/dev/null/no-program"),
+            by: HeldBy::Holder(HolderProgram::perdura("/dev/null/no-program")),
             dir: PathBuf::new(),
             threads: 1,
             times: Times { grace: Duration::from_secs(1), wait: None },
             link: Some(Link::over(ours)),
+            listener: None,
         };
-        let watch = supervisor.watch(Arc::new(RealClock)).unwrap();
+        let watch = supervisor.watch().unwrap();
         assert!(watch.is_held());
         drop(theirs);
         while watch.is_held() {

@@ -7,12 +7,12 @@ const NO_END_MS: u64 = u64::MAX;
 
 /// The times that a server gives its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Times {
+pub struct Times {
     /// Time between a warning and the loss of power: a flush may take that long.
-    pub(crate) grace: Duration,
+    pub grace: Duration,
     /// Time that a holder without a server waits for one before it flushes and frees the memory.
     /// `None` waits without end.
-    pub(crate) wait: Option<Duration>,
+    pub wait: Option<Duration>,
 }
 
 impl Times {

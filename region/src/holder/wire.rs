@@ -1,8 +1,10 @@
-//! Messages between server and holder: one line of text, sometimes with three descriptors.
+//! Messages between a server and whoever holds its memory, a holder or a guard: one line of text,
+//! sometimes with descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -12,50 +14,137 @@ use rustix::net::{
 use super::times::Times;
 
 /// Longest message, bytes; a longer one is cut off.
-const MESSAGE_MAX_BYTES: usize = 512;
-/// Most descriptors that a message carries: of memory, ledger and image.
-const FDS_MAX: usize = 3;
+const MESSAGE_MAX_BYTES: usize = 1024;
+/// Most descriptors that a message carries: of memory, ledger, image and link.
+pub const FDS_MAX: usize = 4;
 
-/// A message between server and holder.
+/// The file of an image, by which its directory is known to one who holds the memory of many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ImageFile {
+    /// Number of the device that the file lies on.
+    pub dev: u64,
+    /// Number of the file on its device.
+    pub ino: u64,
+}
+
+impl ImageFile {
+    /// The file of an open descriptor.
+    pub fn of(image: impl AsFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(image)?;
+        Ok(Self { dev: stat.st_dev, ino: stat.st_ino })
+    }
+
+    /// The file at a path; `None` if there is none.
+    pub fn at(path: &Path) -> io::Result<Option<Self>> {
+        match rustix::fs::stat(path) {
+            Ok(stat) => Ok(Some(Self { dev: stat.st_dev, ino: stat.st_ino })),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// A message between a server and whoever holds its memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Message {
-    /// From a server to its new holder, with descriptors: keep these.
-    Hold { times: Times, unix_ms: u64 },
-    /// From a starting server: hand over what you hold, and keep to these times from now on.
-    TakeOver { times: Times },
-    /// Answer with descriptors: this connection is the link from now on.
-    Held { used_bytes: u64 },
+pub enum Message {
+    /// From a server, with descriptors of memory, ledger and image: keep these.
+    Hold {
+        /// The times to keep to.
+        times: Times,
+    },
+    /// From a starting server: hand over what you hold.
+    TakeOver {
+        /// The times to keep to from now on.
+        times: Times,
+        /// The image of the directory that is being opened.
+        image: ImageFile,
+    },
+    /// Answer with descriptors of memory, ledger and image: this connection is the link from now
+    /// on.
+    Held {
+        /// Dirty bytes.
+        used_bytes: u64,
+    },
+    /// Answer: no memory of that image is held here.
+    NotHeld,
     /// Answer: another server is linked.
-    Busy { pid: i32 },
+    Busy {
+        /// Process id of the other server.
+        pid: i32,
+    },
     /// Answer: a flush is under way, and takes no longer than the grace.
-    Flushing { grace_ms: u64, used_bytes: u64 },
-    /// From the server: everything is on the SSD, so the holder may end.
+    Flushing {
+        /// The grace, milliseconds.
+        grace_ms: u64,
+        /// Dirty bytes when the flush began.
+        used_bytes: u64,
+    },
+    /// From the server: everything is on the SSD, so the memory may go.
     Goodbye,
     /// From an operator: flush now.
-    Flush,
+    Flush {
+        /// The image of the directory to flush.
+        image: ImageFile,
+    },
     /// Answer: everything is on the SSD.
-    Flushed { dirty_bytes: u64, device_bytes: u64, elapsed_ns: u64 },
+    Flushed {
+        /// Bytes that were dirty.
+        dirty_bytes: u64,
+        /// Bytes written to the device.
+        device_bytes: u64,
+        /// Time of the flush, nanoseconds.
+        elapsed_ns: u64,
+    },
     /// Answer: the request failed.
-    Failed { why: String },
-    /// From a new holder: the memory is held.
+    Failed {
+        /// The reason, for people.
+        why: String,
+    },
+    /// The memory is held; or, from a guard's parent, everything that was kept has been said.
     Ready,
+    /// From a guard on the link: what its sources of warnings say now.
+    Warning {
+        /// The reading, in the form in which guard and server exchange readings.
+        reading: String,
+    },
+    /// Between a guard and its parent, with descriptors of memory, ledger and image, and of the
+    /// link if there is one: keep these for the guard, in the place of what was kept of this image.
+    Keep {
+        /// User id of the region's owner.
+        owner: u32,
+        /// The owner's times.
+        times: Times,
+        /// Process id of the linked server, or of the last one.
+        pid: i32,
+    },
+    /// From a guard to its parent: the memory of this image is let go.
+    Forget {
+        /// The image.
+        image: ImageFile,
+    },
 }
 
 impl Message {
     fn encode(&self) -> String {
         match self {
-            Self::Hold { times, unix_ms } => format!("hold {} {unix_ms}", times.encode()),
-            Self::TakeOver { times } => format!("take-over {}", times.encode()),
+            Self::Hold { times } => format!("hold {}", times.encode()),
+            Self::TakeOver { times, image } => {
+                format!("take-over {} {}", times.encode(), image.encode())
+            }
             Self::Held { used_bytes } => format!("held {used_bytes}"),
+            Self::NotHeld => "not-held".into(),
             Self::Busy { pid } => format!("busy {pid}"),
             Self::Flushing { grace_ms, used_bytes } => format!("flushing {grace_ms} {used_bytes}"),
             Self::Goodbye => "goodbye".into(),
-            Self::Flush => "flush".into(),
+            Self::Flush { image } => format!("flush {}", image.encode()),
             Self::Flushed { dirty_bytes, device_bytes, elapsed_ns } => {
                 format!("flushed {dirty_bytes} {device_bytes} {elapsed_ns}")
             }
             Self::Failed { why } => format!("failed {}", why.replace('\n', " ")),
             Self::Ready => "ready".into(),
+            Self::Warning { reading } => format!("warning {}", reading.replace('\n', " ")),
+            Self::Keep { owner, times, pid } => format!("keep {owner} {} {pid}", times.encode()),
+            Self::Forget { image } => format!("forget {}", image.encode()),
         }
     }
 
@@ -64,25 +153,63 @@ impl Message {
         let mut numbers = rest.split(' ').map(str::parse::<u64>);
         let mut next = || numbers.next().and_then(Result::ok);
         Some(match word {
-            "hold" => Self::Hold { times: Times::decode(next()?, next()?), unix_ms: next()? },
-            "take-over" => Self::TakeOver { times: Times::decode(next()?, next()?) },
+            "hold" => Self::Hold { times: Times::decode(next()?, next()?) },
+            "take-over" => Self::TakeOver {
+                times: Times::decode(next()?, next()?),
+                image: ImageFile { dev: next()?, ino: next()? },
+            },
             "held" => Self::Held { used_bytes: next()? },
+            "not-held" => Self::NotHeld,
             "busy" => Self::Busy { pid: rest.parse().ok()? },
             "goodbye" => Self::Goodbye,
             "flushing" => Self::Flushing { grace_ms: next()?, used_bytes: next()? },
-            "flush" => Self::Flush,
+            "flush" => Self::Flush { image: ImageFile { dev: next()?, ino: next()? } },
             "flushed" => {
                 Self::Flushed { dirty_bytes: next()?, device_bytes: next()?, elapsed_ns: next()? }
             }
             "failed" => Self::Failed { why: rest.to_owned() },
             "ready" => Self::Ready,
+            "warning" => Self::Warning { reading: rest.to_owned() },
+            "keep" => Self::Keep {
+                owner: u32::try_from(next()?).ok()?,
+                times: Times::decode(next()?, next()?),
+                pid: i32::try_from(next()?).ok()?,
+            },
+            "forget" => Self::Forget { image: ImageFile { dev: next()?, ino: next()? } },
             _ => return None,
         })
     }
 }
 
-/// Sends a message in one piece, because the sockets keep message boundaries.
-pub(super) fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+impl ImageFile {
+    fn encode(self) -> String {
+        format!("{} {}", self.dev, self.ino)
+    }
+}
+
+/// Sends a message in one piece, because the sockets keep message boundaries. Waits until the other
+/// side has room for it.
+///
+/// # Errors
+/// The other side is gone, or the system refuses.
+pub fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_by(socket, message, fds, SendFlags::NOSIGNAL)
+}
+
+/// Sends a message as [`send`] does, or fails if the other side has no room for it now.
+///
+/// # Errors
+/// The other side has no room or is gone, or the system refuses.
+pub fn send_now(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_by(socket, message, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+fn send_by(
+    socket: impl AsFd,
+    message: &Message,
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
     let text = message.encode();
     let bytes = &text.as_bytes()[..text.len().min(MESSAGE_MAX_BYTES)];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -94,15 +221,18 @@ pub(super) fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>])
         );
     }
     loop {
-        match sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+        match sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags) {
             Err(rustix::io::Errno::INTR) => {}
             outcome => return outcome.map(drop).map_err(io::Error::from),
         }
     }
 }
 
-/// Receives a message; `None` means that the other side is gone.
-pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
+/// Receives a message and its descriptors; `None` means that the other side is gone.
+///
+/// # Errors
+/// The message is none that is known, or the system refuses.
+pub fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
     let mut bytes = [0; MESSAGE_MAX_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -142,29 +272,51 @@ mod tests {
     fn every_message_survives_the_wire() {
         let (a, b) = socket_pair().unwrap();
         let seconds = std::time::Duration::from_secs;
+        let times = Times { grace: seconds(30), wait: Some(seconds(600)) };
+        let image = ImageFile { dev: 3, ino: 1 << 40 };
         let messages = [
-            Message::Hold {
-                times: Times { grace: seconds(30), wait: Some(seconds(600)) },
-                unix_ms: 5,
-            },
-            Message::TakeOver { times: Times { grace: seconds(7), wait: None } },
+            Message::Hold { times },
+            Message::TakeOver { times: Times { grace: seconds(7), wait: None }, image },
             Message::Flushing { grace_ms: 7_000, used_bytes: 4_096 },
             Message::Held { used_bytes: 2 },
+            Message::NotHeld,
             Message::Busy { pid: 77 },
             Message::Goodbye,
-            Message::Flush,
+            Message::Flush { image },
             Message::Flushed { dirty_bytes: 1, device_bytes: 2, elapsed_ns: 3 },
             Message::Failed { why: "no space left: write".into() },
             Message::Ready,
+            Message::Warning { reading: "fresh low 5s the file: low".into() },
+            Message::Keep { owner: 1000, times, pid: 5 },
+            Message::Forget { image },
         ];
         for message in messages {
             let fd = a.as_fd();
-            send(&a, &message, &[fd]).unwrap();
+            send(&a, &message, &[fd; FDS_MAX]).unwrap();
             let (back, fds) = receive(&b).unwrap().unwrap();
             assert_eq!(back, message);
-            assert_eq!(fds.len(), 1);
+            assert_eq!(fds.len(), FDS_MAX);
         }
         drop(a);
         assert!(receive(&b).unwrap().is_none());
+    }
+    #[test]
+    fn what_is_no_message_is_an_error_with_its_words_and_gives_no_descriptor_away() {
+        let (a, b) = socket_pair().unwrap();
+        for text in ["", "hold", "hold 1 x", "take-over 1 2 3", "keep 1 2 3 -4", "Ready", "\u{0}"] {
+            rustix::io::write(&a, text.as_bytes()).unwrap();
+            match receive(&b) {
+                Ok(None) => assert!(text.is_empty()),
+                Ok(said) => panic!("{text:?}: {said:?}"),
+                Err(error) => assert!(error.to_string().contains("unknown message"), "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_for_one_that_reads_nothing_is_refused_and_not_waited_for() {
+        let (a, _b) = socket_pair().unwrap();
+        let refused = (0..100_000).find_map(|_| send_now(&a, &Message::Ready, &[]).err());
+        assert_eq!(refused.unwrap().kind(), io::ErrorKind::WouldBlock);
     }
 }

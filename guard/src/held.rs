@@ -1,0 +1,198 @@
+//! One region whose memory is held, and the state that it is in.
+//!
+//! ```text
+//! Linked --link breaks--> Alone --warning, wait over, request--> Flushing --done--> let go
+//!   ^                       |  ^                                     |
+//!   +--- a server takes over +  +------------- the flush failed -----+
+//! ```
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use perdura_media::Clock;
+use perdura_region::Attachment;
+use perdura_region::holder::Times;
+use perdura_region::holder::wire::{ImageFile, Message};
+
+use crate::error::{HoldError, failed};
+use crate::sys::{check_handed_over, end_server};
+
+/// Shortest time in which a server that is to flush may stand still.
+const PATIENCE_MIN: Duration = Duration::from_millis(200);
+
+/// The memory, ledger and image of one region.
+pub(crate) struct Held {
+    /// The image's file, by which the region is known.
+    pub name: ImageFile,
+    /// User id of the owner.
+    pub owner: u32,
+    /// The times that the last server brought.
+    pub times: Times,
+    /// Process id of the linked server, or of the last one.
+    pub pid: i32,
+    /// What is known of the server.
+    pub state: State,
+    /// What a flush needs.
+    pub attachment: Arc<Attachment>,
+    memory: OwnedFd,
+    ledger: OwnedFd,
+    pub image: OwnedFd,
+}
+
+/// What is known of a held region's server.
+pub(crate) enum State {
+    /// A server uses the memory.
+    Linked {
+        link: OwnedFd,
+        /// Set at the end of the power: how long the server may take.
+        ending: Option<Patience>,
+    },
+    /// The server is gone; another one may come.
+    Alone { since_ns: u64 },
+    /// The memory is being flushed, on a thread of its own.
+    Flushing {
+        /// The visitor that waits for the outcome, if one asked.
+        asked_by: Option<OwnedFd>,
+    },
+}
+
+/// The patience with a server that is to flush and to say goodbye.
+///
+/// A server in which nothing moves for a tenth of the grace is ended. A server that waits for the
+/// device is not, as long as the grace lasts: where a file system keeps writes in memory until
+/// then, writing all of them again would take longer.
+pub(crate) struct Patience {
+    began_ns: u64,
+    moved: (u64, u64),
+}
+
+impl Held {
+    /// Maps what a server has handed over, after checking it.
+    pub(crate) fn new(
+        fds: [OwnedFd; 3],
+        owner: u32,
+        times: Times,
+        pid: i32,
+        state: State,
+    ) -> Result<Self, HoldError> {
+        let [memory, ledger, image] = fds;
+        check_handed_over(memory.as_fd(), ledger.as_fd(), image.as_fd())?;
+        let name = ImageFile::of(&image).map_err(failed("the image"))?;
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("copy a descriptor"));
+        let attachment = Arc::new(Attachment::new(copy(&memory)?, copy(&ledger)?)?);
+        Ok(Self { name, owner, times, pid, state, attachment, memory, ledger, image })
+    }
+
+    /// The descriptors of memory, ledger and image.
+    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 3] {
+        [self.memory.as_fd(), self.ledger.as_fd(), self.image.as_fd()]
+    }
+
+    /// Whether `memory` is the file of this region's memory.
+    pub(crate) fn has_memory(&self, memory: impl AsFd) -> bool {
+        let file = |fd: BorrowedFd<'_>| ImageFile::of(fd).ok();
+        file(memory.as_fd()).is_some_and(|theirs| file(self.memory.as_fd()) == Some(theirs))
+    }
+
+    pub(crate) fn link(&self) -> Option<&OwnedFd> {
+        match &self.state {
+            State::Linked { link, .. } => Some(link),
+            State::Alone { .. } | State::Flushing { .. } => None,
+        }
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self.state, State::Alone { .. })
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        matches!(self.state, State::Linked { ending: Some(_), .. })
+    }
+
+    /// What a visitor is told while the memory is being flushed.
+    pub(crate) fn wait_message(&self) -> Message {
+        Message::Flushing {
+            grace_ms: self.times.grace.as_millis() as u64,
+            used_bytes: self.attachment.used_bytes(),
+        }
+    }
+
+    /// The message by which a guard's parent is told to keep this region.
+    pub(crate) fn keep_message(&self) -> Message {
+        Message::Keep { owner: self.owner, times: self.times, pid: self.pid.max(0) }
+    }
+
+    /// Whether the wait for a server is over. The next wait begins then, in case the flush fails.
+    pub(crate) fn has_waited(&mut self, now_ns: u64) -> bool {
+        let State::Alone { since_ns } = &mut self.state else { return false };
+        let alone = Duration::from_nanos(now_ns.saturating_sub(*since_ns));
+        if self.times.wait.is_none_or(|wait| alone < wait) {
+            return false;
+        }
+        *since_ns = now_ns;
+        tracing::warn!(
+            image = %self.path(),
+            waited = ?alone,
+            "no server came back; flushing, then letting the memory go"
+        );
+        true
+    }
+
+    /// Whether the image's file was removed. Nobody can ever open it then, so a flush would keep
+    /// nothing.
+    pub(crate) fn is_removed(&self) -> bool {
+        let removed = rustix::fs::fstat(&self.image).is_ok_and(|image| image.st_nlink == 0);
+        if removed {
+            tracing::warn!(
+                image = %self.path(),
+                dirty_bytes = self.attachment.used_bytes(),
+                "the image was removed, so nothing can be kept; letting the memory go"
+            );
+        }
+        removed
+    }
+
+    /// Notes that the server is gone.
+    pub(crate) fn note_alone(&mut self, now_ns: u64) {
+        self.state = State::Alone { since_ns: now_ns };
+        tracing::warn!(
+            image = %self.path(),
+            pid = self.pid,
+            dirty_bytes = self.attachment.used_bytes(),
+            wait = %self.times.wait.map_or("without end".into(), |wait| format!("{wait:?}")),
+            "the server is gone; holding its memory until a server comes back or the wait is over"
+        );
+    }
+
+    /// Begins to wait for the server's goodbye, unless that has begun.
+    pub(crate) fn expect_goodbye(&mut self, clock: &dyn Clock) {
+        let progress = self.attachment.progress();
+        if let State::Linked { ending, .. } = &mut self.state {
+            let began_ns = clock.now_ns();
+            ending.get_or_insert(Patience { began_ns, moved: (progress, began_ns) });
+        }
+    }
+
+    /// Ends a server that was to flush and stands still for too long.
+    pub(crate) fn lose_patience(&mut self, clock: &dyn Clock) {
+        let (progress, awaits) = (self.attachment.progress(), self.attachment.awaits_device());
+        let (grace, pid) = (self.times.grace, self.pid);
+        let State::Linked { ending: Some(patience), .. } = &mut self.state else { return };
+        let now_ns = clock.now_ns();
+        let patience_ns = (grace / 10).max(PATIENCE_MIN).as_nanos();
+        let in_time = u128::from(now_ns - patience.began_ns) < grace.as_nanos();
+        if progress != patience.moved.0 || (in_time && awaits) {
+            patience.moved = (progress, now_ns);
+        } else if u128::from(now_ns - patience.moved.1) > patience_ns && !end_server(pid) {
+            patience.moved.1 = now_ns;
+        }
+    }
+
+    /// Path of the image, for the log.
+    pub(crate) fn path(&self) -> String {
+        use std::os::fd::AsRawFd;
+        let link = format!("/proc/self/fd/{}", self.image.as_raw_fd());
+        std::fs::read_link(link).map_or("an image".into(), |path| path.display().to_string())
+    }
+}

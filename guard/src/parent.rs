@@ -1,0 +1,265 @@
+//! The guard's parent: a small process that keeps descriptors, so that memory outlives a guard that
+//! is killed.
+//!
+//! - The parent does nothing but receive descriptors and start the guard again. Everything that
+//!   reads what others have made is in its child, the guard itself.
+//! - The guard tells its parent of each change before a server is told, so that the next guard
+//!   knows at least as much as the servers.
+//! - Links are kept, too: servers go on while a guard is started again.
+//! - A guard that is not heard for a while hangs, and is killed.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use perdura_media::Clock;
+use perdura_region::holder::Times;
+use perdura_region::holder::socket::socket_pair;
+use perdura_region::holder::wire::{ImageFile, Message, receive, send};
+use perdura_warning::{Signals, WarningSource};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::{HoldError, failed};
+use crate::held::{Held, State};
+
+/// A guard that says nothing for this time hangs.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Time between two looks at the guard's silence.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A guard that ends sooner after its start counts as one that cannot work.
+const WORKS_FOR: Duration = Duration::from_secs(5);
+/// Most guards in a row that may end that soon. Every other end is followed by a new guard.
+const SHORT_RUNS_MAX: u32 = 20;
+
+/// A process that starts guards and keeps their descriptors.
+pub struct Parent {
+    /// The program that is started as the guard, with the connection to this process as its
+    /// standard input. It must call [`crate::Guard::run`].
+    pub program: Box<dyn FnMut() -> Command>,
+    /// Where servers connect.
+    pub listener: OwnedFd,
+    /// The signals that end the guard.
+    pub signals: Signals,
+    /// The clock for the guard's silence.
+    pub clock: Arc<dyn Clock>,
+    /// Called at each look while the guard is heard, to tell a service manager.
+    pub alive: Box<dyn FnMut()>,
+}
+
+/// What is kept of a region.
+struct Kept {
+    message: Message,
+    fds: Vec<OwnedFd>,
+}
+
+/// A guard that runs.
+struct Running {
+    child: Child,
+    socket: OwnedFd,
+    began_ns: u64,
+    heard_ns: u64,
+}
+
+impl Parent {
+    /// Starts guards until one ends well.
+    ///
+    /// # Errors
+    /// Guards end badly right after their start, again and again. Everything kept is lost then, up
+    /// to what servers have saved when they lost the guard.
+    pub fn run(mut self) -> Result<(), HoldError> {
+        let mut kept = BTreeMap::new();
+        let mut short_runs = 0;
+        loop {
+            let mut guard = self.start(&kept)?;
+            self.attend(&mut guard, &mut kept)?;
+            let status = guard.child.wait().map_err(failed("wait for the guard"))?;
+            if status.success() {
+                return Ok(());
+            }
+            let ran_ns = self.clock.now_ns().saturating_sub(guard.began_ns);
+            let is_short = u128::from(ran_ns) < WORKS_FOR.as_nanos();
+            short_runs = if is_short { short_runs + 1 } else { 0 };
+            if short_runs > SHORT_RUNS_MAX {
+                let status = status.to_string();
+                return Err(HoldError::KeepsEnding { times: short_runs, status });
+            }
+            tracing::error!(%status, regions = kept.len(), "the guard ended; starting another");
+        }
+    }
+
+    fn start(&mut self, kept: &BTreeMap<ImageFile, Kept>) -> Result<Running, HoldError> {
+        let (ours, theirs) = socket_pair().map_err(failed("socket pair"))?;
+        let mut program = (self.program)();
+        program.stdin(Stdio::from(theirs));
+        let child = program.spawn().map_err(failed("start the guard"))?;
+        // This process must close its copy of the guard's end, or it would not notice the end.
+        drop(program);
+        let now_ns = self.clock.now_ns();
+        let running = Running { child, socket: ours, began_ns: now_ns, heard_ns: now_ns };
+        let keeping = kept.values().map(|kept| (&kept.message, &kept.fds));
+        for (message, fds) in keeping {
+            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            if send(&running.socket, message, &fds).is_err() {
+                // The guard is gone already, and the next one is told everything again.
+                return Ok(running);
+            }
+        }
+        // As above.
+        let _ = send(&running.socket, &Message::Ready, &[self.listener.as_fd()]);
+        Ok(running)
+    }
+
+    /// Keeps what the guard says until it is gone.
+    fn attend(
+        &mut self,
+        guard: &mut Running,
+        kept: &mut BTreeMap<ImageFile, Kept>,
+    ) -> Result<(), HoldError> {
+        loop {
+            let timeout = Timespec { tv_sec: LOOK_EVERY.as_secs() as i64, tv_nsec: 0 };
+            let mut fds = [
+                PollFd::new(&guard.socket, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN),
+            ];
+            match poll(&mut fds, Some(&timeout)) {
+                Err(Errno::INTR) => continue,
+                outcome => outcome.map_err(failed("poll"))?,
+            };
+            let [speaks, signalled] = fds.map(|fd| !fd.revents().is_empty());
+            if signalled {
+                self.pass_on_signal(guard)?;
+            }
+            if speaks {
+                match receive(&guard.socket) {
+                    Ok(Some((message, fds))) => {
+                        guard.heard_ns = self.clock.now_ns();
+                        note(kept, message, fds);
+                    }
+                    Ok(None) | Err(_) => return Ok(()),
+                }
+            }
+            let silent_ns = self.clock.now_ns().saturating_sub(guard.heard_ns);
+            if u128::from(silent_ns) < SILENCE_MAX.as_nanos() {
+                (self.alive)();
+            } else {
+                tracing::error!("the guard says nothing for {SILENCE_MAX:?}; killing it");
+                guard.child.kill().map_err(failed("kill the guard"))?;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lets the guard know that it is to end.
+    fn pass_on_signal(&mut self, guard: &Running) -> Result<(), HoldError> {
+        while self.signals.take()?.is_some() {
+            let pid = i32::try_from(guard.child.id()).ok().and_then(Pid::from_raw);
+            // A guard that is gone is started again, and told by the service manager's next signal.
+            let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
+        }
+        Ok(())
+    }
+}
+
+/// Notes what the guard says.
+fn note(kept: &mut BTreeMap<ImageFile, Kept>, message: Message, fds: Vec<OwnedFd>) {
+    match message {
+        Message::Keep { .. } => match fds.get(2).map(ImageFile::of) {
+            Some(Ok(name)) => drop(kept.insert(name, Kept { message, fds })),
+            other => tracing::error!(?other, "the guard sent no image to keep"),
+        },
+        Message::Forget { image } => drop(kept.remove(&image)),
+        // It is alive.
+        Message::Ready => {}
+        other => tracing::error!(?other, "an unexpected message from the guard"),
+    }
+}
+
+/// The guard's connection to its parent.
+pub(crate) struct ToParent {
+    /// `None`: the parent is gone.
+    socket: Option<OwnedFd>,
+    said_ns: u64,
+}
+
+/// What a guard is told by its parent at the start.
+pub(crate) struct Inherited {
+    pub parent: ToParent,
+    pub listener: OwnedFd,
+    pub held: Vec<Held>,
+}
+
+impl ToParent {
+    /// Tells the parent something. The parent always listens, so this waits for a moment at most.
+    pub(crate) fn send(&mut self, message: &Message, fds: &[BorrowedFd<'_>]) {
+        let Some(socket) = &self.socket else { return };
+        if let Err(error) = send(socket, message, fds) {
+            tracing::error!(%error, "the guard's parent does not listen");
+            self.lose();
+        }
+    }
+
+    /// Shows the parent now and then that the guard is alive.
+    pub(crate) fn say_alive(&mut self, now_ns: u64) {
+        if u128::from(now_ns.saturating_sub(self.said_ns)) >= LOOK_EVERY.as_nanos() {
+            self.said_ns = now_ns;
+            self.send(&Message::Ready, &[]);
+        }
+    }
+
+    /// A descriptor that becomes readable when the parent is gone: it says nothing after the start.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Notes that the parent is gone.
+    pub(crate) fn lose(&mut self) {
+        self.socket = None;
+    }
+}
+
+/// Takes over what the parent has kept.
+pub(crate) fn inherit(socket: OwnedFd, clock: &dyn Clock) -> Result<Inherited, HoldError> {
+    let mut held = Vec::new();
+    loop {
+        let (message, fds) = receive(&socket)
+            .map_err(failed("read from the guard's parent"))?
+            .ok_or_else(|| HoldError::NothingToHold("the end of the connection".into()))?;
+        match message {
+            Message::Keep { owner, times, pid } => match resume(fds, owner, times, pid, clock) {
+                Ok(region) => held.push(region),
+                Err(error) => {
+                    tracing::error!(%error, owner, pid, "memory that was held cannot be held again");
+                }
+            },
+            Message::Ready => {
+                let [listener] = <[OwnedFd; 1]>::try_from(fds).map_err(|fds| {
+                    HoldError::NothingToHold(format!("{} descriptors of listeners", fds.len()))
+                })?;
+                let parent = ToParent { socket: Some(socket), said_ns: 0 };
+                return Ok(Inherited { parent, listener, held });
+            }
+            other => return Err(HoldError::NothingToHold(format!("{other:?}"))),
+        }
+    }
+}
+
+fn resume(
+    mut fds: Vec<OwnedFd>,
+    owner: u32,
+    times: Times,
+    pid: i32,
+    clock: &dyn Clock,
+) -> Result<Held, HoldError> {
+    let link = (fds.len() > 3).then(|| fds.pop()).flatten();
+    let state = match link {
+        Some(link) => State::Linked { link, ending: None },
+        None => State::Alone { since_ns: clock.now_ns() },
+    };
+    let fds = <[OwnedFd; 3]>::try_from(fds)
+        .map_err(|fds| HoldError::NothingToHold(format!("{} descriptors", fds.len())))?;
+    Held::new(fds, owner, times, pid, state)
+}
