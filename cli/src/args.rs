@@ -45,6 +45,9 @@ pub enum Command {
     Plan(crate::plan::PlanArgs),
     /// Run another program with its heap in capacity memory, which is not durable.
     Run(RunArgs),
+    /// Keep the memory of many servers, heed the warnings for all of them, and flush for those that
+    /// died. Servers attach with `serve --guard`. SIGTERM: all are saved and end, then the guard.
+    Guard(GuardArgs),
     /// Keep the memory of a server that dies. Started by `serve`, not by hand.
     #[command(hide = true)]
     Holder(HolderArgs),
@@ -112,6 +115,33 @@ pub struct FlushArgs {
     /// Data directory of the server that died.
     #[arg(long, value_name = "DIR", default_value = "perdura-data")]
     pub dir: PathBuf,
+    /// Socket of the guard that keeps the memory, if the server had one.
+    #[arg(long, value_name = "SOCKET")]
+    pub guard: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct GuardArgs {
+    /// Path of the socket to which servers attach. FILE.lock beside it keeps other guards away.
+    #[arg(long, value_name = "FILE")]
+    pub socket: PathBuf,
+    /// Permissions of the socket, octal: who may attach. Each user gets only memory of their own
+    /// back; root gets all [default: 600].
+    #[arg(long, value_name = "MODE")]
+    pub socket_mode: Option<String>,
+    /// A source of warnings besides signals, as of `serve`. The guard passes on to all servers what
+    /// its sources say.
+    #[arg(long, value_name = "SOURCE")]
+    pub warning: Vec<String>,
+    /// Most regions at a time; one user other than root may have half of them [default: 64].
+    #[arg(long, value_name = "N")]
+    pub regions_max: Option<usize>,
+    /// Threads of a flush of one region [default: the machine's processors, at most 4].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Given to the guard by its parent.
+    #[arg(long, hide = true)]
+    pub is_child: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! The lines that `serve` prints: first what it serves and promises, at the end what it wrote.
 
+use std::path::Path;
 use std::time::Duration;
 
 use perdura_media::{Bytes, BytesPerSecond, format_duration};
@@ -8,17 +9,24 @@ use perdura_region::{Compression, Origin, Region};
 use perdura_server::{Durability, ServerConfig};
 
 /// The lines that a server prints first.
-pub fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> String {
+pub fn banner(
+    directory: &Directory,
+    server: &ServerConfig,
+    grace: Duration,
+    guard: Option<&Path>,
+) -> String {
     let region = &directory.region;
     let unwarned = match server.durability {
         Durability::Fsync => "covered: every acknowledged write is on the SSD before its reply",
         Durability::Warned => "back to the last checkpoint",
         Durability::None => "back to the last complete flush or space-making checkpoint",
     };
-    let held = if directory.supervisor.is_some() {
-        "covered: a holder process keeps the memory"
-    } else {
-        "NOT covered: started without a holder"
+    let held = match (&directory.supervisor, guard) {
+        (Some(_), Some(guard)) => {
+            format!("covered: the guard at {} keeps the memory", guard.display())
+        }
+        (Some(_), None) => "covered: a holder process keeps the memory".into(),
+        (None, _) => "NOT covered: started without a holder".into(),
     };
     format!(
         "perdura {version}: {memory} of durable memory on {addresses}\n\

@@ -61,10 +61,10 @@ fn drill_stopped(args: &DrillArgs) -> Result<ExitCode> {
     let threads = place.threads;
     let bar = LateBar::new("proving the flush rate");
     let clock = Arc::new(RealClock);
-    let directory = Directory::open(place, clock.clone(), &|done, of| bar.bytes(done, of));
+    let directory = Directory::open(place, clock, &|done, of| bar.bytes(done, of));
     bar.finish();
     let Directory { region, promise, supervisor, link, .. } = directory?;
-    let mut holders = Holders::watch(supervisor, link, clock)?;
+    let mut holders = Holders::watch(supervisor, link)?;
     let report = region.drill(!args.no_fill, threads)?;
     region.close(threads)?;
     let code = judge(&Outcome {

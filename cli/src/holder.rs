@@ -2,10 +2,12 @@
 //! link to the server.
 
 use anyhow::{Context, Result};
+use perdura_guard::HolderOptions;
 use perdura_media::RealClock;
-use perdura_region::holder::{self, HolderOptions, HolderProgram};
+use perdura_region::holder::HolderProgram;
 use perdura_warning::Warnings;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use crate::args::HolderArgs;
 use crate::password::PASSWORD_VARIABLE;
@@ -35,6 +37,6 @@ pub fn run(args: HolderArgs, mut warnings: Warnings) -> Result<()> {
     let null = std::fs::File::open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stdin(&null).context("give up standard input")?;
     let options = HolderOptions { dir: args.dir, threads: args.threads };
-    holder::serve(link, warnings, &RealClock, options)?;
+    perdura_guard::hold(link, warnings, Arc::new(RealClock), options)?;
     Ok(())
 }

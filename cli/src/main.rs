@@ -10,6 +10,7 @@ mod drill;
 mod file;
 mod first_start;
 mod flush;
+mod guard;
 mod holder;
 mod listen;
 mod password;
@@ -18,6 +19,7 @@ mod redis_conf;
 mod run;
 mod serve;
 mod serve_args;
+mod service_manager;
 mod settings;
 mod sim;
 mod status;
@@ -54,7 +56,7 @@ fn run() -> Result<ExitCode> {
     if !matches!(cli.command, Command::Run(_)) {
         perdura_terminal::ignore_file_size_signal();
     }
-    // Called before any thread is started, and by these two commands only: a signal ends the
+    // Called before any thread is started, and by these commands only: a signal ends the
     // others as it ends any program.
     let warnings = Warnings::by_signals;
     match cli.command {
@@ -67,6 +69,7 @@ fn run() -> Result<ExitCode> {
         Command::Flush(args) => flush::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Guard(args) => guard::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Holder(args) => holder::run(args, warnings()?).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use perdura_guard::{Keeper, Watch, Writers};
+use perdura_guard::{GuardEar, Guarded, Keeper, Watch, Writers};
 use perdura_media::{Bytes, Clock, RealClock, format_duration};
 use perdura_region::Region;
 use perdura_region::directory::{Claim, Directory, DirectoryError};
-use perdura_region::holder::Holders;
+use perdura_region::holder::{HeldBy, Holders};
 use perdura_server::{Durability, Power, ServerConfig, StopFlag};
 use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
@@ -18,7 +18,7 @@ use perdura_warning::{Demand, Reading, Warnings};
 
 use crate::listen::listen;
 use crate::serve_args::ServeArgs;
-use crate::{background, banner, first_start, holder, redis_conf, settings};
+use crate::{background, banner, first_start, holder, redis_conf, service_manager, settings};
 use perdura_terminal::LateBar;
 use perdura_terminal::say;
 
@@ -27,8 +27,8 @@ const TURN_PATIENCE: Duration = Duration::from_millis(100);
 
 pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     holder::add_sources(&mut warnings, &args.warning)?;
-    let program = (!args.no_holder).then(|| holder::program(&args.warning));
-    let mut place = settings::place(&args.place, program)?;
+    let (held_by, ear) = held_by(args, &mut warnings)?;
+    let mut place = settings::place(&args.place, held_by)?;
     if let Some(size) = &args.maxmemory {
         place.config.region_bytes = settings::redis_size(size)?;
     }
@@ -63,17 +63,20 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     server.flush_threads = threads;
     let power = Arc::new(Power::default());
     server.power = Some(Arc::clone(&power));
-    let banner = banner::banner(&directory, &server, grace);
-    let Directory { region, terms, supervisor, link, .. } = directory;
+    let banner = banner::banner(&directory, &server, grace, args.guard.as_deref());
+    let Directory { region, terms, mut supervisor, link, .. } = directory;
+    if let (Some(supervisor), Some(ear)) = (&mut supervisor, ear) {
+        supervisor.tell(Box::new(ear));
+    }
     let heap = Heap::open(region).context("the heap")?;
     let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
     let store = Store::open(heap, Arc::clone(&clock), options);
     let store = Arc::new(store.context("the store")?);
-    let holders = Holders::watch(supervisor, link, Arc::clone(&clock))?;
+    let holders = Holders::watch(supervisor, link)?;
     say(banner);
     remark(args, clients_wanted, &server);
     background::start(&store)?;
-    tell_service_manager("READY=1");
+    service_manager::tell("READY=1");
 
     let stop = Arc::new(StopFlag::new().context("stop flag")?);
     let (serving, ended) = channel();
@@ -98,10 +101,25 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     // The time runs from the warning, also while a long command is still under way.
     let began = warned.get().copied().unwrap_or_else(Instant::now);
     drop(serving);
-    tell_service_manager("STOPPING=1");
+    service_manager::tell("STOPPING=1");
     tracing::info!(commands = report.commands, "intake stopped; flushing");
     store.save_counts();
     finish(store.region(), holders, threads, grace, began)
+}
+
+/// Who is to hold the memory besides this process. A guard is also a source of warnings, which
+/// hears through the link.
+fn held_by(
+    args: &ServeArgs,
+    warnings: &mut Warnings,
+) -> Result<(Option<HeldBy>, Option<GuardEar>)> {
+    let Some(socket) = &args.guard else {
+        let program = || HeldBy::Holder(holder::program(&args.warning));
+        return Ok(((!args.no_holder).then(program), None));
+    };
+    let (guarded, ear) = Guarded::new(socket.clone())?;
+    warnings.add(Box::new(guarded));
+    Ok((Some(HeldBy::Guard(socket.clone())), Some(ear)))
 }
 
 /// Logs what the given options cannot do or give away. It comes after the banner, which is read
@@ -159,7 +177,7 @@ fn finish(
             eprintln!(
                 "perdura: {at_risk} at risk; the SSD holds the last checkpoint{}",
                 if holders.keep_the_memory() {
-                    ", the holder still has the memory: repair the device and run `perdura flush`"
+                    ", the memory is still held: repair the device and run `perdura flush`"
                 } else {
                     ", and no holder keeps the memory"
                 }
@@ -208,15 +226,5 @@ impl Stopper {
         {
             store.region().refuse_writers();
         }
-    }
-}
-
-/// Tells systemd, if systemd started this process. Its absence is no error.
-fn tell_service_manager(state: &str) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let sent = std::os::unix::net::UnixDatagram::unbound()
-        .and_then(|socket| socket.send_to(state.as_bytes(), path));
-    if let Err(error) = sent {
-        tracing::warn!(%error, "the service manager could not be told {state}");
     }
 }

@@ -82,6 +82,11 @@ pub struct ServeArgs {
     /// that says `steady`, `on-battery`, `low` or `ending`. `command:COMMAND`: one that prints this.
     #[arg(long, value_name = "SOURCE", help_heading = PROMISE)]
     pub warning: Vec<String>,
+    /// Socket of a guard (`perdura guard`) that keeps the memory if this process dies, in the place
+    /// of a holder, and says what the power is like. If the guard is lost, everything is saved and
+    /// writes are refused until it is back.
+    #[arg(long, value_name = "SOCKET", conflicts_with = "no_holder", help_heading = PROMISE)]
+    pub guard: Option<PathBuf>,
     /// Time for which the power must be back before writes are accepted again and the whole budget
     /// may be used [default: 10s].
     #[arg(long, value_name = "TIME", help_heading = PROMISE)]
@@ -144,8 +149,8 @@ pub struct PlaceArgs {
     /// [default: 1s].
     #[arg(long, value_name = "TIME", help_heading = PROMISE)]
     pub checkpoint: Option<String>,
-    /// Time that the holder of a server that died waits for another server, before it flushes and
-    /// ends; `off`: without end [default: 10m].
+    /// Time that the holder or guard of a server that died waits for another server, before it
+    /// flushes and lets the memory go; `off`: without end [default: 10m].
     #[arg(long, value_name = "TIME", help_heading = PROMISE)]
     pub holder_wait: Option<String>,
     /// Size that the memory may ever grow to; fixed when the image is made [default: 4 x memory].

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use perdura_media::{Bytes, Energy, Joules, Percent, Watts, format_duration};
 use perdura_region::directory::{self, Settings};
-use perdura_region::holder::HolderProgram;
+use perdura_region::holder::HeldBy;
 use perdura_region::{BudgetWish, Config, REGION_MIN_BYTES, default_reserve, room};
 use perdura_server::{Durability, EventQueue, ServerConfig};
 use perdura_terminal::region::{checkpoint, compression, direct, engine, flush_threads, policy};
@@ -24,7 +24,7 @@ const LISTEN: &str = "127.0.0.1:6379";
 const PORT: u16 = 6379;
 
 /// The settings of the directory to open.
-pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings> {
+pub fn place(args: &PlaceArgs, holder: Option<HeldBy>) -> Result<Settings> {
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from(DIR));
     let Bytes(memory) = match optional("memory", &args.memory)? {
         Some(bytes) => bytes,

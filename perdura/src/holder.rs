@@ -8,9 +8,11 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::exit;
+use std::sync::Arc;
 
+use perdura_guard::HolderOptions;
 use perdura_media::RealClock;
-use perdura_region::holder::{HolderError, HolderOptions, HolderProgram, serve};
+use perdura_region::holder::HolderProgram;
 use perdura_warning::{WarningError, Warnings};
 
 /// The first argument of a program that is executed again as a holder.
@@ -44,7 +46,7 @@ pub enum HoldError {
     Warning(#[from] WarningError),
     /// The memory could not be held or flushed.
     #[error(transparent)]
-    Holder(#[from] HolderError),
+    Holder(#[from] perdura_guard::HoldError),
 }
 
 impl Holder {
@@ -121,7 +123,7 @@ pub fn hold(
 ) -> Result<(), HoldError> {
     let link = link().map_err(HoldError::Link)?;
     let options = HolderOptions { dir: dir.into(), threads: flush_threads.max(1) };
-    Ok(serve(link, warnings, &RealClock, options)?)
+    Ok(perdura_guard::hold(link, warnings, Arc::new(RealClock), options)?)
 }
 
 /// Takes standard input away, so that no child of this process inherits it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use perdura_media::{Direct, Engine, RealClock};
 use perdura_region::directory::{self, Directory, HOLDER_WAIT, Settings};
-use perdura_region::holder::Holders;
+use perdura_region::holder::{HeldBy, Holders};
 use perdura_region::{BudgetWish, Compression, Config, PolicyKind, TrackingKind};
 
 use crate::closing::Closing;
@@ -270,7 +270,7 @@ impl Options {
             engine: Engine::Auto,
             direct: Direct::Auto,
             threads: self.flush_threads,
-            holder: self.holder.as_ref().map(Holder::program_to_start),
+            holder: self.holder.as_ref().map(|holder| HeldBy::Holder(holder.program_to_start())),
             holder_wait: Some(self.holder_wait),
             prove_again: self.prove_again,
         };
@@ -280,8 +280,8 @@ impl Options {
                 progress(done, of);
             }
         };
-        let opened = Directory::open(settings, clock.clone(), &progress)?;
-        let holders = Holders::watch(opened.supervisor, opened.link, clock)?;
+        let opened = Directory::open(settings, clock, &progress)?;
+        let holders = Holders::watch(opened.supervisor, opened.link)?;
         let closing = Closing::new(holders, self.flush_threads, self.warning);
         let region = opened.region;
         Ok(Opened { region, promise: opened.promise, closing })

@@ -12,6 +12,7 @@ use crate::signals::Signals;
 use crate::source::WarningSource;
 
 /// The sources of warnings that a process heeds. The most pessimistic of them counts.
+#[derive(Default)]
 pub struct Warnings {
     sources: Vec<Heeded>,
 }

@@ -1,0 +1,91 @@
+//! `perdura guard`: the process that keeps the memory of many servers, and its parent.
+
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use perdura_guard::{Guard, GuardOptions, GuardSocket, Parent, REGIONS_MAX};
+use perdura_media::RealClock;
+use perdura_terminal::region::flush_threads;
+use perdura_terminal::say;
+use perdura_warning::{Signals, Warnings};
+
+use crate::args::GuardArgs;
+use crate::{holder, service_manager};
+
+/// The option by which the parent tells its child what it is.
+const IS_CHILD: &str = "--is-child";
+/// The permission bits of the socket by default: its user only.
+const SOCKET_MODE: u32 = 0o600;
+
+pub fn run(args: &GuardArgs) -> Result<()> {
+    let options = options(args)?;
+    if args.is_child { guard(args, options) } else { parent(args, &options) }
+}
+
+fn options(args: &GuardArgs) -> Result<GuardOptions> {
+    let regions_max = args.regions_max.unwrap_or(REGIONS_MAX);
+    if regions_max == 0 {
+        bail!("--regions-max 0: expected at least 1");
+    }
+    let threads = flush_threads(args.threads)?;
+    Ok(GuardOptions { socket: args.socket.clone(), regions_max, threads })
+}
+
+/// Keeps the descriptors, and starts the guard again if it is killed.
+fn parent(args: &GuardArgs, options: &GuardOptions) -> Result<()> {
+    // Called before any thread is started.
+    let signals = Signals::block()?;
+    // A source that cannot be used is refused here, and not by one guard after the other.
+    let mut probe = Warnings::default();
+    holder::add_sources(&mut probe, &args.warning)?;
+    drop(probe);
+    let mode = args.socket_mode.as_deref().map_or(Ok(SOCKET_MODE), socket_mode)?;
+    let socket = GuardSocket::listen(&args.socket, mode)?;
+    let this = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let program = move || {
+        let mut command = Command::new(&this);
+        command.args(&words).arg(IS_CHILD);
+        command
+    };
+    say(format_args!(
+        "perdura {}: guarding memory at {}, of at most {} servers (perdura serve --guard {})",
+        env!("CARGO_PKG_VERSION"),
+        args.socket.display(),
+        options.regions_max,
+        args.socket.display(),
+    ));
+    service_manager::tell("READY=1");
+    let listener = socket.listener.try_clone().context("copy a descriptor")?;
+    Parent {
+        program: Box::new(program),
+        listener,
+        signals,
+        clock: Arc::new(RealClock),
+        alive: Box::new(service_manager::tell_alive),
+    }
+    .run()?;
+    service_manager::tell("STOPPING=1");
+    Ok(())
+}
+
+/// The guard itself, whose standard input is the connection to its parent.
+fn guard(args: &GuardArgs, options: GuardOptions) -> Result<()> {
+    let mut warnings = Warnings::by_signals()?;
+    holder::add_sources(&mut warnings, &args.warning)?;
+    let parent = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+    let null = std::fs::File::open("/dev/null").context("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null).context("give up standard input")?;
+    let guard = Guard::inherit(parent, warnings, Arc::new(RealClock), options)
+        .context("--is-child is for guards that a guard's parent starts")?;
+    Ok(guard.run()?)
+}
+
+fn socket_mode(text: &str) -> Result<u32> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode & !0o777 == 0 && mode & 0o600 == 0o600 => Ok(mode),
+        _ => bail!("--socket-mode {text}: expected permissions such as 600, 660 or 666"),
+    }
+}
