@@ -6,6 +6,7 @@ mod bad_input;
 mod bench;
 mod check;
 mod clients;
+mod guard;
 mod machine;
 mod plan;
 mod plan_battery;

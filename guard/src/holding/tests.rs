@@ -351,13 +351,11 @@ fn a_server_that_hangs_is_ended_within_its_grace_and_one_that_waits_for_the_devi
         set_syncing(&holder.held[0], syncing);
         say(&mut holder, dir.path(), "ending");
         let clock = Hasty(AtomicU64::new(0), process.into());
-        holder.held[0].state = match std::mem::replace(
-            &mut holder.held[0].state,
-            State::Alone { since_ns: 0 },
-        ) {
-            State::Linked { link, .. } => State::Linked { link, ending: None },
-            other => other,
-        };
+        holder.held[0].state =
+            match std::mem::replace(&mut holder.held[0].state, State::Alone { since_ns: 0 }) {
+                State::Linked { link, .. } => State::Linked { link, ending: None },
+                other => other,
+            };
         holder.held[0].expect_goodbye(&clock);
         while !clock.has_stopped() {
             holder.held[0].lose_patience(&clock);

@@ -1,0 +1,221 @@
+//! `perdura guard`: real processes that die at any moment, and a guard that keeps their memory.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::running::*;
+
+/// A budget far below what is written, so that cleaning and waiting are part of each run.
+const SETTINGS: [&str; 6] = ["--memory", "64MiB", "--budget", "2MiB", "--grace", "10s"];
+
+/// A guard and its parent; both are killed when dropped.
+struct GuardProcess {
+    parent: Child,
+    socket: PathBuf,
+    power: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl GuardProcess {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, power) = (dir.path().join("guard.sock"), dir.path().join("power"));
+        let parent = Self::spawn(&socket, &power);
+        Self { parent, socket, power, dir }
+    }
+
+    fn spawn(socket: &Path, power: &Path) -> Child {
+        let mut parent = Command::new(PERDURA)
+            .args(["guard", "--socket"])
+            .arg(socket)
+            .arg(format!("--warning=file:{}", power.display()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(parent.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains("guarding memory"), "{line}");
+        parent
+    }
+
+    /// Process id of the guard itself, which is the parent's only child.
+    fn guard(&self) -> u32 {
+        let pid = self.parent.id();
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        let find = || std::fs::read_to_string(&path).unwrap().trim().parse().ok();
+        wait_until("a guard", || find().is_some());
+        find().unwrap()
+    }
+
+    fn kill_both(&mut self) {
+        let guard = self.guard();
+        self.parent.kill().unwrap();
+        signal_process(guard, "KILL");
+        self.parent.wait().unwrap();
+    }
+
+    fn data(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn serve(&self, name: &str) -> Server {
+        let guard = self.socket.to_str().unwrap();
+        let more = ["--guard", guard, "--power-settle", "100ms"];
+        Server::start(&self.data(name), &[&SETTINGS[..], &more].concat())
+    }
+
+    fn say(&self, power: &str) {
+        std::fs::write(&self.power, power).unwrap();
+    }
+
+    fn flush(&self, name: &str) -> Output {
+        let mut command = Command::new(PERDURA);
+        command.args(["flush", "--guard"]).arg(&self.socket).arg("--dir").arg(self.data(name));
+        command.output().unwrap()
+    }
+}
+
+impl Drop for GuardProcess {
+    fn drop(&mut self) {
+        if self.parent.try_wait().unwrap().is_none() {
+            self.kill_both();
+        }
+    }
+}
+
+/// A server of one directory without any guard: what it finds is in the image.
+fn verify_image(dir: &Path, acknowledged: u64) {
+    let server = Server::start(dir, &[&SETTINGS[..], &["--no-holder"]].concat());
+    assert!(server.banner.contains("loaded after a complete flush"), "{}", server.banner);
+    verify(&server, acknowledged);
+}
+
+fn state(server: &Server) -> String {
+    let info = server.client().ask(&["INFO", "perdura"]);
+    let line = info.lines().find_map(|line| line.strip_prefix("power_state:"));
+    line.unwrap_or_else(|| panic!("no power_state in {info}")).trim_end().to_owned()
+}
+
+#[test]
+fn servers_and_their_guard_are_killed_at_any_moment_and_nothing_acknowledged_is_missing() {
+    let guard = GuardProcess::start();
+    let mut acknowledged = [0; 2];
+    for round in 0..3 {
+        let mut servers = ["a", "b"].map(|name| guard.serve(name));
+        for (server, known) in servers.iter().zip(&mut acknowledged) {
+            assert!(server.banner.contains("keeps the memory"), "{}", server.banner);
+            let found = if round == 0 { "new" } else { "kept by" };
+            assert!(server.banner.contains(found), "{}", server.banner);
+            *known = verify(server, *known);
+        }
+        let writers = [0, 1].map(|at| write_until_cut(servers[at].port, acknowledged[at]));
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        // The servers go on while their guard is started again.
+        let killed = guard.guard();
+        signal_process(killed, "KILL");
+        wait_until("another guard", || guard.guard() != killed);
+        assert_eq!(state(&servers[0]), "steady");
+        for server in &mut servers {
+            server.signal("KILL");
+            let _ = server.wait();
+        }
+        acknowledged = writers.map(|writer| writer.join().unwrap());
+    }
+    // Once more, between the servers' end and the next start.
+    let killed = guard.guard();
+    signal_process(killed, "KILL");
+    wait_until("another guard", || guard.guard() != killed);
+    for (name, known) in ["a", "b"].into_iter().zip(acknowledged) {
+        let server = guard.serve(name);
+        assert!(server.banner.contains("kept by"), "{}", server.banner);
+        verify(&server, known);
+    }
+}
+
+#[test]
+fn a_server_whose_guard_is_lost_saves_everything_refuses_writes_and_goes_on_when_it_is_back() {
+    let mut guard = GuardProcess::start();
+    let mut server = guard.serve("a");
+    let mut client = server.client();
+    for n in 0..2_000 {
+        assert_eq!(client.ask(&["SET", &key(n), &value(n)]), "+OK");
+    }
+    guard.kill_both();
+    wait_until("a refusal", || client.ask(&["SET", "k", "v"]).starts_with("-MISCONF"));
+    assert_eq!(state(&server), "low");
+    assert_eq!(client.ask(&["GET", &key(1)]), value(1));
+    wait_until("everything saved", || server.figure("power_demand_met") == 1);
+    guard.parent = GuardProcess::spawn(&guard.socket, &guard.power);
+    wait_until("the guard's return", || client.ask(&["SET", "k", "v"]) == "+OK");
+    // The new guard has the memory.
+    server.signal("KILL");
+    let _ = server.wait();
+    let server = guard.serve("a");
+    assert!(server.banner.contains("kept by"), "{}", server.banner);
+    assert_eq!(server.client().ask(&["GET", "k"]), "v");
+    // Lost again, and then the server dies: everything but that write was saved before.
+    drop(server);
+    guard.kill_both();
+}
+
+#[test]
+fn all_servers_heed_the_power_that_the_guard_sees_and_the_guard_flushes_for_the_dead() {
+    let mut guard = GuardProcess::start();
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|name| guard.serve(name));
+    let writers = [&a, &b, &c].map(|server| write_until_cut(server.port, 0));
+    wait_until("writes", || c.client().ask(&["EXISTS", &key(500)]) == ":1");
+    c.signal("KILL");
+    let _ = c.wait();
+    guard.say("on-battery 5m");
+    wait_until("on battery", || state(&a) == "on-battery" && state(&b) == "on-battery");
+    guard.say("low");
+    wait_until("low", || state(&a) == "low" && state(&b) == "low");
+    assert!(a.client().ask(&["SET", "k", "v"]).starts_with("-MISCONF"));
+    wait_until("everything saved", || a.figure("power_demand_met") == 1);
+    // One server hangs, and is ended at the end of the power.
+    b.signal("STOP");
+    signal_process(guard.parent.id(), "TERM");
+    assert_eq!(a.wait(), Some(0));
+    let _ = b.wait();
+    assert!(guard.parent.wait().unwrap().success());
+    assert!(!guard.socket.exists());
+    let acknowledged = writers.map(|writer| writer.join().unwrap());
+    for (name, known) in ["a", "b", "c"].into_iter().zip(acknowledged) {
+        verify_image(&guard.data(name), known);
+    }
+}
+
+#[test]
+fn what_a_guard_keeps_is_flushed_on_request_and_what_cannot_be_had_is_refused_by_name() {
+    let guard = GuardProcess::start();
+    let mut server = guard.serve("a");
+    for n in 0..100 {
+        assert_eq!(server.client().ask(&["SET", &key(n), &value(n)]), "+OK");
+    }
+    let said = |output: &Output| {
+        let both = [&output.stdout[..], &output.stderr[..]].concat();
+        String::from_utf8_lossy(&both).into_owned()
+    };
+    let refused = guard.flush("a");
+    assert!(!refused.status.success() && said(&refused).contains("SIGTERM"), "{}", said(&refused));
+    // Another server of the directory, and another guard at the socket.
+    let mut second = Command::new(PERDURA);
+    second.args(["serve", "--port", &free_port().to_string(), "--guard"]).arg(&guard.socket);
+    let second = second.arg("--dir").arg(guard.data("a")).output().unwrap();
+    assert!(said(&second).contains("is in use by process"), "{}", said(&second));
+    let mut other = Command::new(PERDURA);
+    let other = other.args(["guard", "--socket"]).arg(&guard.socket).output().unwrap();
+    assert!(said(&other).contains("another guard listens at"), "{}", said(&other));
+    server.signal("KILL");
+    let _ = server.wait();
+    wait_until("a flush", || said(&guard.flush("a")).contains("flushed"));
+    let nothing = guard.flush("a");
+    assert!(nothing.status.success() && said(&nothing).contains("nothing to flush"));
+    verify_image(&guard.data("a"), 100);
+    let mut alone = Command::new(PERDURA);
+    alone.args(["serve", "--port", &free_port().to_string(), "--guard"]);
+    let alone = alone.arg(guard.data("none")).arg("--dir").arg(guard.data("b")).output().unwrap();
+    assert!(said(&alone).contains("no guard listens at"), "{}", said(&alone));
+    assert!(!guard.data("b").exists(), "it was made for nothing");
+}
