@@ -160,8 +160,8 @@ pub(crate) enum CommandError {
     )]
     NotCommitted(String),
     #[error(
-        "MISCONF the power is low, so everything has been saved and no write is accepted until it \
-         is back: {0}"
+        "MISCONF the power is low, or cannot be seen, so everything has been saved and no write is \
+         accepted until it is back: {0}"
     )]
     PowerLow(String),
     #[error("ERR the power asks for less than the promise until it is back: {0}")]
