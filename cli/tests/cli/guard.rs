@@ -1,100 +1,16 @@
 //! `perdura guard`: real processes that die at any moment, and a guard that keeps their memory.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output};
 
+use crate::guarding::*;
 use crate::running::*;
-
-/// A budget far below what is written, so that cleaning and waiting are part of each run.
-const SETTINGS: [&str; 6] = ["--memory", "64MiB", "--budget", "2MiB", "--grace", "10s"];
-
-/// A guard and its parent; both are killed when dropped.
-struct GuardProcess {
-    parent: Child,
-    socket: PathBuf,
-    power: PathBuf,
-    dir: tempfile::TempDir,
-}
-
-impl GuardProcess {
-    fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (socket, power) = (dir.path().join("guard.sock"), dir.path().join("power"));
-        let parent = Self::spawn(&socket, &power);
-        Self { parent, socket, power, dir }
-    }
-
-    fn spawn(socket: &Path, power: &Path) -> Child {
-        let mut parent = Command::new(PERDURA)
-            .args(["guard", "--socket"])
-            .arg(socket)
-            .arg(format!("--warning=file:{}", power.display()))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(parent.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.contains("guarding memory"), "{line}");
-        parent
-    }
-
-    /// Process id of the guard itself, which is the parent's only child.
-    fn guard(&self) -> u32 {
-        let pid = self.parent.id();
-        let path = format!("/proc/{pid}/task/{pid}/children");
-        let find = || std::fs::read_to_string(&path).unwrap().trim().parse().ok();
-        wait_until("a guard", || find().is_some());
-        find().unwrap()
-    }
-
-    fn kill_both(&mut self) {
-        let guard = self.guard();
-        self.parent.kill().unwrap();
-        signal_process(guard, "KILL");
-        self.parent.wait().unwrap();
-    }
-
-    fn data(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn serve(&self, name: &str) -> Server {
-        let guard = self.socket.to_str().unwrap();
-        let more = ["--guard", guard, "--power-settle", "100ms"];
-        Server::start(&self.data(name), &[&SETTINGS[..], &more].concat())
-    }
-
-    fn say(&self, power: &str) {
-        std::fs::write(&self.power, power).unwrap();
-    }
-
-    fn flush(&self, name: &str) -> Output {
-        let mut command = Command::new(PERDURA);
-        command.args(["flush", "--guard"]).arg(&self.socket).arg("--dir").arg(self.data(name));
-        command.output().unwrap()
-    }
-}
-
-impl Drop for GuardProcess {
-    fn drop(&mut self) {
-        if self.parent.try_wait().unwrap().is_none() {
-            self.kill_both();
-        }
-    }
-}
 
 /// A server of one directory without any guard: what it finds is in the image.
 fn verify_image(dir: &Path, acknowledged: u64) {
     let server = Server::start(dir, &[&SETTINGS[..], &["--no-holder"]].concat());
     assert!(server.banner.contains("loaded after a complete flush"), "{}", server.banner);
     verify(&server, acknowledged);
-}
-
-fn state(server: &Server) -> String {
-    let info = server.client().ask(&["INFO", "perdura"]);
-    let line = info.lines().find_map(|line| line.strip_prefix("power_state:"));
-    line.unwrap_or_else(|| panic!("no power_state in {info}")).trim_end().to_owned()
 }
 
 #[test]
@@ -146,7 +62,7 @@ fn a_server_whose_guard_is_lost_saves_everything_refuses_writes_and_goes_on_when
     assert_eq!(state(&server), "low");
     assert_eq!(client.ask(&["GET", &key(1)]), value(1));
     wait_until("everything saved", || server.figure("power_demand_met") == 1);
-    guard.parent = GuardProcess::spawn(&guard.socket, &guard.power);
+    guard.parent = GuardProcess::spawn(&guard.socket, &guard.source);
     wait_until("the guard's return", || client.ask(&["SET", "k", "v"]) == "+OK");
     // The new guard has the memory.
     server.signal("KILL");

@@ -1,0 +1,101 @@
+//! A guard as a process, and servers that it guards.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::running::*;
+
+/// A budget far below what is written, so that cleaning and waiting are part of each run.
+pub const SETTINGS: [&str; 6] = ["--memory", "64MiB", "--budget", "2MiB", "--grace", "10s"];
+
+/// A guard and its parent; both are killed when dropped.
+pub struct GuardProcess {
+    pub parent: Child,
+    pub socket: PathBuf,
+    power: PathBuf,
+    /// The source of warnings that the guard heeds.
+    pub source: String,
+    dir: tempfile::TempDir,
+}
+
+impl GuardProcess {
+    /// A guard that heeds a file.
+    pub fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// A guard that heeds `source`, or a file.
+    pub fn start_with(source: Option<String>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, power) = (dir.path().join("guard.sock"), dir.path().join("power"));
+        let source = source.unwrap_or_else(|| format!("file:{}", power.display()));
+        let parent = Self::spawn(&socket, &source);
+        Self { parent, socket, power, source, dir }
+    }
+
+    pub fn spawn(socket: &Path, source: &str) -> Child {
+        let mut parent = Command::new(PERDURA)
+            .args(["guard", "--socket"])
+            .arg(socket)
+            .args(["--warning", source])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(parent.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains("guarding memory"), "{line}");
+        parent
+    }
+
+    /// Process id of the guard itself, which is the parent's only child.
+    pub fn guard(&self) -> u32 {
+        let pid = self.parent.id();
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        let find = || std::fs::read_to_string(&path).unwrap().trim().parse().ok();
+        wait_until("a guard", || find().is_some());
+        find().unwrap()
+    }
+
+    pub fn kill_both(&mut self) {
+        let guard = self.guard();
+        self.parent.kill().unwrap();
+        signal_process(guard, "KILL");
+        self.parent.wait().unwrap();
+    }
+
+    pub fn data(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn serve(&self, name: &str) -> Server {
+        let guard = self.socket.to_str().unwrap();
+        let more = ["--guard", guard, "--power-settle", "100ms"];
+        Server::start(&self.data(name), &[&SETTINGS[..], &more].concat())
+    }
+
+    pub fn say(&self, power: &str) {
+        std::fs::write(&self.power, power).unwrap();
+    }
+
+    pub fn flush(&self, name: &str) -> Output {
+        let mut command = Command::new(PERDURA);
+        command.args(["flush", "--guard"]).arg(&self.socket).arg("--dir").arg(self.data(name));
+        command.output().unwrap()
+    }
+}
+
+impl Drop for GuardProcess {
+    fn drop(&mut self) {
+        if self.parent.try_wait().unwrap().is_none() {
+            self.kill_both();
+        }
+    }
+}
+
+/// The state of the power, as the server sees it.
+pub fn state(server: &Server) -> String {
+    let info = server.client().ask(&["INFO", "perdura"]);
+    let line = info.lines().find_map(|line| line.strip_prefix("power_state:"));
+    line.unwrap_or_else(|| panic!("no power_state in {info}")).trim_end().to_owned()
+}
