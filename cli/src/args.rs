@@ -102,6 +102,10 @@ pub struct StatusArgs {
     /// Address of the running store.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
     pub connect: String,
+    /// Ask the guard at this socket instead, about all the memory of this user that it keeps, or of
+    /// all users if root asks.
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["connect", "password_file"])]
+    pub guard: Option<PathBuf>,
     /// File with the store's password; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,

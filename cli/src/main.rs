@@ -11,6 +11,7 @@ mod file;
 mod first_start;
 mod flush;
 mod guard;
+mod guard_status;
 mod holder;
 mod listen;
 mod password;

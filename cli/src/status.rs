@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::args::StatusArgs;
 use crate::client::Client;
+use crate::guard_status;
 use crate::password::password;
 
 /// Exit code if the store could not be asked, which says nothing about its promise.
@@ -47,6 +48,12 @@ struct Status {
 
 /// Exits 0 if the promise holds, 1 if it does not, 2 if the store could not be asked.
 pub fn run(args: &StatusArgs) -> ExitCode {
+    if let Some(socket) = &args.guard {
+        return guard_status::run(socket, args.json).unwrap_or_else(|error| {
+            complain("perdura", &error);
+            ExitCode::from(NOT_ASKED)
+        });
+    }
     let status = match ask(args) {
         Ok(status) => status,
         Err(error) => {

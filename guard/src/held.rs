@@ -123,6 +123,19 @@ impl Held {
         Message::Keep { owner: self.owner, times: self.times, pid: self.pid.max(0) }
     }
 
+    /// What an operator is told of this region.
+    pub(crate) fn describe(&self) -> Message {
+        Message::Region {
+            owner: self.owner,
+            pid: self.link().map_or(0, |_| self.pid),
+            is_flushing: matches!(self.state, State::Flushing { .. }),
+            used_bytes: self.attachment.used_bytes(),
+            budget_bytes: self.attachment.budget_bytes(),
+            times: self.times,
+            image: self.path(),
+        }
+    }
+
     /// Whether the wait for a server is over. The next wait begins then, in case the flush fails.
     pub(crate) fn has_waited(&mut self, now_ns: u64) -> bool {
         let State::Alone { since_ns } = &mut self.state else { return false };

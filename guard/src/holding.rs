@@ -279,6 +279,9 @@ impl Holding {
                 Err(answer) => answer,
                 Ok(()) => return self.hand_over(image, visitor, times),
             },
+            Message::Look if matches!(self.role, Role::Guard { .. }) => {
+                return self.describe(&visitor);
+            }
             Message::Flush { image } => match self.check_use(image, visitor.peer) {
                 Err(answer) => answer,
                 Ok(()) => return self.flush(image, Some(visitor.socket)),
@@ -286,6 +289,18 @@ impl Holding {
             other => Message::Failed { why: format!("not for one who holds memory: {other:?}") },
         };
         let _ = send_now(&visitor.socket, &answer, &[]);
+    }
+
+    /// Tells a visitor what is held of its user, all to root, and what the power is like.
+    fn describe(&self, visitor: &Visitor) {
+        let seen = self.held.iter().filter(|held| visitor.peer.may_use(held.owner));
+        let power =
+            self.told.iter().map(|told| Message::Warning { reading: readings::encode(told) });
+        for message in power.chain(seen.map(Held::describe)).chain([Message::Ready]) {
+            if send_now(&visitor.socket, &message, &[]).is_err() {
+                return;
+            }
+        }
     }
 
     /// Why a peer may not have the memory of an image now, if it may not.

@@ -55,6 +55,11 @@ impl Attachment {
         self.ledger.budget_used().load(Acquire)
     }
 
+    /// Bytes that may be on the account.
+    pub fn budget_bytes(&self) -> u64 {
+        self.ledger.budget_limit().load(Acquire)
+    }
+
     /// A number that changes while a process cleans or flushes.
     pub fn progress(&self) -> u64 {
         let ledger = &self.ledger;

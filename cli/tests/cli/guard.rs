@@ -123,8 +123,19 @@ fn what_a_guard_keeps_is_flushed_on_request_and_what_cannot_be_had_is_refused_by
     let mut other = Command::new(PERDURA);
     let other = other.args(["guard", "--socket"]).arg(&guard.socket).output().unwrap();
     assert!(said(&other).contains("another guard listens at"), "{}", said(&other));
+    let status = |extra: &[&str]| {
+        let mut command = Command::new(PERDURA);
+        command.args(["status", "--guard"]).arg(&guard.socket).args(extra);
+        said(&command.output().unwrap())
+    };
+    let image = guard.data("a").join("image.perdura");
+    let shown = status(&[]);
+    assert!(shown.contains("1 regions; the power: steady"), "{shown}");
+    assert!(shown.contains(&format!("{}: ", image.display())), "{shown}");
+    assert!(shown.contains(&format!("process {}", server.child.id())), "{shown}");
     server.signal("KILL");
     let _ = server.wait();
+    wait_until("a dead server", || status(&["--json"]).contains(r#""pid":null"#));
     wait_until("a flush", || said(&guard.flush("a")).contains("flushed"));
     let nothing = guard.flush("a");
     assert!(nothing.status.success() && said(&nothing).contains("nothing to flush"));

@@ -113,6 +113,8 @@ fn ask(socket: OwnedFd, times: Times, image: ImageFile) -> Result<TakeOver, Link
             Ok(TakeOver::Held(Held { memory, ledger, image, used_bytes, link: Link::over(socket) }))
         }
         Message::NotHeld => Ok(TakeOver::NotHeld),
+        // A guard that was started again does not know that this process still waits.
+        Message::Ready => Ok(TakeOver::Unanswered),
         Message::Flushing { grace_ms, used_bytes } => {
             Ok(TakeOver::Flushing { grace: Duration::from_millis(grace_ms), used_bytes })
         }
@@ -145,6 +147,25 @@ pub fn flush(socket: &Path, image: ImageFile) -> Result<Option<(u64, u64, Durati
         Message::Flushing { used_bytes, .. } => Err(LinkError::FlushesAlready { used_bytes }),
         Message::Failed { why } => Err(LinkError::Refused { why }),
         other => Err(LinkError::Answer(format!("{other:?}"))),
+    }
+}
+
+/// Asks the guard that listens at `socket` what it holds. Returns what it says of each region, and
+/// of the power.
+///
+/// # Errors
+/// No guard listens there, or it gives no usable answer.
+pub fn look(socket: &Path) -> Result<Vec<Message>, LinkError> {
+    let guard = connect_to(socket)?;
+    let guard = guard.ok_or_else(|| LinkError::NoGuard { path: socket.to_owned() })?;
+    send(&guard, &Message::Look, &[]).map_err(failed("ask the guard"))?;
+    let mut said = Vec::new();
+    loop {
+        match answer(&guard, ANSWER)?.0 {
+            Message::Ready => return Ok(said),
+            Message::Failed { why } => return Err(LinkError::Refused { why }),
+            message => said.push(message),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ pub mod wire;
 pub use error::LinkError;
 pub use holders::Holders;
 pub(crate) use link::{Held, TakeOver, take_over};
-pub use link::{Link, flush};
+pub use link::{Link, flush, look};
 pub use program::HolderProgram;
 pub use socket::SOCKET_NAME;
 pub use supervisor::{HeldBy, Listener, Supervisor};

@@ -162,6 +162,8 @@ impl Supervisor {
         match (message, &self.listener) {
             (Message::Warning { reading }, Some(listener)) => listener.warned(&reading),
             (Message::Warning { .. }, None) => {}
+            // A guard that was started again says that it has the memory.
+            (Message::Ready, _) => {}
             (other, _) => tracing::warn!(?other, "an unexpected message on the link"),
         }
     }

@@ -14,7 +14,7 @@ use rustix::net::{
 use super::times::Times;
 
 /// Longest message, bytes; a longer one is cut off.
-const MESSAGE_MAX_BYTES: usize = 1024;
+const MESSAGE_MAX_BYTES: usize = 4608;
 /// Most descriptors that a message carries: of memory, ledger, image and link.
 pub const FDS_MAX: usize = 4;
 
@@ -107,6 +107,25 @@ pub enum Message {
         /// The reading, in the form in which guard and server exchange readings.
         reading: String,
     },
+    /// From an operator to a guard: what do you hold?
+    Look,
+    /// Answer to [`Message::Look`], one for each region.
+    Region {
+        /// User id of the owner.
+        owner: u32,
+        /// Process id of the linked server; 0: it is gone.
+        pid: i32,
+        /// Whether the memory is being flushed.
+        is_flushing: bool,
+        /// Dirty bytes.
+        used_bytes: u64,
+        /// Bytes that may be dirty.
+        budget_bytes: u64,
+        /// The owner's times.
+        times: Times,
+        /// Path of the image, for people.
+        image: String,
+    },
     /// Between a guard and its parent, with descriptors of memory, ledger and image, and of the
     /// link if there is one: keep these for the guard, in the place of what was kept of this image.
     Keep {
@@ -143,6 +162,14 @@ impl Message {
             Self::Failed { why } => format!("failed {}", why.replace('\n', " ")),
             Self::Ready => "ready".into(),
             Self::Warning { reading } => format!("warning {}", reading.replace('\n', " ")),
+            Self::Look => "look".into(),
+            Self::Region { owner, pid, is_flushing, used_bytes, budget_bytes, times, image } => {
+                let (flushing, times) = (u8::from(*is_flushing), times.encode());
+                let image = image.replace('\n', " ");
+                format!(
+                    "region {owner} {pid} {flushing} {used_bytes} {budget_bytes} {times} {image}"
+                )
+            }
             Self::Keep { owner, times, pid } => format!("keep {owner} {} {pid}", times.encode()),
             Self::Forget { image } => format!("forget {}", image.encode()),
         }
@@ -170,6 +197,16 @@ impl Message {
             "failed" => Self::Failed { why: rest.to_owned() },
             "ready" => Self::Ready,
             "warning" => Self::Warning { reading: rest.to_owned() },
+            "look" => Self::Look,
+            "region" => Self::Region {
+                owner: u32::try_from(next()?).ok()?,
+                pid: i32::try_from(next()?).ok()?,
+                is_flushing: next()? != 0,
+                used_bytes: next()?,
+                budget_bytes: next()?,
+                times: Times::decode(next()?, next()?),
+                image: rest.splitn(8, ' ').nth(7)?.to_owned(),
+            },
             "keep" => Self::Keep {
                 owner: u32::try_from(next()?).ok()?,
                 times: Times::decode(next()?, next()?),
@@ -287,6 +324,16 @@ mod tests {
             Message::Failed { why: "no space left: write".into() },
             Message::Ready,
             Message::Warning { reading: "fresh low 5s the file: low".into() },
+            Message::Look,
+            Message::Region {
+                owner: 1000,
+                pid: 5,
+                is_flushing: true,
+                used_bytes: 3,
+                budget_bytes: 4,
+                times,
+                image: "/data/with a blank/image.perdura".into(),
+            },
             Message::Keep { owner: 1000, times, pid: 5 },
             Message::Forget { image },
         ];

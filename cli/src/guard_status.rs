@@ -1,0 +1,66 @@
+//! `perdura status --guard`: the memory that a guard keeps, and what the power is like.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use perdura_guard::{GuardedRegion, look};
+use perdura_media::{Bytes, format_duration};
+use perdura_terminal::say;
+use serde_json::json;
+
+/// Exits 0 if no region has more dirty than it may, 1 otherwise.
+pub fn run(socket: &Path, as_json: bool) -> Result<ExitCode> {
+    let looked = look(socket)?;
+    let holds = looked.regions.iter().all(|region| region.dirty_bytes <= region.budget_bytes);
+    if as_json {
+        let power = looked.power.as_ref();
+        say(json!({
+            "holds": holds,
+            "power_state": power.map(|reading| reading.state.word()),
+            "power_told_by": power.map(|reading| &reading.told_by),
+            "regions": looked.regions.iter().map(as_value).collect::<Vec<_>>(),
+        }));
+    } else {
+        let power = match &looked.power {
+            None => "unknown".into(),
+            Some(reading) if reading.told_by.is_empty() => reading.state.word().to_owned(),
+            Some(reading) => format!("{} ({reading})", reading.state.word()),
+        };
+        say(format_args!(
+            "{}: {} regions; the power: {power}",
+            socket.display(),
+            looked.regions.len()
+        ));
+        looked.regions.iter().for_each(|region| say(line(region)));
+    }
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn line(region: &GuardedRegion) -> String {
+    let server = match (region.pid, region.is_flushing) {
+        (Some(pid), _) => format!("process {pid}"),
+        (None, true) => "the server is gone; being flushed".into(),
+        (None, false) => "the server is gone; kept".into(),
+    };
+    format!(
+        "{}: {} dirty of at most {}, warning {}; user id {}, {server}",
+        region.image,
+        Bytes(region.dirty_bytes),
+        Bytes(region.budget_bytes),
+        format_duration(region.grace),
+        region.owner,
+    )
+}
+
+fn as_value(region: &GuardedRegion) -> serde_json::Value {
+    json!({
+        "image": region.image,
+        "user_id": region.owner,
+        "pid": region.pid,
+        "is_flushing": region.is_flushing,
+        "dirty_bytes": region.dirty_bytes,
+        "budget_bytes": region.budget_bytes,
+        "warning_s": region.grace.as_secs_f64(),
+    })
+}
