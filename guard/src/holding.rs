@@ -304,8 +304,10 @@ impl Holding {
     }
 
     /// Why a peer may not have the memory of an image now, if it may not.
-    fn check_use(&mut self, name: ImageFile, peer: Peer) -> Result<(), Message> {
-        let held = self.find(name).ok_or(Message::NotHeld)?;
+    fn check_use(&self, name: ImageFile, peer: Peer) -> Result<(), Message> {
+        let Some(held) = self.held.iter().find(|held| held.name == name) else {
+            return Err(self.not_held());
+        };
         if !peer.may_use(held.owner) {
             let why = format!("this memory is another user's: of user id {}", held.owner);
             return Err(Message::Failed { why });
@@ -314,6 +316,15 @@ impl Holding {
             State::Linked { .. } => Err(Message::Busy { pid: held.pid }),
             State::Flushing { .. } => Err(held.wait_message()),
             State::Alone { .. } => Ok(()),
+        }
+    }
+
+    /// What to say of an image whose memory is not held. A server that runs keeps others out of its
+    /// directory, even if its image was removed or replaced; only a holder knows the directory.
+    fn not_held(&self) -> Message {
+        match (&self.role, self.held.first()) {
+            (Role::Holder, Some(held)) if held.link().is_some() => Message::Busy { pid: held.pid },
+            _ => Message::NotHeld,
         }
     }
 

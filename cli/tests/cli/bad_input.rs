@@ -6,13 +6,17 @@ use std::process::{Command, Output};
 
 use crate::running::*;
 
+/// A server that is to refuse: one that serves is ended after 30 s, for the test to fail.
 fn serve(dir: &Path, extra: &[&str]) -> Output {
-    Command::new(PERDURA)
-        .args(["serve", "--listen", &format!("127.0.0.1:{}", free_port()), "--dir"])
+    let output = Command::new("timeout")
+        .args(["--kill-after=10", "30", PERDURA, "serve", "--dir"])
         .arg(dir)
+        .args(["--listen", &format!("127.0.0.1:{}", free_port())])
         .args(extra)
         .output()
-        .unwrap()
+        .unwrap();
+    assert_ne!(output.status.code(), Some(124), "it went on");
+    output
 }
 
 /// The command must fail with an error that holds these words.
