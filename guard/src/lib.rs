@@ -31,6 +31,7 @@ mod keeper;
 mod look;
 mod parent;
 mod readings;
+mod shares;
 mod sys;
 mod visitor;
 mod watch;
