@@ -88,6 +88,10 @@ pub struct DrillArgs {
     /// Drill the store that runs at this address, instead of opening a stopped one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub connect: Option<String>,
+    /// Drill all servers of the guard at this socket at the same time: together they must be safe
+    /// within the warning that they share, or each within its own.
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["connect", "password_file"])]
+    pub guard: Option<PathBuf>,
     /// File with the running store's password; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
@@ -137,6 +141,17 @@ pub struct GuardArgs {
     /// its sources say.
     #[arg(long, value_name = "SOURCE")]
     pub warning: Vec<String>,
+    /// Time from a warning to the loss of power, such as 30s: all servers share it. Together they
+    /// have no more dirty than can be flushed within it, and idle ones lend their part to busy ones.
+    /// Without it, the promise of each server counts alone.
+    #[arg(long, value_name = "TIME")]
+    pub grace: Option<String>,
+    /// What servers are entitled to, as TOML; see docs/server.md.
+    #[arg(long, value_name = "FILE", requires = "grace")]
+    pub tenants: Option<PathBuf>,
+    /// Power that the machine draws, watts: for sources that say what energy is left.
+    #[arg(long, value_name = "WATTS", requires = "grace")]
+    pub watts: Option<f64>,
     /// Most regions at a time; one user other than root may have half of them [default: 64].
     #[arg(long, value_name = "N")]
     pub regions_max: Option<usize>,

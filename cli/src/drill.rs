@@ -1,10 +1,12 @@
 //! `perdura drill`: a flush for real, and its time beside the promise.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use perdura_guard::{drill, look};
 use perdura_media::{Bytes, BytesPerSecond, RealClock, format_duration};
 use perdura_region::directory::Directory;
 use perdura_region::holder::Holders;
@@ -26,9 +28,55 @@ struct Outcome {
 }
 
 pub fn run(args: &DrillArgs) -> Result<ExitCode> {
-    match &args.connect {
-        Some(address) => Ok(judge(&drill_running(address, args)?)),
-        None => drill_stopped(args),
+    match (&args.guard, &args.connect) {
+        (Some(socket), _) => drill_guarded(socket, !args.no_fill),
+        (None, Some(address)) => Ok(judge(&drill_running(address, args)?)),
+        (None, None) => drill_stopped(args),
+    }
+}
+
+/// Lets all servers of a guard drill at the same time, and judges them together.
+fn drill_guarded(socket: &Path, fills: bool) -> Result<ExitCode> {
+    let looked = look(socket)?;
+    let outcome = drill(socket, fills)?;
+    let (mut is_broken, mut is_full) = (!outcome.failed.is_empty(), !outcome.drilled.is_empty());
+    for drilled in &outcome.drilled {
+        let region = looked.regions.iter().find(|region| region.image == drilled.image);
+        let promised = match (&looked.battery, region) {
+            (Some(battery), _) => battery.total,
+            (None, Some(region)) => region.grace,
+            (None, None) => Duration::ZERO,
+        };
+        is_broken |= drilled.elapsed > promised;
+        is_full &= is_filled(drilled.used_bytes, drilled.budget_bytes);
+        say(format_args!(
+            "{}: flushed {} of a budget of {} ({} written) in {}; promised {}",
+            drilled.image,
+            Bytes(drilled.used_bytes),
+            Bytes(drilled.budget_bytes),
+            Bytes(drilled.device_bytes),
+            format_duration(drilled.elapsed),
+            format_duration(promised),
+        ));
+    }
+    outcome.failed.iter().for_each(|why| say(format_args!("NOT DRILLED: {why}")));
+    Ok(verdict(is_broken, is_full))
+}
+
+fn is_filled(used_bytes: u64, budget_bytes: u64) -> bool {
+    used_bytes >= budget_bytes / 100 * 98
+}
+
+fn verdict(is_broken: bool, is_full: bool) -> ExitCode {
+    if is_broken {
+        say("BROKEN: a flush took longer than promised, or none was made");
+        ExitCode::FAILURE
+    } else if !is_full {
+        say("kept, but the budget was not full: this drill proves less than the promise");
+        ExitCode::SUCCESS
+    } else {
+        say("PASS");
+        ExitCode::SUCCESS
     }
 }
 
@@ -43,16 +91,7 @@ fn judge(outcome: &Outcome) -> ExitCode {
         BytesPerSecond((outcome.device_bytes as f64 / seconds) as u64),
         format_duration(outcome.promised),
     ));
-    if outcome.elapsed > outcome.promised {
-        say("BROKEN: the flush took longer than promised");
-        ExitCode::FAILURE
-    } else if outcome.used_bytes < outcome.budget_bytes / 100 * 98 {
-        say("kept, but the budget was not full: this drill proves less than the promise");
-        ExitCode::SUCCESS
-    } else {
-        say("PASS");
-        ExitCode::SUCCESS
-    }
+    verdict(outcome.elapsed > outcome.promised, is_filled(outcome.used_bytes, outcome.budget_bytes))
 }
 
 fn drill_stopped(args: &DrillArgs) -> Result<ExitCode> {

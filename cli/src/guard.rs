@@ -5,14 +5,16 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use perdura_guard::{Guard, GuardOptions, GuardSocket, Parent, REGIONS_MAX};
-use perdura_media::RealClock;
+use perdura_guard::{Battery, Guard, GuardOptions, GuardSocket, Parent, REGIONS_MAX};
+use perdura_media::{RealClock, Watts, format_duration};
+use perdura_region::default_reserve;
 use perdura_terminal::region::flush_threads;
 use perdura_terminal::say;
-use perdura_warning::{Signals, Warnings};
+use perdura_terminal::time;
+use perdura_warning::{Response, Signals, Warnings};
 
 use crate::args::GuardArgs;
-use crate::{holder, service_manager};
+use crate::{holder, service_manager, tenants};
 
 /// The option by which the parent tells its child what it is.
 const IS_CHILD: &str = "--is-child";
@@ -30,7 +32,24 @@ fn options(args: &GuardArgs) -> Result<GuardOptions> {
         bail!("--regions-max 0: expected at least 1");
     }
     let threads = flush_threads(args.threads)?;
-    Ok(GuardOptions { socket: args.socket.clone(), regions_max, threads })
+    Ok(GuardOptions { socket: args.socket.clone(), regions_max, battery: battery(args)?, threads })
+}
+
+/// The battery that the servers share, if they share one.
+fn battery(args: &GuardArgs) -> Result<Option<Battery>> {
+    let Some(grace) = time("grace", &args.grace)? else { return Ok(None) };
+    let least = default_reserve(grace) * 2;
+    if grace < least {
+        bail!("--grace {}: expected at least {}", format_duration(grace), format_duration(least));
+    }
+    let watts = match args.watts {
+        Some(watts) if !(watts.is_finite() && watts > 0.0) => {
+            bail!("--watts {watts}: expected more than 0")
+        }
+        watts => watts.map(Watts),
+    };
+    let tenants = args.tenants.as_deref().map_or(Ok(Vec::new()), tenants::read)?;
+    Ok(Some(Battery { grace, response: Response::new(grace, watts), tenants }))
 }
 
 /// Keeps the descriptors, and starts the guard again if it is killed.

@@ -24,6 +24,7 @@ mod service_manager;
 mod settings;
 mod sim;
 mod status;
+mod tenants;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use perdura_guard::{GuardEar, Guarded, Keeper, Watch, Writers};
+use perdura_guard::{FromGuard, GuardEar, Guarded, Keeper, Watch, Writers};
 use perdura_media::{Bytes, Clock, RealClock, format_duration};
 use perdura_region::Region;
 use perdura_region::directory::{Claim, Directory, DirectoryError};
@@ -60,14 +60,17 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let directory = directory.map_err(name_free)?;
     server.terms = Some(directory.terms);
     server.has_holder = directory.supervisor.is_some();
+    server.has_guard = args.guard.is_some();
     server.flush_threads = threads;
     let power = Arc::new(Power::default());
     server.power = Some(Arc::clone(&power));
     let banner = banner::banner(&directory, &server, grace, args.guard.as_deref());
-    let Directory { region, terms, mut supervisor, link, .. } = directory;
-    if let (Some(supervisor), Some(ear)) = (&mut supervisor, ear) {
+    let Directory { region, terms, promise, mut supervisor, link, .. } = directory;
+    let guard = supervisor.as_mut().zip(ear).map(|(supervisor, ear)| {
+        let from = FromGuard { orders: ear.orders(), voice: supervisor.voice() };
         supervisor.tell(Box::new(ear));
-    }
+        from
+    });
     let heap = Heap::open(region).context("the heap")?;
     let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
     let store = Store::open(heap, Arc::clone(&clock), options);
@@ -87,12 +90,13 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
         ended,
         store: Arc::downgrade(&store),
     };
+    let (clock_of_watch, writers) = (Arc::clone(&clock), Arc::new(Clients(power)));
     let watch =
-        Watch { warnings, response, clock: Arc::clone(&clock), writers: Arc::new(Clients(power)) };
+        Watch { warnings, response, clock: clock_of_watch, writers, flush_threads: threads, guard };
     let kept = Arc::downgrade(&store);
     watch
         .start(
-            Keeper::new(store.region(), terms),
+            Keeper::new(terms, promise.budget_bytes),
             move |act| kept.upgrade().map(|store| act(store.region())),
             move |warning| stopper.stop(warning),
         )

@@ -14,6 +14,7 @@ use crate::error::{HoldError, failed};
 use crate::holding::{Holding, Role};
 use crate::isolate;
 use crate::parent::{Inherited, inherit};
+use crate::tenancy::{Battery, Tenancy};
 use crate::visitor::Visitors;
 
 /// Default of [`GuardOptions::regions_max`].
@@ -26,6 +27,8 @@ pub struct GuardOptions {
     pub socket: PathBuf,
     /// Most regions at a time. One user may have half of them; root may have all.
     pub regions_max: usize,
+    /// The battery that all servers share; `None`: each server's own promise counts.
+    pub battery: Option<Battery>,
     /// Threads that copy and write during an emergency flush of one region.
     pub threads: usize,
 }
@@ -89,6 +92,7 @@ impl Guard {
                 regions_max: options.regions_max,
                 regions_of_one_max: options.regions_max.div_ceil(2),
                 parent,
+                tenancy: options.battery.map(|it| Box::new(Tenancy::new(it))),
             },
             listener,
             socket: Some(options.socket),
@@ -98,6 +102,7 @@ impl Guard {
             clock,
             held: Vec::new(),
             visitors: Visitors::default(),
+            drill: None,
         };
         if !held.is_empty() {
             tracing::warn!(regions = held.len(), "took over what an earlier guard held");

@@ -6,12 +6,14 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use perdura_region::holder::Listener;
 use perdura_warning::{Confidence, Reading, State, WarningError, WarningSource};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::readings;
+use crate::watch::Orders;
 
 /// What a server's guard says of the power, and whether it is there.
 #[derive(Debug)]
@@ -23,6 +25,14 @@ pub struct Guarded {
 #[derive(Debug)]
 pub struct GuardEar {
     shared: Arc<Shared>,
+    orders: Arc<Orders>,
+}
+
+impl GuardEar {
+    /// Where the guard's orders arrive, for [`crate::Watch`].
+    pub fn orders(&self) -> Arc<Orders> {
+        Arc::clone(&self.orders)
+    }
 }
 
 #[derive(Debug)]
@@ -51,7 +61,7 @@ impl Guarded {
         let power = Reading::new(State::Steady, format!("the guard at {}", socket.display()));
         let said = Mutex::new(Said { is_there: true, power });
         let shared = Arc::new(Shared { socket, said, news });
-        Ok((Self { shared: Arc::clone(&shared) }, GuardEar { shared }))
+        Ok((Self { shared: Arc::clone(&shared) }, GuardEar { shared, orders: Arc::default() }))
     }
 }
 
@@ -76,6 +86,14 @@ impl Listener for GuardEar {
             return;
         };
         self.shared.change(|said| said.power = reading);
+    }
+
+    fn shared(&self, serial: u64, share: Option<Duration>) {
+        self.orders.share(serial, share);
+    }
+
+    fn drill(&self, fills: bool) {
+        self.orders.drill(fills);
     }
 
     fn held(&self, is_held: bool) {

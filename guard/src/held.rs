@@ -29,8 +29,13 @@ pub(crate) struct Held {
     pub owner: u32,
     /// The times that the last server brought.
     pub times: Times,
+    /// Proven flush rate that the last server brought, bytes per second.
+    pub rate_bytes_per_s: u64,
     /// Process id of the linked server, or of the last one.
     pub pid: i32,
+    /// Whether the linked server has opened the region. The budget in the ledger is that of the
+    /// server before until then.
+    pub is_open: bool,
     /// What is known of the server.
     pub state: State,
     /// What a flush needs.
@@ -72,16 +77,29 @@ impl Held {
     pub(crate) fn new(
         fds: [OwnedFd; 3],
         owner: u32,
-        times: Times,
+        terms: (Times, u64),
         pid: i32,
         state: State,
     ) -> Result<Self, HoldError> {
+        let (times, rate_bytes_per_s) = terms;
         let [memory, ledger, image] = fds;
         check_handed_over(memory.as_fd(), ledger.as_fd(), image.as_fd())?;
         let name = ImageFile::of(&image).map_err(failed("the image"))?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("copy a descriptor"));
         let attachment = Arc::new(Attachment::new(copy(&memory)?, copy(&ledger)?)?);
-        Ok(Self { name, owner, times, pid, state, attachment, memory, ledger, image })
+        Ok(Self {
+            name,
+            owner,
+            times,
+            rate_bytes_per_s,
+            pid,
+            is_open: true,
+            state,
+            attachment,
+            memory,
+            ledger,
+            image,
+        })
     }
 
     /// The descriptors of memory, ledger and image.
@@ -102,6 +120,10 @@ impl Held {
         }
     }
 
+    pub(crate) fn is_linked(&self) -> bool {
+        self.link().is_some()
+    }
+
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self.state, State::Alone { .. })
     }
@@ -118,13 +140,20 @@ impl Held {
         }
     }
 
-    /// The message by which a guard's parent is told to keep this region.
-    pub(crate) fn keep_message(&self) -> Message {
-        Message::Keep { owner: self.owner, times: self.times, pid: self.pid.max(0) }
+    /// The message by which a guard's parent is told to keep this region, with the share that it
+    /// may have in force.
+    pub(crate) fn keep_message(&self, granted_us: u64) -> Message {
+        Message::Keep {
+            owner: self.owner,
+            times: self.times,
+            pid: self.pid.max(0),
+            rate_bytes_per_s: self.rate_bytes_per_s,
+            granted_us,
+        }
     }
 
     /// What an operator is told of this region.
-    pub(crate) fn describe(&self) -> Message {
+    pub(crate) fn describe(&self, share_us: u64) -> Message {
         Message::Region {
             owner: self.owner,
             pid: self.link().map_or(0, |_| self.pid),
@@ -132,6 +161,8 @@ impl Held {
             used_bytes: self.attachment.used_bytes(),
             budget_bytes: self.attachment.budget_bytes(),
             times: self.times,
+            rate_bytes_per_s: self.rate_bytes_per_s,
+            share_us,
             image: self.path(),
         }
     }

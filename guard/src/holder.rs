@@ -39,14 +39,14 @@ pub fn hold(
     options: HolderOptions,
 ) -> Result<(), HoldError> {
     let first = receive(&link).map_err(failed("read from the server"))?;
-    let Some((Message::Hold { times }, fds)) = first else {
+    let Some((Message::Hold { times, rate_bytes_per_s }, fds)) = first else {
         return Err(HoldError::NothingToHold(format!("{first:?}")));
     };
     let fds = <[OwnedFd; 3]>::try_from(fds)
         .map_err(|fds| HoldError::NothingToHold(format!("{} descriptors", fds.len())))?;
     let pid = Peer::of(&link).map_or(0, |peer| peer.pid);
     let alone = State::Alone { since_ns: clock.now_ns() };
-    let mut held = Held::new(fds, own_user(), times, pid, alone)?;
+    let mut held = Held::new(fds, own_user(), (times, rate_bytes_per_s), pid, alone)?;
     let (left, spared) = (isolate::leave_server(), isolate::ask_to_be_spared());
     // For debugging only: most users would see this line before the server's own first words.
     tracing::debug!(%left, %spared, locked = %isolate::lock(&held.attachment), "holding memory");
@@ -70,6 +70,7 @@ pub fn hold(
         clock,
         held: vec![held],
         visitors: Visitors::default(),
+        drill: None,
     };
     holding.run()
 }

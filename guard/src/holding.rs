@@ -26,6 +26,7 @@ use crate::isolate;
 use crate::parent::ToParent;
 use crate::readings;
 use crate::sys::{Peer, own_user};
+use crate::tenancy::{DIVIDE_EVERY, Tenancy};
 use crate::visitor::{Visitor, Visitors};
 
 /// Time between two looks at memory without a server: whether its wait is over, and whether the
@@ -46,6 +47,8 @@ pub(crate) enum Role {
         regions_of_one_max: usize,
         /// The process that keeps the descriptors for the next guard.
         parent: ToParent,
+        /// The battery that the servers share.
+        tenancy: Option<Box<Tenancy>>,
     },
 }
 
@@ -74,6 +77,15 @@ pub(crate) struct Holding {
     pub flushes: Flushes,
     pub held: Vec<Held>,
     pub visitors: Visitors,
+    pub drill: Option<Drill>,
+}
+
+/// A drill that is under way.
+pub(crate) struct Drill {
+    /// Who asked for it.
+    operator: OwnedFd,
+    /// The regions whose servers have not answered yet.
+    awaited: Vec<ImageFile>,
 }
 
 impl Holding {
@@ -163,6 +175,9 @@ impl Holding {
         if !self.visitors.are_none() || self.held.iter().any(Held::is_ending) {
             return Some(WATCH_EVERY);
         }
+        if self.tenancy().is_some() && !self.held.is_empty() {
+            return Some(DIVIDE_EVERY);
+        }
         let is_guard = matches!(self.role, Role::Guard { .. });
         (is_guard || self.held.iter().any(Held::is_alone)).then_some(LOOK_EVERY)
     }
@@ -180,6 +195,43 @@ impl Holding {
         waited.into_iter().for_each(|name| self.flush(name, None));
         if let Role::Guard { parent, .. } = &mut self.role {
             parent.say_alive(now_ns);
+        }
+        self.divide();
+    }
+
+    fn tenancy(&self) -> Option<&Tenancy> {
+        match &self.role {
+            Role::Guard { tenancy, .. } => tenancy.as_deref(),
+            Role::Holder => None,
+        }
+    }
+
+    fn tenancy_mut(&mut self) -> Option<&mut Tenancy> {
+        match &mut self.role {
+            Role::Guard { tenancy, .. } => tenancy.as_deref_mut(),
+            Role::Holder => None,
+        }
+    }
+
+    /// What a region may have in force; without a battery, its own promise.
+    fn share_us(&self, name: ImageFile) -> u64 {
+        self.tenancy().map_or(u64::MAX, |tenancy| tenancy.granted_us(name))
+    }
+
+    /// Divides the battery anew, if it is time, and gives the orders.
+    fn divide(&mut self) {
+        let Role::Guard { tenancy: Some(tenancy), .. } = &mut self.role else { return };
+        if let Some(told) = &self.told {
+            tenancy.heed(told, self.clock.now_ns());
+        }
+        for (name, order) in tenancy.divide(&self.held, &*self.clock) {
+            // Before the server has more: the next guard must reckon with it.
+            self.tell_parent(name);
+            let link = self.find(name).and_then(|held| held.link());
+            let share = Message::Share { serial: order.serial, share_us: order.share_us };
+            if let Some(Err(error)) = link.map(|link| send_now(link, &share, &[])) {
+                tracing::warn!(%error, "a server did not hear its share; it keeps the former one");
+            }
         }
     }
 
@@ -213,6 +265,15 @@ impl Holding {
         };
         match said {
             Ok(Some((Message::Goodbye, _))) => self.let_go(name),
+            Ok(Some((Message::Kept { serial }, _))) => {
+                self.tenancy_mut().into_iter().for_each(|it| it.confirm(name, serial));
+            }
+            Ok(Some((said @ (Message::Drilled { .. } | Message::Failed { .. }), _))) => {
+                self.note_drilled(name, said);
+            }
+            Ok(Some((Message::Claim { rate_bytes_per_s }, _))) => {
+                self.note_rate(name, rate_bytes_per_s);
+            }
             Ok(Some((other, _))) => tracing::warn!(?other, "unexpected message from the server"),
             Ok(None) | Err(_) => self.note_alone(name),
         }
@@ -223,6 +284,11 @@ impl Holding {
         if let Some(held) = self.find(name) {
             held.note_alone(now_ns);
         }
+        if let Role::Guard { tenancy: Some(tenancy), .. } = &mut self.role {
+            let held = self.held.iter().find(|held| held.name == name);
+            held.into_iter().for_each(|held| tenancy.lose(held));
+        }
+        self.note_drilled(name, Message::Failed { why: "its server is gone".into() });
         self.tell_parent(name);
         if self.power() >= Power::Low {
             self.flush(name, None);
@@ -269,10 +335,12 @@ impl Holding {
         let Ok(Some((message, fds))) = receive(&visitor.socket) else { return };
         self.drop_removed();
         let answer = match message {
-            Message::Hold { times } if matches!(self.role, Role::Guard { .. }) => {
-                match self.hold(&visitor, times, fds) {
+            Message::Hold { times, rate_bytes_per_s }
+                if matches!(self.role, Role::Guard { .. }) =>
+            {
+                match self.hold(&visitor, (times, rate_bytes_per_s), fds) {
                     Ok(name) => return self.welcome(name),
-                    Err(why) => Message::Failed { why },
+                    Err(answer) => answer,
                 }
             }
             Message::TakeOver { times, image } => match self.check_use(image, visitor.peer) {
@@ -281,6 +349,12 @@ impl Holding {
             },
             Message::Look if matches!(self.role, Role::Guard { .. }) => {
                 return self.describe(&visitor);
+            }
+            Message::Drill { fills } if matches!(self.role, Role::Guard { .. }) => {
+                match self.begin_drill(&visitor, fills) {
+                    Ok(()) => return self.end_drill(),
+                    Err(why) => Message::Failed { why },
+                }
             }
             Message::Flush { image } => match self.check_use(image, visitor.peer) {
                 Err(answer) => answer,
@@ -291,12 +365,59 @@ impl Holding {
         let _ = send_now(&visitor.socket, &answer, &[]);
     }
 
+    /// Lets all servers flush at the same time, for real.
+    fn begin_drill(&mut self, visitor: &Visitor, fills: bool) -> Result<(), String> {
+        if !visitor.peer.may_use(own_user()) {
+            return Err("a drill stops all servers for a moment: ask as the guard's user".into());
+        }
+        if self.drill.is_some() {
+            return Err("a drill is under way".into());
+        }
+        if self.power() != Power::Steady {
+            return Err("the power is not steady, so nothing is drilled".into());
+        }
+        let operator = visitor.socket.try_clone().map_err(|error| error.to_string())?;
+        let hears = |held: &&Held| {
+            held.link().is_some_and(|link| send_now(link, &Message::Drill { fills }, &[]).is_ok())
+        };
+        let awaited = self.held.iter().filter(hears).map(|held| held.name).collect();
+        self.drill = Some(Drill { operator, awaited });
+        Ok(())
+    }
+
+    /// Passes on how a drill went in one server.
+    fn note_drilled(&mut self, name: ImageFile, said: Message) {
+        let image = self.find(name).map(|held| held.path()).unwrap_or_default();
+        let Some(drill) = &mut self.drill else { return };
+        let Some(at) = drill.awaited.iter().position(|awaited| *awaited == name) else { return };
+        drill.awaited.swap_remove(at);
+        let said = match said {
+            Message::Drilled { used_bytes, budget_bytes, device_bytes, elapsed_ns, .. } => {
+                Message::Drilled { used_bytes, budget_bytes, device_bytes, elapsed_ns, image }
+            }
+            Message::Failed { why } => Message::NotDrilled { why: format!("{image}: {why}") },
+            other => other,
+        };
+        // An operator that has gone away gets no answer.
+        let _ = send_now(&drill.operator, &said, &[]);
+        self.end_drill();
+    }
+
+    /// Ends a drill that all servers have answered.
+    fn end_drill(&mut self) {
+        if let Some(drill) = self.drill.take_if(|drill| drill.awaited.is_empty()) {
+            let _ = send_now(&drill.operator, &Message::Ready, &[]);
+        }
+    }
+
     /// Tells a visitor what is held of its user, all to root, and what the power is like.
     fn describe(&self, visitor: &Visitor) {
         let seen = self.held.iter().filter(|held| visitor.peer.may_use(held.owner));
         let power =
             self.told.iter().map(|told| Message::Warning { reading: readings::encode(told) });
-        for message in power.chain(seen.map(Held::describe)).chain([Message::Ready]) {
+        let battery = self.tenancy().map(|tenancy| tenancy.describe(&self.held));
+        let seen = seen.map(|held| held.describe(self.share_us(held.name)));
+        for message in power.chain(battery).chain(seen).chain([Message::Ready]) {
             if send_now(&visitor.socket, &message, &[]).is_err() {
                 return;
             }
@@ -333,15 +454,19 @@ impl Holding {
         let Some(held) = self.find(name) else { return };
         let server = visitor.socket.try_clone();
         held.times = times;
-        held.pid = visitor.peer.pid;
+        (held.pid, held.is_open) = (visitor.peer.pid, false);
         held.state = State::Linked { link: visitor.socket, ending: None };
+        self.settle(name);
         // Before the server can write: the next guard must know that the memory has a server.
         self.tell_parent(name);
         let Some(held) = self.find(name) else { return };
         let answer = Message::Held { used_bytes: held.attachment.used_bytes() };
         let sent = server.and_then(|server| send_now(&server, &answer, &held.fds()));
         match sent {
-            Ok(()) => self.tell_power(name),
+            Ok(()) => {
+                self.tell_power(name);
+                self.tell_promise(name);
+            }
             Err(_) => self.note_alone(name),
         }
     }
@@ -350,38 +475,48 @@ impl Holding {
     fn hold(
         &mut self,
         visitor: &Visitor,
-        times: Times,
+        terms: (Times, u64),
         fds: Vec<OwnedFd>,
-    ) -> Result<ImageFile, String> {
+    ) -> Result<ImageFile, Message> {
+        let failed = |why: String| Message::Failed { why };
         let Role::Guard { regions_max, regions_of_one_max, .. } = self.role else {
-            return Err("a holder has one region".into());
+            return Err(failed("a holder has one region".into()));
         };
         if self.power() == Power::Ending {
-            return Err("the power is ending, so no more memory is held".into());
+            return Err(failed("the power is ending, so no more memory is held".into()));
         }
         let fds = <[OwnedFd; 3]>::try_from(fds)
-            .map_err(|fds| format!("{} descriptors came, expected 3", fds.len()))?;
-        let link = visitor.socket.try_clone().map_err(|error| error.to_string())?;
+            .map_err(|fds| failed(format!("{} descriptors came, expected 3", fds.len())))?;
+        let link = visitor.socket.try_clone().map_err(|error| failed(error.to_string()))?;
         let state = State::Linked { link, ending: None };
         let Peer { user, pid } = visitor.peer;
-        let name = ImageFile::of(&fds[2]).map_err(|error| error.to_string())?;
+        let name = ImageFile::of(&fds[2]).map_err(|error| failed(error.to_string()))?;
         if let Some(held) = self.find(name) {
             // Its own server comes back after it has lost the link.
             if !(held.is_alone() && held.owner == user && held.has_memory(&fds[0])) {
-                return Err(format!("other memory of this image is held, of process {}", held.pid));
+                let pid = held.pid;
+                return Err(failed(format!(
+                    "other memory of this image is held, of process {pid}"
+                )));
             }
-            (held.times, held.pid, held.state) = (times, pid, state);
+            (held.times, held.rate_bytes_per_s) = terms;
+            (held.pid, held.is_open, held.state) = (pid, true, state);
+            self.settle(name);
             return Ok(name);
         }
         let of_one = self.held.iter().filter(|held| held.owner == user).count();
         if self.held.len() >= regions_max || (user != 0 && of_one >= regions_of_one_max) {
-            return Err(format!(
+            return Err(failed(format!(
                 "{} regions are held, {of_one} of them of user id {user}; at most {regions_max} \
                  are, and {regions_of_one_max} of one user",
                 self.held.len()
-            ));
+            )));
         }
-        let held = Held::new(fds, user, times, pid, state).map_err(|error| error.to_string())?;
+        let held = Held::new(fds, user, terms, pid, state);
+        let held = held.map_err(|error| failed(error.to_string()))?;
+        if let Some(tenancy) = self.tenancy_mut() {
+            tenancy.admit(&held)?;
+        }
         tracing::info!(
             image = %held.path(),
             pid,
@@ -393,13 +528,42 @@ impl Holding {
         Ok(name)
     }
 
+    /// Notes the flush rate that a server has proven for the region that it took over.
+    fn note_rate(&mut self, name: ImageFile, rate_bytes_per_s: u64) {
+        if let Some(held) = self.find(name) {
+            (held.rate_bytes_per_s, held.is_open) = (rate_bytes_per_s, true);
+        }
+        self.settle(name);
+        self.tell_parent(name);
+    }
+
+    /// Reckons with a region that has a server.
+    fn settle(&mut self, name: ImageFile) {
+        if let Role::Guard { tenancy: Some(tenancy), .. } = &mut self.role {
+            let held = self.held.iter().find(|held| held.name == name);
+            held.into_iter().for_each(|held| tenancy.settle(held, 0));
+        }
+    }
+
+    /// Tells a server that its own promise counts, where no battery is shared.
+    fn tell_promise(&mut self, name: ImageFile) {
+        if self.tenancy().is_none()
+            && let Some(held) = self.find(name)
+        {
+            tell(held, &Message::Share { serial: 0, share_us: u64::MAX });
+        }
+    }
+
     /// Tells a server that its memory is held, after the parent knows it.
     fn welcome(&mut self, name: ImageFile) {
         self.tell_parent(name);
         let Some(held) = self.find(name) else { return };
         let sent = held.link().map(|link| send_now(link, &Message::Ready, &[]));
         match sent {
-            Some(Ok(())) => self.tell_power(name),
+            Some(Ok(())) => {
+                self.tell_power(name);
+                self.tell_promise(name);
+            }
             _ => self.note_alone(name),
         }
     }
@@ -464,8 +628,13 @@ impl Holding {
     fn let_go(&mut self, name: ImageFile) {
         let Some(at) = self.held.iter().position(|held| held.name == name) else { return };
         let held = self.held.swap_remove(at);
-        if let Role::Guard { parent, .. } = &mut self.role {
+        if let Some(drill) = &mut self.drill {
+            drill.awaited.retain(|awaited| *awaited != name);
+        }
+        self.end_drill();
+        if let Role::Guard { parent, tenancy, .. } = &mut self.role {
             tracing::info!(image = %held.path(), "let go");
+            tenancy.iter_mut().for_each(|tenancy| tenancy.leave(name));
             parent.send(&Message::Forget { image: name }, &[]);
         } else {
             // The server may start another holder as soon as the link is closed.
@@ -475,11 +644,12 @@ impl Holding {
 
     /// Tells the parent what to keep of a region.
     fn tell_parent(&mut self, name: ImageFile) {
+        let granted_us = self.share_us(name);
         let Role::Guard { parent, .. } = &mut self.role else { return };
         let Some(held) = self.held.iter().find(|held| held.name == name) else { return };
         let fds: Vec<_> =
             held.fds().into_iter().chain(held.link().map(|link| link.as_fd())).collect();
-        parent.send(&held.keep_message(), &fds);
+        parent.send(&held.keep_message(granted_us), &fds);
     }
 
     fn lose_parent(&mut self) {
@@ -492,16 +662,22 @@ impl Holding {
     }
 
     /// Takes regions that a guard before this one held, and tells their servers.
-    pub(crate) fn resume(&mut self, held: Vec<Held>) {
-        for held in held {
+    pub(crate) fn resume(&mut self, held: Vec<(Held, u64)>) {
+        for (held, granted_us) in held {
             let name = held.name;
+            if let Some(tenancy) = self.tenancy_mut() {
+                tenancy.settle(&held, granted_us);
+            }
             self.held.push(held);
             if let Some(held) = self.find(name)
                 && held.link().is_some()
             {
                 let link = held.link().map(|link| send_now(link, &Message::Ready, &[]));
                 match link {
-                    Some(Ok(())) => self.tell_power(name),
+                    Some(Ok(())) => {
+                        self.tell_power(name);
+                        self.tell_promise(name);
+                    }
                     _ => self.note_alone(name),
                 }
             }

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use perdura_region::{
-    BUDGET_MIN_BYTES, BudgetWish, Region, RegionError, Terms, default_reserve, promise,
+    BUDGET_MIN_BYTES, BudgetWish, Region, RegionError, Terms, default_reserve, largest_within,
+    promise,
 };
 use perdura_warning::{Demand, Reading};
 
@@ -35,9 +36,9 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps a region whose budget is that of `terms`.
-    pub fn new(region: &Region, terms: Terms) -> Self {
-        Self { terms, budget_bytes: region.budget_bytes() }
+    /// Keeps a region with the promise of `budget_bytes`, made on `terms`.
+    pub fn new(terms: Terms, budget_bytes: u64) -> Self {
+        Self { terms, budget_bytes }
     }
 
     /// The most bytes that may be dirty so that a flush takes no longer than `time`, and never more
@@ -53,7 +54,15 @@ impl Keeper {
         }
     }
 
-    /// Meets a demand. Returns when it holds.
+    /// The most bytes that may be dirty with a share of a battery, and never more than the promise.
+    /// Whoever divides the battery has taken the reserve off.
+    pub fn budget_of_share(&self, region: &Region, share: Duration) -> u64 {
+        let rate = self.terms.rate_bytes_per_s;
+        let fits = largest_within(rate, share, |bytes| region.geometry().warned_bytes(bytes));
+        fits.clamp(BUDGET_MIN_BYTES, self.budget_bytes)
+    }
+
+    /// Meets a demand with a share of a battery, if one is shared. Returns when both hold.
     ///
     /// # Errors
     /// The device has failed, or the region is closed.
@@ -61,12 +70,19 @@ impl Keeper {
         &self,
         region: &Region,
         demand: Demand,
+        share: Option<Duration>,
         writers: &dyn Writers,
     ) -> Result<(), RegionError> {
+        let most = share.map_or(self.budget_bytes, |share| self.budget_of_share(region, share));
         match demand {
-            Demand::Promise => region.set_budget(self.budget_bytes),
-            Demand::Within(Reverse(time)) => region.set_budget(self.budget_within(region, time)),
-            Demand::Clean => save_all(region, writers),
+            Demand::Promise => region.set_budget(most),
+            Demand::Within(Reverse(time)) => {
+                region.set_budget(self.budget_within(region, time).min(most))
+            }
+            Demand::Clean => {
+                save_all(region, writers)?;
+                region.set_budget(most.min(region.budget_bytes()))
+            }
             // The program closes the region, which saves everything.
             Demand::End => Ok(()),
         }
@@ -156,11 +172,11 @@ mod tests {
     fn the_budget_follows_the_time_and_comes_back() {
         let device = SimDevice::new(0, 1);
         let region = region(&device);
-        let (keeper, idle) = (Keeper::new(&region, terms(&region)), Late(&region, 0.into()));
+        let (keeper, idle) = (Keeper::new(terms(&region), 2 * MIB), Late(&region, 0.into()));
         (0..40).for_each(|block| write(&region, block, 1));
         for seconds in [8, 2, 1] {
             let time = Duration::from_secs(seconds);
-            keeper.meet(&region, Demand::Within(Reverse(time)), &idle).unwrap();
+            keeper.meet(&region, Demand::Within(Reverse(time)), None, &idle).unwrap();
             let budget = region.budget_bytes();
             assert_eq!(budget, keeper.budget_within(&region, time));
             let flushed = perdura_region::flush_time(region.geometry(), MIB, budget);
@@ -171,9 +187,30 @@ mod tests {
         // No time leaves less than a write needs, and none is longer than the promise.
         assert_eq!(keeper.budget_within(&region, Duration::ZERO), BUDGET_MIN_BYTES);
         assert_eq!(keeper.budget_within(&region, Duration::MAX), 2 * MIB);
-        keeper.meet(&region, Demand::Promise, &idle).unwrap();
+        keeper.meet(&region, Demand::Promise, None, &idle).unwrap();
         assert_eq!(region.budget_bytes(), 2 * MIB);
-        keeper.meet(&region, Demand::End, &idle).unwrap();
+        keeper.meet(&region, Demand::End, None, &idle).unwrap();
+    }
+
+    #[test]
+    fn the_budget_is_the_smaller_one_of_power_and_share() {
+        let device = SimDevice::new(0, 1);
+        let region = region(&device);
+        let (keeper, idle) = (Keeper::new(terms(&region), 2 * MIB), Late(&region, 0.into()));
+        let meet = |demand, share_ms: u64| {
+            let share = Some(Duration::from_millis(share_ms));
+            keeper.meet(&region, demand, share, &idle).unwrap();
+            region.budget_bytes()
+        };
+        let within = |seconds| Demand::Within(Reverse(Duration::from_secs(seconds)));
+        let half = meet(Demand::Promise, 1_000);
+        let flushed = perdura_region::flush_time(region.geometry(), MIB, half);
+        assert!(flushed <= Duration::from_secs(1) && flushed > Duration::from_millis(800));
+        assert_eq!(meet(within(8), 1_000), half);
+        assert!(meet(within(1), 1_000) < half);
+        assert_eq!(meet(Demand::Promise, 60_000), 2 * MIB, "never more than the promise");
+        assert_eq!(meet(Demand::Clean, 500), meet(Demand::Promise, 500));
+        assert_eq!(meet(Demand::Promise, 0), BUDGET_MIN_BYTES);
     }
 
     #[test]
@@ -181,9 +218,9 @@ mod tests {
         for late in 0..4 {
             let device = SimDevice::new(0, 1);
             let region = self::region(&device);
-            let keeper = Keeper::new(&region, terms(&region));
+            let keeper = Keeper::new(terms(&region), 2 * MIB);
             (0..5).for_each(|block| write(&region, block, 7));
-            keeper.meet(&region, Demand::Clean, &Late(&region, late.into())).unwrap();
+            keeper.meet(&region, Demand::Clean, None, &Late(&region, late.into())).unwrap();
             // The power goes, and nobody flushes.
             let device = device.power_cycle(late.into());
             drop(region);

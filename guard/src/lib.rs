@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod daemon;
+mod drill;
 mod emergency;
 mod error;
 mod guarded;
@@ -33,14 +34,17 @@ mod parent;
 mod readings;
 mod shares;
 mod sys;
+mod tenancy;
 mod visitor;
 mod watch;
 
 pub use daemon::{Guard, GuardOptions, GuardSocket, REGIONS_MAX};
+pub use drill::{DrillOutcome, Drilled, drill};
 pub use error::HoldError;
 pub use guarded::{GuardEar, Guarded};
 pub use holder::{HolderOptions, hold};
 pub use keeper::{Keeper, Writers};
-pub use look::{GuardedRegion, Looked, look};
+pub use look::{GuardedRegion, Looked, LookedBattery, look};
 pub use parent::Parent;
-pub use watch::Watch;
+pub use tenancy::{Battery, Tenant, Whose};
+pub use watch::{FromGuard, Orders, Watch};

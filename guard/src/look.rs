@@ -14,6 +14,8 @@ use crate::readings;
 pub struct Looked {
     /// What its worst source of warnings says; `None`: nothing that this version knows.
     pub power: Option<Reading>,
+    /// The battery that the servers share, if they share one.
+    pub battery: Option<LookedBattery>,
     /// The regions that the asking user may see: their own, or all.
     pub regions: Vec<GuardedRegion>,
 }
@@ -35,6 +37,23 @@ pub struct GuardedRegion {
     pub budget_bytes: u64,
     /// Time from a warning to the loss, as the server counts on it.
     pub grace: Duration,
+    /// Proven flush rate, bytes per second.
+    pub rate_bytes_per_s: u64,
+    /// Flush time that may be dirty; `None`: no battery is shared.
+    pub share: Option<Duration>,
+}
+
+/// The battery that a guard divides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LookedBattery {
+    /// Flush time of the battery, reserve taken off.
+    pub total: Duration,
+    /// By how much the shares in force are longer than that.
+    pub debt: Duration,
+    /// Flush time of everything that is dirty.
+    pub dirty: Duration,
+    /// The longest that was since the guard began.
+    pub worst: Duration,
 }
 
 /// Asks the guard that listens at `socket` what it holds.
@@ -42,21 +61,36 @@ pub struct GuardedRegion {
 /// # Errors
 /// No guard listens there, or it gives no usable answer.
 pub fn look(socket: &Path) -> Result<Looked, LinkError> {
-    let mut looked = Looked { power: None, regions: Vec::new() };
+    let mut looked = Looked { power: None, battery: None, regions: Vec::new() };
     for message in holder::look(socket)? {
         match message {
             Message::Warning { reading } => looked.power = readings::decode(&reading),
-            Message::Region { owner, pid, is_flushing, used_bytes, budget_bytes, times, image } => {
-                looked.regions.push(GuardedRegion {
-                    image,
-                    owner,
-                    pid: (pid != 0).then_some(pid),
-                    is_flushing,
-                    dirty_bytes: used_bytes,
-                    budget_bytes,
-                    grace: times.grace,
-                })
+            Message::Battery { total_us, debt_us, dirty_us, worst_us } => {
+                let [total, debt, dirty, worst] =
+                    [total_us, debt_us, dirty_us, worst_us].map(Duration::from_micros);
+                looked.battery = Some(LookedBattery { total, debt, dirty, worst });
             }
+            Message::Region {
+                owner,
+                pid,
+                is_flushing,
+                used_bytes,
+                budget_bytes,
+                times,
+                rate_bytes_per_s,
+                share_us,
+                image,
+            } => looked.regions.push(GuardedRegion {
+                image,
+                owner,
+                pid: (pid != 0).then_some(pid),
+                is_flushing,
+                dirty_bytes: used_bytes,
+                budget_bytes,
+                grace: times.grace,
+                rate_bytes_per_s,
+                share: (share_us != u64::MAX).then(|| Duration::from_micros(share_us)),
+            }),
             other => return Err(LinkError::Answer(format!("{other:?}"))),
         }
     }

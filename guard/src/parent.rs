@@ -189,7 +189,8 @@ pub(crate) struct ToParent {
 pub(crate) struct Inherited {
     pub parent: ToParent,
     pub listener: OwnedFd,
-    pub held: Vec<Held>,
+    /// The regions, each with the share that it may have in force, microseconds.
+    pub held: Vec<(Held, u64)>,
 }
 
 impl ToParent {
@@ -229,12 +230,14 @@ pub(crate) fn inherit(socket: OwnedFd, clock: &dyn Clock) -> Result<Inherited, H
             .map_err(failed("read from the guard's parent"))?
             .ok_or_else(|| HoldError::NothingToHold("the end of the connection".into()))?;
         match message {
-            Message::Keep { owner, times, pid } => match resume(fds, owner, times, pid, clock) {
-                Ok(region) => held.push(region),
-                Err(error) => {
-                    tracing::error!(%error, owner, pid, "memory that was held cannot be held again");
+            Message::Keep { owner, times, pid, rate_bytes_per_s, granted_us } => {
+                match resume(fds, owner, (times, rate_bytes_per_s), pid, clock) {
+                    Ok(region) => held.push((region, granted_us)),
+                    Err(error) => tracing::error!(
+                        %error, owner, pid, "memory that was held cannot be held again"
+                    ),
                 }
-            },
+            }
             Message::Ready => {
                 let [listener] = <[OwnedFd; 1]>::try_from(fds).map_err(|fds| {
                     HoldError::NothingToHold(format!("{} descriptors of listeners", fds.len()))
@@ -250,7 +253,7 @@ pub(crate) fn inherit(socket: OwnedFd, clock: &dyn Clock) -> Result<Inherited, H
 fn resume(
     mut fds: Vec<OwnedFd>,
     owner: u32,
-    times: Times,
+    terms: (Times, u64),
     pid: i32,
     clock: &dyn Clock,
 ) -> Result<Held, HoldError> {
@@ -261,5 +264,5 @@ fn resume(
     };
     let fds = <[OwnedFd; 3]>::try_from(fds)
         .map_err(|fds| HoldError::NothingToHold(format!("{} descriptors", fds.len())))?;
-    Held::new(fds, owner, times, pid, state)
+    Held::new(fds, owner, terms, pid, state)
 }

@@ -143,8 +143,8 @@ impl Tenant {
 }
 
 impl<Id: Ord + Copy> Shares<Id> {
-    /// Shares of a battery that lasts `total_us` for flushing, of which `seat_us` are kept free for
-    /// the next tenant to begin with.
+    /// Shares of a battery that lasts `total_us` for flushing, of which `seat_us` or more are kept
+    /// free for the next tenant to begin with.
     pub(crate) fn new(total_us: u64, seat_us: u64) -> Self {
         Self { pool: Pool::new(total_us), tenants: BTreeMap::new(), next_serial: 1, seat_us }
     }
@@ -176,6 +176,8 @@ impl<Id: Ord + Copy> Shares<Id> {
         }
         let free_us = self.pool.free_us();
         if !self.tenants.contains_key(&id) && had_us > free_us {
+            // As much is taken back for when it asks again, and kept free for others like it.
+            self.seat_us = self.seat_us.max(had_us.min(self.pool.total_us() / 4));
             return Err(Refused::Lent { asked_us: had_us, free_us });
         }
         self.settle(id, needs, had_us);
@@ -214,6 +216,14 @@ impl<Id: Ord + Copy> Shares<Id> {
         if seen.is_active {
             tenant.active_until_ns = now_ns + PRESSED_FOR_NS;
         }
+    }
+
+    /// Reckons with a tenant that has `had_us` in force, more than it was granted.
+    pub(crate) fn overdraw(&mut self, id: Id, had_us: u64) {
+        let Some(tenant) = self.tenants.get_mut(&id) else { return };
+        let more_us = had_us.saturating_sub(tenant.granted.us());
+        tenant.granted.join(self.pool.owe(more_us));
+        self.check();
     }
 
     /// Notes that a tenant keeps to an order: what it had beyond that is free.
@@ -260,12 +270,14 @@ impl<Id: Ord + Copy> Shares<Id> {
             let is_pressed = now_ns < tenant.pressed_until_ns;
             !tenant.is_told || (is_pressed && targets[id] > tenant.granted.us() + step_us)
         };
-        let is_due =
-            self.pool.free_us() < self.seat_us || self.there().any(|(id, it)| is_short(id, it));
-        if !is_due {
-            return Vec::new();
+        // Time is taken from nobody unless somebody lacks it; what is free goes to whoever can use
+        // it.
+        let somebody_lacks = self.pool.free_us() < self.seat_us
+            || self.there().any(|(id, tenant)| is_short(id, tenant));
+        let mut orders = Vec::new();
+        if somebody_lacks {
+            orders = self.shrink(&targets, step_us);
         }
-        let mut orders = self.shrink(&targets, step_us);
         orders.extend(self.grow(&targets, step_us));
         self.check();
         orders
@@ -287,7 +299,7 @@ impl<Id: Ord + Copy> Shares<Id> {
     fn grow(&mut self, targets: &BTreeMap<Id, u64>, step_us: u64) -> Vec<(Id, Order)> {
         let mut too_short: Vec<_> = self
             .there()
-            .filter(|(id, tenant)| targets[id] > tenant.order.share_us || !tenant.is_told)
+            .filter(|(id, tenant)| targets[id] > tenant.order.share_us + step_us || !tenant.is_told)
             .map(|(id, tenant)| {
                 let share_us = tenant.order.share_us;
                 let entitled_us = targets[id].min(tenant.needs.entitled_us());

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use perdura_media::Clock;
+use perdura_region::holder::Voice;
 use perdura_region::{Region, RegionError};
 use perdura_warning::{Confidence, Demand, Reading, Response, State, Warnings};
 
@@ -19,6 +21,19 @@ pub struct Watch {
     pub clock: Arc<dyn Clock>,
     /// Those who write to the region.
     pub writers: Arc<dyn Writers>,
+    /// Threads that a drill flushes with.
+    pub flush_threads: usize,
+    /// What the region's guard orders, if it has one.
+    pub guard: Option<FromGuard>,
+}
+
+/// Where a guard's orders arrive, and the way to answer it.
+#[derive(Debug)]
+pub struct FromGuard {
+    /// The orders, of [`crate::GuardEar::orders`].
+    pub orders: Arc<Orders>,
+    /// The way to answer.
+    pub voice: Voice,
 }
 
 impl Watch {
@@ -38,16 +53,41 @@ impl Watch {
             + Send
             + 'static,
     {
-        let order = Arc::new(Order::default());
+        let (order, voice) = match self.guard.take() {
+            Some(FromGuard { orders, voice }) => (orders, voice),
+            None => (Arc::default(), Voice::default()),
+        };
         let (taken, writers) = (Arc::clone(&order), Arc::clone(&self.writers));
+        let flush_threads = self.flush_threads;
         let meet = move || {
-            while let Some(demand) = taken.next() {
-                let met = with_region(&|region| keeper.meet(region, demand, &*writers));
+            let (mut demand, mut share) = (Demand::Promise, None);
+            while let Some(given) = taken.next() {
+                demand = given.demand.unwrap_or(demand);
+                share = given.share.map_or(share, |ordered| ordered.time);
+                if let Some(fills) = given.drill {
+                    let drilled = with_region(&|region| {
+                        voice.drilled(region.drill(fills, flush_threads));
+                        Ok(())
+                    });
+                    if drilled.is_none() {
+                        return;
+                    }
+                    if given == (Given { drill: given.drill, ..Given::default() }) {
+                        continue;
+                    }
+                }
+                let met = with_region(&|region| keeper.meet(region, demand, share, &*writers));
                 match met {
                     None => return,
                     Some(Ok(())) => {
-                        writers.met(demand);
-                        tracing::info!(?demand, "what the power asks for is met");
+                        // At the end the region is closed, with the budget that it has.
+                        if let Some(ordered) = given.share.filter(|_| demand != Demand::End) {
+                            voice.kept(ordered.serial);
+                        }
+                        if given.demand.is_some() {
+                            writers.met(demand);
+                            tracing::info!(?demand, "what the power asks for is met");
+                        }
                     }
                     Some(Err(error)) => {
                         tracing::error!(%error, ?demand, "what the power asks for is not met");
@@ -76,7 +116,7 @@ impl Watch {
 
     /// Heeds what the sources say now. `told` is what they said before; `ended` is set when the end
     /// is near.
-    fn look(&mut self, order: &Order, told: &mut Option<Reading>, ended: &mut Option<Reading>) {
+    fn look(&mut self, order: &Orders, told: &mut Option<Reading>, ended: &mut Option<Reading>) {
         let reading = self.warnings.look().clone();
         let changed = self.response.heed(&reading, self.clock.now_ns());
         let demand = self.response.demand();
@@ -111,46 +151,77 @@ fn log(reading: &Reading, is_first: bool) {
     }
 }
 
-/// The newest demand that nobody has met yet.
+/// The newest demand of the power and the newest share of the battery that nobody has met yet.
 #[derive(Debug, Default)]
-struct Order {
+pub struct Orders {
     state: Mutex<Ordered>,
     given: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Ordered {
-    demand: Option<Demand>,
+    given: Given,
     is_over: bool,
 }
 
-impl Order {
+/// What is to be met.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+struct Given {
+    demand: Option<Demand>,
+    share: Option<Ration>,
+    /// A drill, and whether it fills the budget.
+    drill: Option<bool>,
+}
+
+/// A share of a battery.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Ration {
+    /// The guard's number of the order.
+    serial: u64,
+    /// Flush time that may be dirty; `None`: no battery is shared.
+    time: Option<Duration>,
+}
+
+impl Orders {
     fn lock(&self) -> MutexGuard<'_, Ordered> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives a demand. It takes the place of one that nobody has begun to meet.
     fn give(&self, demand: Demand) {
-        self.lock().demand = Some(demand);
+        self.lock().given.demand = Some(demand);
         self.given.notify_one();
     }
 
-    /// Waits for a demand; `None`: there will be none any more.
-    fn next(&self) -> Option<Demand> {
-        let is_quiet = |ordered: &mut Ordered| ordered.demand.is_none() && !ordered.is_over;
+    /// Gives a share, in the place of one that nobody has begun to keep.
+    pub(crate) fn share(&self, serial: u64, time: Option<Duration>) {
+        self.lock().given.share = Some(Ration { serial, time });
+        self.given.notify_one();
+    }
+
+    /// Gives a drill.
+    pub(crate) fn drill(&self, fills: bool) {
+        self.lock().given.drill = Some(fills);
+        self.given.notify_one();
+    }
+
+    /// Waits for something to meet; `None`: there will be nothing any more.
+    fn next(&self) -> Option<Given> {
+        let is_quiet = |it: &mut Ordered| it.given == Given::default() && !it.is_over;
         let waited = self.given.wait_while(self.lock(), is_quiet);
-        waited.unwrap_or_else(PoisonError::into_inner).demand.take()
+        let mut ordered = waited.unwrap_or_else(PoisonError::into_inner);
+        (!ordered.is_over).then(|| std::mem::take(&mut ordered.given))
     }
 }
 
 /// Ends the order, and so the thread that meets demands.
-struct OnDrop<'o>(&'o Order);
+struct OnDrop<'o>(&'o Orders);
 
 impl Drop for OnDrop<'_> {
     fn drop(&mut self) {
         let mut ordered = self.0.lock();
         // The end needs nothing of what was ordered before it.
-        *ordered = Ordered { demand: None, is_over: true };
+        *ordered = Ordered { given: Given::default(), is_over: true };
         self.0.given.notify_one();
     }
 }
@@ -160,7 +231,7 @@ impl Drop for OnDrop<'_> {
 mod tests {
     use std::path::Path;
     use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use perdura_media::{RealClock, SimClock, SimDevice};
     use perdura_region::{BLOCK_BYTES, Config, Terms};
@@ -207,12 +278,14 @@ mod tests {
             response: Response::new(grace, None).settling(Duration::from_millis(20)),
             clock: Arc::new(RealClock),
             writers: Arc::new(Writers(Mutex::new(tell))),
+            flush_threads: 1,
+            guard: None,
         };
         let kept = Arc::downgrade(region);
         let with_region = move |act: &dyn Fn(&Region) -> Result<(), RegionError>| {
             kept.upgrade().map(|region| act(&region))
         };
-        let keeper = Keeper::new(region, terms);
+        let keeper = Keeper::new(terms, BUDGET_BYTES);
         watch.start(keeper, with_region, move |last| end.send(last.clone()).unwrap()).unwrap();
         (told, ended)
     }
@@ -263,10 +336,14 @@ mod tests {
 
     #[test]
     fn a_newer_demand_takes_the_place_of_one_that_nobody_has_begun_to_meet() {
-        let order = Order::default();
+        let order = Orders::default();
         order.give(Demand::Clean);
         order.give(Demand::Promise);
-        assert_eq!(order.next(), Some(Demand::Promise));
+        order.share(1, None);
+        let time = Some(Duration::from_secs(1));
+        order.share(2, time);
+        let share = Some(Ration { serial: 2, time });
+        assert_eq!(order.next(), Some(Given { demand: Some(Demand::Promise), share, drill: None }));
         order.give(Demand::Clean);
         drop(OnDrop(&order));
         assert_eq!(order.next(), None);

@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
+use std::time::Duration;
 
 use perdura_media::Device;
 
@@ -58,6 +59,16 @@ impl Attachment {
     /// Bytes that may be on the account.
     pub fn budget_bytes(&self) -> u64 {
         self.ledger.budget_limit().load(Acquire)
+    }
+
+    /// Time to flush `bytes` on the account, at a proven rate.
+    pub fn flush_time(&self, rate_bytes_per_s: u64, bytes: u64) -> Duration {
+        perdura_dirty::promise::flush_time(self.ledger.geometry(), rate_bytes_per_s, bytes)
+    }
+
+    /// Size of the region.
+    pub fn region_bytes(&self) -> u64 {
+        self.ledger.region_bytes().load(Acquire)
     }
 
     /// A number that changes while a process cleans or flushes.

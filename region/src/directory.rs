@@ -22,12 +22,17 @@ use perdura_image::OpenError;
 use perdura_media::file::Kernel;
 use perdura_media::{Clock, FileDevice};
 
-use crate::holder::{HeldBy, Link, LinkError, Supervisor};
+use crate::holder::{HeldBy, Link, LinkError, Supervisor, Voice};
 use crate::region::Region;
 use find::{Found, Keeper, find};
 use made::{Made, create_dir};
 use promise::{Room, make_promise};
 use rate::{RATE_NAME, proven_rate};
+
+/// Time within which a guard must have taken back what a new region needs to begin, nanoseconds.
+const TIME_IS_LENT_FOR_NS: u64 = 10_000_000_000;
+/// Time between two such requests, nanoseconds.
+const ASK_AGAIN_NS: u64 = 50_000_000;
 
 pub use error::DirectoryError;
 pub use find::{IMAGE_NAME, has_image};
@@ -145,10 +150,16 @@ fn open_found(
     let rate = proven_rate(settings, &region, &image, room, &**clock, progress)?;
     let (terms, promise) = make_promise(settings, &region, rate.rate_bytes_per_s, room)?;
     let is_short_of_room = room.limits(&promise);
-    region.set_budget(promise.budget_bytes)?;
+    // A guard tells each of its servers how much of the promise may be used.
+    if !matches!(settings.holder, Some(HeldBy::Guard(_))) {
+        region.set_budget(promise.budget_bytes)?;
+    }
     region.watch_rate(&terms)?;
     let (supervisor, link) = match settings.holder.clone() {
-        Some(by) => (Some(keep(&region, &image, settings, by, held)?), None),
+        Some(by) => (
+            Some(keep(&region, &image, settings, by, held, rate.rate_bytes_per_s, &**clock)?),
+            None,
+        ),
         None => (None, held.map(|(link, _)| link)),
     };
     Ok(Directory { region, promise, is_short_of_room, terms, rate, supervisor, link })
@@ -161,6 +172,8 @@ fn keep(
     settings: &Settings,
     by: HeldBy,
     held: Option<(Link, Keeper)>,
+    rate_bytes_per_s: u64,
+    clock: &dyn Clock,
 ) -> Result<Supervisor, LinkError> {
     let copied = |source| LinkError::Io { what: "copy a descriptor".into(), source };
     let (memory, ledger) = region.fds();
@@ -179,8 +192,18 @@ fn keep(
         times: settings.times(),
         link,
         listener: None,
+        rate_bytes_per_s,
+        voice: Voice::default(),
     };
-    supervisor.start()?;
+    let until_ns = clock.now_ns() + TIME_IS_LENT_FOR_NS;
+    loop {
+        match supervisor.start() {
+            Err(LinkError::Later { .. }) if clock.now_ns() < until_ns => {
+                clock.sleep_ns(ASK_AGAIN_NS);
+            }
+            outcome => break outcome?,
+        }
+    }
     // The other one is told last, so that the memory is held at every instant.
     other.map_or(Ok(()), Link::goodbye)?;
     Ok(supervisor)

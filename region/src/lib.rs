@@ -68,7 +68,7 @@ pub use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES, Geometry, REGIO
 pub use perdura_dirty::planted::Planted;
 pub use perdura_dirty::policy::PolicyKind;
 pub use perdura_dirty::promise::{
-    BudgetWish, Promise, Terms, default_reserve, flush_time, promise,
+    BudgetWish, Promise, Terms, default_reserve, flush_time, largest_within, promise,
 };
 pub use perdura_dirty::{
     Heat, Kind, LaneGuard, LaneId, Need, Rank, Ranked, RegionError, SetupError, Stats,

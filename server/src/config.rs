@@ -105,6 +105,8 @@ pub struct ServerConfig {
     pub terms: Option<Terms>,
     /// Whether another process keeps the memory if this one dies; for INFO only.
     pub has_holder: bool,
+    /// Whether a guard says how much of the promise may be used.
+    pub has_guard: bool,
     /// What the power lets the server do, if somebody heeds warnings for it.
     pub power: Option<Arc<Power>>,
     /// Threads that a drill flushes with.
@@ -142,6 +144,7 @@ impl Default for ServerConfig {
             warning_s: 0.0,
             terms: None,
             has_holder: false,
+            has_guard: false,
             power: None,
             flush_threads: 2,
             null_value_bytes: None,

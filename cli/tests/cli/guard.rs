@@ -62,7 +62,7 @@ fn a_server_whose_guard_is_lost_saves_everything_refuses_writes_and_goes_on_when
     assert_eq!(state(&server), "low");
     assert_eq!(client.ask(&["GET", &key(1)]), value(1));
     wait_until("everything saved", || server.figure("power_demand_met") == 1);
-    guard.parent = GuardProcess::spawn(&guard.socket, &guard.source);
+    guard.again_with(&[]);
     wait_until("the guard's return", || client.ask(&["SET", "k", "v"]) == "+OK");
     // The new guard has the memory.
     server.signal("KILL");

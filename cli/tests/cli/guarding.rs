@@ -30,15 +30,24 @@ impl GuardProcess {
         let dir = tempfile::tempdir().unwrap();
         let (socket, power) = (dir.path().join("guard.sock"), dir.path().join("power"));
         let source = source.unwrap_or_else(|| format!("file:{}", power.display()));
-        let parent = Self::spawn(&socket, &source);
+        let parent = Self::spawn(&socket, &source, &[]);
         Self { parent, socket, power, source, dir }
     }
 
-    pub fn spawn(socket: &Path, source: &str) -> Child {
+    /// Starts the guard, after it was ended, with more words on its command line.
+    pub fn again_with(&mut self, more: &[&str]) {
+        if self.parent.try_wait().unwrap().is_none() {
+            self.kill_both();
+        }
+        self.parent = Self::spawn(&self.socket, &self.source, more);
+    }
+
+    fn spawn(socket: &Path, source: &str, more: &[&str]) -> Child {
         let mut parent = Command::new(PERDURA)
             .args(["guard", "--socket"])
             .arg(socket)
             .args(["--warning", source])
+            .args(more)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

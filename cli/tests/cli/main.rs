@@ -20,5 +20,6 @@ mod restart;
 mod run;
 mod running;
 mod serve;
+mod tenants;
 mod ups;
 mod warning;

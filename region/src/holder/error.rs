@@ -34,6 +34,12 @@ pub enum LinkError {
         /// The guard's words.
         why: String,
     },
+    /// The guard has no battery time for another region at the moment.
+    #[error("the guard has no time for another region yet: {why}")]
+    Later {
+        /// The guard's words.
+        why: String,
+    },
     /// The holder or guard closed the connection without an answer.
     #[error("who holds the memory closed the connection")]
     Closed,

@@ -17,6 +17,9 @@ use super::wire::{ImageFile, Message, receive, send};
 /// A holder or guard that does not answer within this time counts as hung.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// The longest drill.
+const DRILL: Duration = Duration::from_secs(3600);
+
 /// A region that a holder or a guard handed over.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -169,6 +172,25 @@ pub fn look(socket: &Path) -> Result<Vec<Message>, LinkError> {
     }
 }
 
+/// Lets all servers of the guard that listens at `socket` flush at the same time, for real. Returns
+/// what it says of each.
+///
+/// # Errors
+/// No guard listens there, or it refuses.
+pub fn drill(socket: &Path, fills: bool) -> Result<Vec<Message>, LinkError> {
+    let guard = connect_to(socket)?;
+    let guard = guard.ok_or_else(|| LinkError::NoGuard { path: socket.to_owned() })?;
+    send(&guard, &Message::Drill { fills }, &[]).map_err(failed("ask the guard"))?;
+    let mut said = Vec::new();
+    loop {
+        match answer(&guard, DRILL)?.0 {
+            Message::Ready => return Ok(said),
+            Message::Failed { why } => return Err(LinkError::Refused { why }),
+            message => said.push(message),
+        }
+    }
+}
+
 impl Link {
     /// The link over a connection to a holder that another process started.
     pub(super) fn over(socket: OwnedFd) -> Self {
@@ -183,11 +205,13 @@ impl Link {
         mut program: Command,
         fds: [BorrowedFd<'_>; 3],
         times: Times,
+        rate_bytes_per_s: u64,
     ) -> Result<Self, LinkError> {
         let (ours, theirs) = socket_pair().map_err(failed("socket pair"))?;
         // Sent before the holder is started: the message waits in the socket, so that a holder that
         // runs gets the memory even if this process is killed at this moment.
-        send(&ours, &Message::Hold { times }, &fds).map_err(failed("hand memory to the holder"))?;
+        let hold = Message::Hold { times, rate_bytes_per_s };
+        send(&ours, &hold, &fds).map_err(failed("hand memory to the holder"))?;
         program.stdin(Stdio::from(theirs));
         let mut child = program.spawn().map_err(failed("start the holder"))?;
         // This process must close its copy of the holder's end, or it would not notice the
@@ -211,15 +235,24 @@ impl Link {
         socket: &Path,
         fds: [BorrowedFd<'_>; 3],
         times: Times,
+        rate_bytes_per_s: u64,
     ) -> Result<Self, LinkError> {
         let guard = connect_to(socket)?;
         let guard = guard.ok_or_else(|| LinkError::NoGuard { path: socket.to_owned() })?;
-        send(&guard, &Message::Hold { times }, &fds).map_err(failed("hand memory to the guard"))?;
+        let hold = Message::Hold { times, rate_bytes_per_s };
+        send(&guard, &hold, &fds).map_err(failed("hand memory to the guard"))?;
         match answer(&guard, ANSWER)? {
             (Message::Ready, _) => Ok(Self::over(guard)),
             (Message::Failed { why }, _) => Err(LinkError::Refused { why }),
+            (Message::Later { why }, _) => Err(LinkError::Later { why }),
             (other, _) => Err(LinkError::Answer(format!("{other:?}"))),
         }
+    }
+
+    /// Asks the guard for a share for the region that it has handed over.
+    pub(super) fn claim(&self, rate_bytes_per_s: u64) -> Result<(), LinkError> {
+        let claim = Message::Claim { rate_bytes_per_s };
+        Ok(send(&self.socket, &claim, &[]).map_err(failed("claim a share"))?)
     }
 
     /// What a guard says on the link, which is readable; `None`: its end.
@@ -235,7 +268,10 @@ impl Link {
             Ok(()) => loop {
                 match answer(&self.socket, ANSWER) {
                     // A guard may have said something before it read the goodbye.
-                    Ok((Message::Warning { .. }, _)) => {}
+                    Ok((
+                        Message::Warning { .. } | Message::Share { .. } | Message::Drill { .. },
+                        _,
+                    )) => {}
                     Err(LinkError::Io { source, .. }) if is_gone(&source) => break,
                     Err(LinkError::Answer(_) | LinkError::Closed) | Ok(_) => break,
                     Err(error) => return Err(error),
@@ -344,7 +380,7 @@ mod tests {
         let null = std::fs::File::open("/dev/null").unwrap();
         let fds = [null.as_fd(); 3];
         let times = Times { grace: Duration::from_secs(1), wait: None };
-        let error = Link::start(program, fds, times).unwrap_err();
+        let error = Link::start(program, fds, times, 1).unwrap_err();
         let LinkError::Io { source, .. } = error else { panic!("{error}") };
         let said = source.to_string();
         let pid = said.split('"').nth(1).unwrap();

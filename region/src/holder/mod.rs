@@ -14,13 +14,15 @@ mod program;
 pub mod socket;
 mod supervisor;
 mod times;
+mod voice;
 pub mod wire;
 
 pub use error::LinkError;
 pub use holders::Holders;
 pub(crate) use link::{Held, TakeOver, take_over};
-pub use link::{Link, flush, look};
+pub use link::{Link, drill, flush, look};
 pub use program::HolderProgram;
 pub use socket::SOCKET_NAME;
 pub use supervisor::{HeldBy, Listener, Supervisor};
 pub use times::Times;
+pub use voice::Voice;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -14,6 +15,7 @@ use super::error::{LinkError, failed};
 use super::link::Link;
 use super::program::HolderProgram;
 use super::times::Times;
+use super::voice::Voice;
 use super::wire::Message;
 
 /// Time between attempts to start another holder after one that could not be started.
@@ -38,6 +40,14 @@ pub trait Listener: Send {
     /// exchange readings.
     fn warned(&self, reading: &str);
 
+    /// At most so much may be dirty as can be flushed within `share`; `None`: the promise alone
+    /// counts. [`Voice::kept`] answers with `serial` when that is so.
+    fn shared(&self, serial: u64, share: Option<Duration>);
+
+    /// The region is to be flushed for real, and to go on; `fills`: with a full budget.
+    /// [`Voice::drilled`] answers.
+    fn drill(&self, fills: bool);
+
     /// Whether the memory is held: the link was lost, or is there again.
     fn held(&self, is_held: bool);
 }
@@ -58,10 +68,14 @@ pub struct Supervisor {
     pub(crate) threads: usize,
     /// How long the holder's flush may take, and how long it waits for a server.
     pub(crate) times: Times,
+    /// Proven flush rate of the region, bytes per second.
+    pub(crate) rate_bytes_per_s: u64,
     /// The link to a holder or guard that has the memory already.
     pub(crate) link: Option<Link>,
     /// One who is told what the guard says.
     pub(crate) listener: Option<Box<dyn Listener>>,
+    /// The way to answer a guard.
+    pub(crate) voice: Voice,
 }
 
 impl std::fmt::Debug for Supervisor {
@@ -85,17 +99,29 @@ impl Supervisor {
         self.listener = Some(listener);
     }
 
+    /// The way to answer the guard.
+    pub fn voice(&self) -> Voice {
+        self.voice.clone()
+    }
+
     /// Starts a holder, or hands the memory to the guard, unless it is held already.
     pub(crate) fn start(&mut self) -> Result<(), LinkError> {
+        if let (Some(link), HeldBy::Guard(_)) = (&self.link, &self.by) {
+            link.claim(self.rate_bytes_per_s)?;
+        }
         if self.link.is_none() {
             let fds = [self.memory.as_fd(), self.ledger.as_fd(), self.image.as_fd()];
             self.link = Some(match &self.by {
                 HeldBy::Holder(program) => {
-                    Link::start(program.command(&self.dir, self.threads), fds, self.times)?
+                    let program = program.command(&self.dir, self.threads);
+                    Link::start(program, fds, self.times, self.rate_bytes_per_s)?
                 }
-                HeldBy::Guard(socket) => Link::join(socket, fds, self.times)?,
+                HeldBy::Guard(socket) => {
+                    Link::join(socket, fds, self.times, self.rate_bytes_per_s)?
+                }
             });
         }
+        self.voice.follow(self.link.as_ref());
         Ok(())
     }
 
@@ -161,7 +187,12 @@ impl Supervisor {
     fn hear(&self, message: Message) {
         match (message, &self.listener) {
             (Message::Warning { reading }, Some(listener)) => listener.warned(&reading),
-            (Message::Warning { .. }, None) => {}
+            (Message::Share { serial, share_us }, Some(listener)) => {
+                let share = (share_us != u64::MAX).then(|| Duration::from_micros(share_us));
+                listener.shared(serial, share);
+            }
+            (Message::Drill { fills }, Some(listener)) => listener.drill(fills),
+            (Message::Warning { .. } | Message::Share { .. } | Message::Drill { .. }, None) => {}
             // A guard that was started again says that it has the memory.
             (Message::Ready, _) => {}
             (other, _) => tracing::warn!(?other, "an unexpected message on the link"),
@@ -170,6 +201,7 @@ impl Supervisor {
 
     fn note_lost(&mut self) {
         let Some(dead) = self.link.take() else { return };
+        self.voice.follow(None);
         match &self.by {
             HeldBy::Holder(_) => tracing::error!(
                 "the holder is gone; starting another: nothing is lost, but until it runs a crash \
@@ -206,8 +238,6 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::socket::socket_pair;
     use super::*;
 
@@ -225,6 +255,8 @@ mod tests {
             times: Times { grace: Duration::from_secs(1), wait: None },
             link: Some(Link::over(ours)),
             listener: None,
+            rate_bytes_per_s: 1,
+            voice: Voice::default(),
         };
         let watch = supervisor.watch().unwrap();
         assert!(watch.is_held());

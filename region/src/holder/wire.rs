@@ -51,6 +51,8 @@ pub enum Message {
     Hold {
         /// The times to keep to.
         times: Times,
+        /// Proven flush rate of the region, bytes per second.
+        rate_bytes_per_s: u64,
     },
     /// From a starting server: hand over what you hold.
     TakeOver {
@@ -95,6 +97,53 @@ pub enum Message {
         /// Time of the flush, nanoseconds.
         elapsed_ns: u64,
     },
+    /// From a server on the link, once it has opened the region that it took over: this is its
+    /// flush rate, so tell its share of the battery.
+    Claim {
+        /// Proven flush rate of the region, bytes per second.
+        rate_bytes_per_s: u64,
+    },
+    /// From a guard on the link: flush time that the region may have dirty from now on.
+    Share {
+        /// Number of the order, which the answer repeats.
+        serial: u64,
+        /// The share, microseconds; `u64::MAX`: no battery is shared.
+        share_us: u64,
+    },
+    /// From a server on the link: what is dirty fits the share of this order.
+    Kept {
+        /// Number of the order.
+        serial: u64,
+    },
+    /// From an operator to a guard, and from the guard to every server: flush for real, now, and go
+    /// on.
+    Drill {
+        /// Whether to fill the budget first.
+        fills: bool,
+    },
+    /// From a server: the outcome of a drill. The guard passes it on to the operator.
+    Drilled {
+        /// Bytes that were dirty.
+        used_bytes: u64,
+        /// Budget in force, bytes.
+        budget_bytes: u64,
+        /// Bytes written to the device.
+        device_bytes: u64,
+        /// Time of the flush, nanoseconds.
+        elapsed_ns: u64,
+        /// Path of the image, for people; a server need not fill it in.
+        image: String,
+    },
+    /// From a guard to the operator: a server has not drilled.
+    NotDrilled {
+        /// The server and the reason, for people.
+        why: String,
+    },
+    /// Answer: the time that a new region needs is lent to others and being taken back. Ask again.
+    Later {
+        /// The reason, for people.
+        why: String,
+    },
     /// Answer: the request failed.
     Failed {
         /// The reason, for people.
@@ -123,8 +172,23 @@ pub enum Message {
         budget_bytes: u64,
         /// The owner's times.
         times: Times,
+        /// Proven flush rate, bytes per second; 0: not known.
+        rate_bytes_per_s: u64,
+        /// Its share of the battery, microseconds; `u64::MAX`: no battery is shared.
+        share_us: u64,
         /// Path of the image, for people.
         image: String,
+    },
+    /// Answer to [`Message::Look`] of a guard whose servers share a battery.
+    Battery {
+        /// Flush time of the battery, microseconds.
+        total_us: u64,
+        /// By how much the shares in force are longer than that, microseconds.
+        debt_us: u64,
+        /// Flush time of everything that is dirty, microseconds.
+        dirty_us: u64,
+        /// The longest that was, since the guard began, microseconds.
+        worst_us: u64,
     },
     /// Between a guard and its parent, with descriptors of memory, ledger and image, and of the
     /// link if there is one: keep these for the guard, in the place of what was kept of this image.
@@ -135,6 +199,10 @@ pub enum Message {
         times: Times,
         /// Process id of the linked server, or of the last one.
         pid: i32,
+        /// Proven flush rate, bytes per second; 0: not known.
+        rate_bytes_per_s: u64,
+        /// What the server may have dirty, as flush time in microseconds.
+        granted_us: u64,
     },
     /// From a guard to its parent: the memory of this image is let go.
     Forget {
@@ -146,7 +214,9 @@ pub enum Message {
 impl Message {
     fn encode(&self) -> String {
         match self {
-            Self::Hold { times } => format!("hold {}", times.encode()),
+            Self::Hold { times, rate_bytes_per_s } => {
+                format!("hold {} {rate_bytes_per_s}", times.encode())
+            }
             Self::TakeOver { times, image } => {
                 format!("take-over {} {}", times.encode(), image.encode())
             }
@@ -159,18 +229,45 @@ impl Message {
             Self::Flushed { dirty_bytes, device_bytes, elapsed_ns } => {
                 format!("flushed {dirty_bytes} {device_bytes} {elapsed_ns}")
             }
+            Self::Claim { rate_bytes_per_s } => format!("claim {rate_bytes_per_s}"),
+            Self::Share { serial, share_us } => format!("share {serial} {share_us}"),
+            Self::Kept { serial } => format!("kept {serial}"),
+            Self::Drill { fills } => format!("drill {}", u8::from(*fills)),
+            Self::Drilled { used_bytes, budget_bytes, device_bytes, elapsed_ns, image } => {
+                let image = image.replace('\n', " ");
+                format!("drilled {used_bytes} {budget_bytes} {device_bytes} {elapsed_ns} {image}")
+            }
+            Self::NotDrilled { why } => format!("not-drilled {}", why.replace('\n', " ")),
+            Self::Later { why } => format!("later {}", why.replace('\n', " ")),
+            Self::Battery { total_us, debt_us, dirty_us, worst_us } => {
+                format!("battery {total_us} {debt_us} {dirty_us} {worst_us}")
+            }
             Self::Failed { why } => format!("failed {}", why.replace('\n', " ")),
             Self::Ready => "ready".into(),
             Self::Warning { reading } => format!("warning {}", reading.replace('\n', " ")),
             Self::Look => "look".into(),
-            Self::Region { owner, pid, is_flushing, used_bytes, budget_bytes, times, image } => {
+            Self::Region {
+                owner,
+                pid,
+                is_flushing,
+                used_bytes,
+                budget_bytes,
+                times,
+                rate_bytes_per_s,
+                share_us,
+                image,
+            } => {
                 let (flushing, times) = (u8::from(*is_flushing), times.encode());
                 let image = image.replace('\n', " ");
                 format!(
-                    "region {owner} {pid} {flushing} {used_bytes} {budget_bytes} {times} {image}"
+                    "region {owner} {pid} {flushing} {used_bytes} {budget_bytes} {times} \
+                     {rate_bytes_per_s} {share_us} {image}"
                 )
             }
-            Self::Keep { owner, times, pid } => format!("keep {owner} {} {pid}", times.encode()),
+            Self::Keep { owner, times, pid, rate_bytes_per_s, granted_us } => {
+                let times = times.encode();
+                format!("keep {owner} {times} {pid} {rate_bytes_per_s} {granted_us}")
+            }
             Self::Forget { image } => format!("forget {}", image.encode()),
         }
     }
@@ -180,7 +277,9 @@ impl Message {
         let mut numbers = rest.split(' ').map(str::parse::<u64>);
         let mut next = || numbers.next().and_then(Result::ok);
         Some(match word {
-            "hold" => Self::Hold { times: Times::decode(next()?, next()?) },
+            "hold" => {
+                Self::Hold { times: Times::decode(next()?, next()?), rate_bytes_per_s: next()? }
+            }
             "take-over" => Self::TakeOver {
                 times: Times::decode(next()?, next()?),
                 image: ImageFile { dev: next()?, ino: next()? },
@@ -194,6 +293,25 @@ impl Message {
             "flushed" => {
                 Self::Flushed { dirty_bytes: next()?, device_bytes: next()?, elapsed_ns: next()? }
             }
+            "claim" => Self::Claim { rate_bytes_per_s: next()? },
+            "share" => Self::Share { serial: next()?, share_us: next()? },
+            "kept" => Self::Kept { serial: next()? },
+            "drill" => Self::Drill { fills: next()? != 0 },
+            "drilled" => Self::Drilled {
+                used_bytes: next()?,
+                budget_bytes: next()?,
+                device_bytes: next()?,
+                elapsed_ns: next()?,
+                image: rest.splitn(5, ' ').nth(4)?.to_owned(),
+            },
+            "not-drilled" => Self::NotDrilled { why: rest.to_owned() },
+            "later" => Self::Later { why: rest.to_owned() },
+            "battery" => Self::Battery {
+                total_us: next()?,
+                debt_us: next()?,
+                dirty_us: next()?,
+                worst_us: next()?,
+            },
             "failed" => Self::Failed { why: rest.to_owned() },
             "ready" => Self::Ready,
             "warning" => Self::Warning { reading: rest.to_owned() },
@@ -205,12 +323,16 @@ impl Message {
                 used_bytes: next()?,
                 budget_bytes: next()?,
                 times: Times::decode(next()?, next()?),
-                image: rest.splitn(8, ' ').nth(7)?.to_owned(),
+                rate_bytes_per_s: next()?,
+                share_us: next()?,
+                image: rest.splitn(10, ' ').nth(9)?.to_owned(),
             },
             "keep" => Self::Keep {
                 owner: u32::try_from(next()?).ok()?,
                 times: Times::decode(next()?, next()?),
                 pid: i32::try_from(next()?).ok()?,
+                rate_bytes_per_s: next()?,
+                granted_us: next()?,
             },
             "forget" => Self::Forget { image: ImageFile { dev: next()?, ino: next()? } },
             _ => return None,
@@ -312,7 +434,21 @@ mod tests {
         let times = Times { grace: seconds(30), wait: Some(seconds(600)) };
         let image = ImageFile { dev: 3, ino: 1 << 40 };
         let messages = [
-            Message::Hold { times },
+            Message::Hold { times, rate_bytes_per_s: 1 << 28 },
+            Message::Claim { rate_bytes_per_s: 9 },
+            Message::Share { serial: 8, share_us: u64::MAX },
+            Message::Kept { serial: 8 },
+            Message::Drill { fills: true },
+            Message::NotDrilled { why: "/data/a: gone".into() },
+            Message::Drilled {
+                used_bytes: 1,
+                budget_bytes: 2,
+                device_bytes: 3,
+                elapsed_ns: 4,
+                image: "/data/a b".into(),
+            },
+            Message::Later { why: "lent".into() },
+            Message::Battery { total_us: 4, debt_us: 3, dirty_us: 2, worst_us: 1 },
             Message::TakeOver { times: Times { grace: seconds(7), wait: None }, image },
             Message::Flushing { grace_ms: 7_000, used_bytes: 4_096 },
             Message::Held { used_bytes: 2 },
@@ -332,9 +468,11 @@ mod tests {
                 used_bytes: 3,
                 budget_bytes: 4,
                 times,
+                rate_bytes_per_s: 5,
+                share_us: 6,
                 image: "/data/with a blank/image.perdura".into(),
             },
-            Message::Keep { owner: 1000, times, pid: 5 },
+            Message::Keep { owner: 1000, times, pid: 5, rate_bytes_per_s: 7, granted_us: 6 },
             Message::Forget { image },
         ];
         for message in messages {

@@ -164,6 +164,8 @@ pub(crate) enum CommandError {
          accepted until it is back: {0}"
     )]
     PowerLow(String),
+    #[error("ERR the guard says how much may be dirty: change its tenants file, or detach")]
+    GuardDecides,
     #[error("ERR the power asks for less than the promise until it is back: {0}")]
     PowerAsksForLess(String),
     #[error("ERR {0}")]

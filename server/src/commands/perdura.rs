@@ -37,7 +37,7 @@ pub(super) fn drill(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 }
 
 /// PERDURA BUDGET [bytes]: reads or changes the budget; a change holds when the reply is sent. A
-/// budget that the warning does not cover is refused.
+/// budget that the warning does not cover is refused, and so is any if a guard decides.
 pub(super) fn budget(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let region = ctx.server.store.region();
     if args.len() == 2 {
@@ -46,6 +46,9 @@ pub(super) fn budget(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     }
     let bytes = parse_i64(args.get(2)).and_then(|n| u64::try_from(n).ok());
     let bytes = bytes.ok_or(CommandError::NotInteger)?;
+    if ctx.server.config.has_guard {
+        return Err(CommandError::GuardDecides);
+    }
     ctx.server.check_budget_is_free()?;
     if let Some(terms) = &ctx.server.config.terms {
         promise(region.geometry(), terms, BudgetWish::Bytes(bytes))

@@ -1,0 +1,293 @@
+//! The shares of a guard's servers in one battery: what the guard sees of them, and what it tells
+//! them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use perdura_media::Clock;
+use perdura_region::holder::wire::{ImageFile, Message};
+use perdura_region::{BUDGET_MIN_BYTES, default_reserve};
+use perdura_warning::{Demand, Reading, Response};
+
+use crate::held::Held;
+use crate::shares::{Needs, Order, Refused, Shares, Use};
+
+/// Time between two divisions.
+pub(crate) const DIVIDE_EVERY: Duration = Duration::from_millis(50);
+/// The least share: with less, writers of a slow device would wait for most of their time.
+const LEAST: Duration = Duration::from_millis(10);
+
+/// A battery, and who may have how much of it.
+#[derive(Debug, Clone)]
+pub struct Battery {
+    /// Time between a warning and the loss of power. All regions together are flushed within it.
+    pub grace: Duration,
+    /// Turns what the sources of warnings say into the time that can be counted on.
+    pub response: Response,
+    /// What tenants are entitled to; the first that fits a region counts.
+    pub tenants: Vec<Tenant>,
+}
+
+/// What the regions of a user, or below a directory, are entitled to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    /// Whose regions these are.
+    pub whose: Whose,
+    /// The flush time that a region gets whenever it uses it.
+    pub reservation: Duration,
+    /// The most flush time that a region gets; `None`: as much as its own warning.
+    pub limit: Option<Duration>,
+    /// Its part of what is beyond all reservations, relative to others; at least 1.
+    pub weight: u32,
+    /// Whether its programs are trusted to track their writes. The memory of one that is not may be
+    /// changed behind the tracking, so its whole region counts as dirty at all times.
+    pub is_trusted: bool,
+}
+
+/// Whose regions a [`Tenant`] is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whose {
+    /// Those of a user.
+    User(u32),
+    /// Those whose image lies in this directory or below it.
+    Directory(PathBuf),
+    /// All.
+    Anybody,
+}
+
+impl Whose {
+    fn includes(&self, user: u32, image: &Path) -> bool {
+        match self {
+            Self::User(id) => *id == user,
+            Self::Directory(dir) => image.starts_with(dir),
+            Self::Anybody => true,
+        }
+    }
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self {
+            whose: Whose::Anybody,
+            reservation: Duration::ZERO,
+            limit: None,
+            weight: 1,
+            is_trusted: true,
+        }
+    }
+}
+
+/// The division of a battery among the regions that are held.
+pub(crate) struct Tenancy {
+    battery: Battery,
+    shares: Shares<ImageFile>,
+    seen: BTreeMap<ImageFile, Seen>,
+    divided_ns: u64,
+    worst_us: u64,
+}
+
+/// What was seen of a region the last time.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    progress: u64,
+    used_bytes: u64,
+    is_overdrawn: bool,
+}
+
+fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The flush time of `bytes` of a region, microseconds.
+fn flush_us(held: &Held, bytes: u64) -> u64 {
+    us(held.attachment.flush_time(held.rate_bytes_per_s, bytes))
+}
+
+/// What a region may have dirty before the guard says more, microseconds: as much as its ledger
+/// says, or, before a new server has opened it, the smallest budget that what is dirty allows.
+fn allowed_us(held: &Held) -> u64 {
+    let budget_bytes = match held.is_linked() && held.is_open {
+        true => held.attachment.budget_bytes(),
+        false => BUDGET_MIN_BYTES,
+    };
+    flush_us(held, held.attachment.used_bytes().max(budget_bytes))
+}
+
+impl Tenancy {
+    pub(crate) fn new(battery: Battery) -> Self {
+        let total_us = us(battery.grace.saturating_sub(default_reserve(battery.grace)));
+        Self {
+            battery,
+            shares: Shares::new(total_us, us(LEAST)),
+            seen: BTreeMap::new(),
+            divided_ns: 0,
+            worst_us: 0,
+        }
+    }
+
+    fn needs(&self, held: &Held) -> Needs {
+        let image = PathBuf::from(held.path());
+        let fits = |tenant: &&Tenant| tenant.whose.includes(held.owner, &image);
+        let unknown = Tenant::default();
+        let tenant = self.battery.tenants.iter().find(fits).unwrap_or(&unknown);
+        let minimum_us = flush_us(held, BUDGET_MIN_BYTES).max(us(LEAST));
+        if !tenant.is_trusted {
+            let whole_us = flush_us(held, held.attachment.region_bytes()).max(minimum_us);
+            return Needs {
+                minimum_us: whole_us,
+                reservation_us: whole_us,
+                limit_us: whole_us,
+                weight: tenant.weight,
+            };
+        }
+        Needs {
+            minimum_us,
+            reservation_us: us(tenant.reservation),
+            limit_us: us(tenant.limit.unwrap_or(held.times.grace).min(held.times.grace)),
+            weight: tenant.weight,
+        }
+    }
+
+    /// Admits a region that comes with a server.
+    pub(crate) fn admit(&mut self, held: &Held) -> Result<(), Message> {
+        let needs = self.needs(held);
+        let had_us = allowed_us(held).max(needs.minimum_us);
+        let failed = |why| Message::Failed { why };
+        match self.shares.admit(held.name, needs, had_us) {
+            Ok(()) => {}
+            // It was held before this guard, and its data are there.
+            Err(_) if self.shares.granted_us(held.name).is_some() => {
+                self.shares.settle(held.name, needs, had_us);
+            }
+            Err(Refused::TooMuch { asked_us, left_us }) => {
+                return Err(failed(format!(
+                    "it is entitled to {} of the battery's flush time, and {} are left beside what \
+                     the others are entitled to",
+                    ms(asked_us),
+                    ms(left_us)
+                )));
+            }
+            Err(Refused::Lent { asked_us, free_us }) => {
+                return Err(Message::Later {
+                    why: format!("{} are needed, and {} are free", ms(asked_us), ms(free_us)),
+                });
+            }
+        }
+        self.see(held);
+        Ok(())
+    }
+
+    /// Reckons with a region that is there, whatever it is entitled to: one that a guard before
+    /// this one held, or one that a new server has opened.
+    pub(crate) fn settle(&mut self, held: &Held, granted_us: u64) {
+        let had_us = granted_us.max(allowed_us(held));
+        self.shares.settle(held.name, self.needs(held), had_us);
+        self.see(held);
+        if !held.is_linked() {
+            self.lose(held);
+        }
+    }
+
+    /// Notes that a region's server is gone.
+    pub(crate) fn lose(&mut self, held: &Held) {
+        self.shares.lose(held.name, allowed_us(held));
+    }
+
+    /// Notes that a region is let go.
+    pub(crate) fn leave(&mut self, name: ImageFile) {
+        self.shares.leave(name);
+        self.seen.remove(&name);
+    }
+
+    /// Notes that a server keeps to an order.
+    pub(crate) fn confirm(&mut self, name: ImageFile, serial: u64) {
+        self.shares.confirm(name, serial);
+    }
+
+    /// What a region may have in force, microseconds.
+    pub(crate) fn granted_us(&self, name: ImageFile) -> u64 {
+        self.shares.granted_us(name).unwrap_or(0)
+    }
+
+    /// Follows what the sources of warnings say: a battery that lasts for less time has less to
+    /// share.
+    pub(crate) fn heed(&mut self, reading: &Reading, now_ns: u64) {
+        let full = self.battery.grace;
+        let time = match self.battery.response.heed(reading, now_ns) {
+            None => return,
+            Some(Demand::Promise) => full,
+            Some(Demand::Within(time)) => time.0.min(full),
+            // Every server saves all, by itself.
+            Some(Demand::Clean | Demand::End) => return,
+        };
+        let reserve = default_reserve(time).min(default_reserve(full));
+        self.shares.set_total(us(time.saturating_sub(reserve)));
+    }
+
+    /// Looks at all regions, and divides the battery anew if it is time. Returns the orders to give.
+    pub(crate) fn divide(&mut self, held: &[Held], clock: &dyn Clock) -> Vec<(ImageFile, Order)> {
+        let now_ns = clock.now_ns();
+        if u128::from(now_ns.saturating_sub(self.divided_ns)) < DIVIDE_EVERY.as_nanos() {
+            return Vec::new();
+        }
+        self.divided_ns = now_ns;
+        for held in held {
+            let seen = self.see(held);
+            self.shares.observe(held.name, seen, now_ns);
+        }
+        self.worst_us = self.worst_us.max(dirty_us(held));
+        self.shares.divide(now_ns)
+    }
+
+    /// What is seen of a region now, compared with the last time.
+    fn see(&mut self, held: &Held) -> Use {
+        let attachment = &held.attachment;
+        let (used_bytes, budget_bytes) = (attachment.used_bytes(), attachment.budget_bytes());
+        let progress = attachment.progress();
+        let before = self.seen.get(&held.name).copied();
+        let is_cleaning = before.is_some_and(|before| before.progress != progress);
+        let has_written = before.is_some_and(|before| before.used_bytes < used_bytes);
+        let granted_us = self.granted_us(held.name);
+        let is_overdrawn = held.is_linked() && allowed_us(held) > granted_us + us(LEAST);
+        if is_overdrawn && !before.is_some_and(|before| before.is_overdrawn) {
+            tracing::error!(
+                image = %held.path(),
+                pid = held.pid,
+                allows = %ms(allowed_us(held)),
+                share = %ms(granted_us),
+                "a server allows more to be dirty than its share; it is reckoned with, and others \
+                 get less"
+            );
+        }
+        if is_overdrawn {
+            self.shares.overdraw(held.name, allowed_us(held));
+        }
+        self.seen.insert(held.name, Seen { progress, used_bytes, is_overdrawn });
+        Use {
+            used_us: flush_us(held, used_bytes),
+            is_pressed: is_cleaning && used_bytes >= budget_bytes / 4 * 3,
+            is_active: is_cleaning || has_written,
+        }
+    }
+
+    /// What an operator is told of the battery.
+    pub(crate) fn describe(&self, held: &[Held]) -> Message {
+        Message::Battery {
+            total_us: self.shares.total_us(),
+            debt_us: self.shares.debt_us(),
+            dirty_us: dirty_us(held),
+            worst_us: self.worst_us.max(dirty_us(held)),
+        }
+    }
+}
+
+/// The flush time of everything that is dirty, microseconds.
+fn dirty_us(held: &[Held]) -> u64 {
+    held.iter().map(|held| flush_us(held, held.attachment.used_bytes())).sum()
+}
+
+/// Flush time for people.
+fn ms(us: u64) -> String {
+    format!("{:.1} ms", us as f64 / 1e3)
+}
