@@ -129,6 +129,7 @@ pub struct FlushArgs {
 }
 
 #[derive(Debug, Args)]
+#[group(id = "shared", args = ["grace", "battery"], multiple = true)]
 pub struct GuardArgs {
     /// Path of the socket to which servers attach. FILE.lock beside it keeps other guards away.
     #[arg(long, value_name = "FILE")]
@@ -146,11 +147,16 @@ pub struct GuardArgs {
     /// Without it, the promise of each server counts alone.
     #[arg(long, value_name = "TIME")]
     pub grace: Option<String>,
+    /// A file that describes the battery, as of `serve`: the shared time follows its age, its
+    /// temperature and the machine's load, and is never more than it lasts for at the start, nor
+    /// than --grace, if that is given.
+    #[arg(long, value_name = "FILE")]
+    pub battery: Option<PathBuf>,
     /// What servers are entitled to, as TOML; see docs/server.md.
-    #[arg(long, value_name = "FILE", requires = "grace")]
+    #[arg(long, value_name = "FILE", requires = "shared")]
     pub tenants: Option<PathBuf>,
     /// Power that the machine draws, watts: for sources that say what energy is left.
-    #[arg(long, value_name = "WATTS", requires = "grace")]
+    #[arg(long, value_name = "WATTS", requires = "shared")]
     pub watts: Option<f64>,
     /// Most regions at a time; one user other than root may have half of them [default: 64].
     #[arg(long, value_name = "N")]

@@ -3,9 +3,11 @@
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use perdura_guard::{Battery, Guard, GuardOptions, GuardSocket, Parent, REGIONS_MAX};
+use perdura_media::battery::BatteryFile;
 use perdura_media::{RealClock, Watts, format_duration};
 use perdura_region::default_reserve;
 use perdura_terminal::region::flush_threads;
@@ -14,7 +16,7 @@ use perdura_terminal::time;
 use perdura_warning::{Response, Signals, Warnings};
 
 use crate::args::GuardArgs;
-use crate::{holder, service_manager, tenants};
+use crate::{battery, holder, service_manager, tenants};
 
 /// The option by which the parent tells its child what it is.
 const IS_CHILD: &str = "--is-child";
@@ -32,12 +34,20 @@ fn options(args: &GuardArgs) -> Result<GuardOptions> {
         bail!("--regions-max 0: expected at least 1");
     }
     let threads = flush_threads(args.threads)?;
-    Ok(GuardOptions { socket: args.socket.clone(), regions_max, battery: battery(args)?, threads })
+    Ok(GuardOptions { socket: args.socket.clone(), regions_max, battery: shared(args)?, threads })
 }
 
 /// The battery that the servers share, if they share one.
-fn battery(args: &GuardArgs) -> Result<Option<Battery>> {
-    let Some(grace) = time("grace", &args.grace)? else { return Ok(None) };
+fn shared(args: &GuardArgs) -> Result<Option<Battery>> {
+    let opened = match args.is_child {
+        // The parent has looked, and says how long the battery lasts: a guard must start whatever
+        // has become of the file.
+        true => args.battery.as_ref().map(|path| (BatteryFile::new(path), Duration::MAX)),
+        false => battery::open(&args.battery)?,
+    };
+    let (file, lasts) = opened.map_or((None, None), |(file, lasts)| (Some(file), Some(lasts)));
+    let times = [time("grace", &args.grace)?, lasts];
+    let Some(grace) = times.into_iter().flatten().min() else { return Ok(None) };
     let least = default_reserve(grace) * 2;
     if grace < least {
         bail!("--grace {}: expected at least {}", format_duration(grace), format_duration(least));
@@ -49,7 +59,7 @@ fn battery(args: &GuardArgs) -> Result<Option<Battery>> {
         watts => watts.map(Watts),
     };
     let tenants = args.tenants.as_deref().map_or(Ok(Vec::new()), tenants::read)?;
-    Ok(Some(Battery { grace, response: Response::new(grace, watts), tenants }))
+    Ok(Some(Battery { grace, file, response: Response::new(grace, watts), tenants }))
 }
 
 /// Keeps the descriptors, and starts the guard again if it is killed.
@@ -63,7 +73,10 @@ fn parent(args: &GuardArgs, options: &GuardOptions) -> Result<()> {
     let mode = args.socket_mode.as_deref().map_or(Ok(SOCKET_MODE), socket_mode)?;
     let socket = GuardSocket::listen(&args.socket, mode)?;
     let this = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let mut words: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Some(battery) = &options.battery {
+        words.push(format!("--grace={}ms", battery.grace.as_millis()).into());
+    }
     let program = move || {
         let mut command = Command::new(&this);
         command.args(&words).arg(IS_CHILD);

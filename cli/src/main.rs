@@ -3,6 +3,7 @@
 mod args;
 mod background;
 mod banner;
+mod battery;
 mod bench;
 mod check;
 mod client;

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use perdura_guard::{FromGuard, GuardEar, Guarded, Keeper, Watch, Writers};
+use perdura_guard::{GuardEar, Guarded, Keeper, Watch, Writers};
 use perdura_media::{Bytes, Clock, RealClock, format_duration};
 use perdura_region::Region;
 use perdura_region::directory::{Claim, Directory, DirectoryError};
-use perdura_region::holder::{HeldBy, Holders};
+use perdura_region::holder::{HeldBy, Holders, Voice};
 use perdura_server::{Durability, Power, ServerConfig, StopFlag};
 use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
@@ -18,7 +18,9 @@ use perdura_warning::{Demand, Reading, Warnings};
 
 use crate::listen::listen;
 use crate::serve_args::ServeArgs;
-use crate::{background, banner, first_start, holder, redis_conf, service_manager, settings};
+use crate::{
+    background, banner, battery, first_start, holder, redis_conf, service_manager, settings,
+};
 use perdura_terminal::LateBar;
 use perdura_terminal::say;
 
@@ -66,11 +68,14 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     server.power = Some(Arc::clone(&power));
     let banner = banner::banner(&directory, &server, grace, args.guard.as_deref());
     let Directory { region, terms, promise, mut supervisor, link, .. } = directory;
-    let guard = supervisor.as_mut().zip(ear).map(|(supervisor, ear)| {
-        let from = FromGuard { orders: ear.orders(), voice: supervisor.voice() };
+    let (mut orders, mut voice) = (Arc::default(), Voice::default());
+    if let Some((supervisor, ear)) = supervisor.as_mut().zip(ear) {
+        (orders, voice) = (ear.orders(), supervisor.voice());
         supervisor.tell(Box::new(ear));
-        from
-    });
+    }
+    if let Some((file, _)) = battery::open(&args.place.battery)? {
+        battery::follow(file, grace, Arc::clone(&orders), Arc::clone(&power))?;
+    }
     let heap = Heap::open(region).context("the heap")?;
     let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
     let store = Store::open(heap, Arc::clone(&clock), options);
@@ -91,8 +96,15 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
         store: Arc::downgrade(&store),
     };
     let (clock_of_watch, writers) = (Arc::clone(&clock), Arc::new(Clients(power)));
-    let watch =
-        Watch { warnings, response, clock: clock_of_watch, writers, flush_threads: threads, guard };
+    let watch = Watch {
+        warnings,
+        response,
+        clock: clock_of_watch,
+        writers,
+        flush_threads: threads,
+        orders,
+        voice,
+    };
     let kept = Arc::downgrade(&store);
     watch
         .start(

@@ -14,6 +14,7 @@ use perdura_terminal::region::{checkpoint, compression, direct, engine, flush_th
 use perdura_terminal::{named, one_of, optional, time};
 use perdura_warning::{Response, SETTLE};
 
+use crate::battery;
 use crate::password::password;
 use crate::serve_args::{PlaceArgs, ServeArgs};
 
@@ -45,14 +46,7 @@ pub fn place(args: &PlaceArgs, holder: Option<HeldBy>) -> Result<Settings> {
     }
     config.policy = policy(&args.policy)?;
     config.compression = compression("compress", &args.compress)?;
-    let warning = match (time("grace", &args.grace)?, &args.joules, watts(args)?) {
-        (Some(grace), _, _) => grace,
-        (None, Some(joules), Some(watts)) => {
-            let joules: Joules = named("joules", joules, joules.parse())?;
-            Energy::Battery { joules, watts }.warning_time()?
-        }
-        _ => GRACE,
-    };
+    let warning = warning(args)?;
     let reserve = time("reserve", &args.reserve)?;
     check_reserve(warning, reserve)?;
     let threads = flush_threads(args.flush_threads)?;
@@ -69,6 +63,22 @@ pub fn place(args: &PlaceArgs, holder: Option<HeldBy>) -> Result<Settings> {
         holder_wait: holder_wait(&args.holder_wait)?,
         prove_again: args.prove_again,
     })
+}
+
+/// The time from a warning to the end, as far as the options say.
+fn warning(args: &PlaceArgs) -> Result<Duration> {
+    let grace = time("grace", &args.grace)?;
+    if let Some((_, lasts)) = battery::open(&args.battery)? {
+        return Ok(grace.map_or(lasts, |grace| grace.min(lasts)));
+    }
+    match (grace, &args.joules, watts(args)?) {
+        (Some(grace), _, _) => Ok(grace),
+        (None, Some(joules), Some(watts)) => {
+            let joules: Joules = named("joules", joules, joules.parse())?;
+            Ok(Energy::Battery { joules, watts }.warning_time()?)
+        }
+        _ => Ok(GRACE),
+    }
 }
 
 /// The power that the machine draws while it flushes, if that is given.

@@ -87,12 +87,13 @@ impl Guard {
     ) -> Result<Self, HoldError> {
         let Inherited { parent, listener, held } = inherit(parent, &*clock)?;
         tracing::debug!(spared = %isolate::ask_to_be_spared(), "guarding");
+        let tenancy = options.battery.map(|it| Box::new(Tenancy::new(it, &*clock)));
         let mut holding = Holding {
             role: Role::Guard {
                 regions_max: options.regions_max,
                 regions_of_one_max: options.regions_max.div_ceil(2),
                 parent,
-                tenancy: options.battery.map(|it| Box::new(Tenancy::new(it))),
+                tenancy,
             },
             listener,
             socket: Some(options.socket),

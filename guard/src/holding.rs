@@ -224,6 +224,7 @@ impl Holding {
         if let Some(told) = &self.told {
             tenancy.heed(told, self.clock.now_ns());
         }
+        tenancy.follow(&*self.clock);
         for (name, order) in tenancy.divide(&self.held, &*self.clock) {
             // Before the server has more: the next guard must reckon with it.
             self.tell_parent(name);

@@ -27,6 +27,15 @@ pub trait Writers: Send + Sync {
     fn have_ended(&self) -> bool;
 }
 
+/// What else limits the dirty data, besides the demand of the power.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct Most {
+    /// The region's share of a battery that a guard divides.
+    pub share: Option<Duration>,
+    /// The time that a battery lasts now.
+    pub battery: Option<Duration>,
+}
+
 /// Keeps one region's dirty data within what is demanded.
 #[derive(Debug)]
 pub struct Keeper {
@@ -62,7 +71,7 @@ impl Keeper {
         fits.clamp(BUDGET_MIN_BYTES, self.budget_bytes)
     }
 
-    /// Meets a demand with a share of a battery, if one is shared. Returns when both hold.
+    /// Meets a demand, and keeps within what else limits the dirty data. Returns when both hold.
     ///
     /// # Errors
     /// The device has failed, or the region is closed.
@@ -70,10 +79,13 @@ impl Keeper {
         &self,
         region: &Region,
         demand: Demand,
-        share: Option<Duration>,
+        most: Most,
         writers: &dyn Writers,
     ) -> Result<(), RegionError> {
-        let most = share.map_or(self.budget_bytes, |share| self.budget_of_share(region, share));
+        let of_share = most.share.map(|share| self.budget_of_share(region, share));
+        let of_battery = most.battery.map(|time| self.budget_within(region, time));
+        let limits = [of_share, of_battery];
+        let most = limits.into_iter().flatten().fold(self.budget_bytes, u64::min);
         match demand {
             Demand::Promise => region.set_budget(most),
             Demand::Within(Reverse(time)) => {
@@ -176,7 +188,7 @@ mod tests {
         (0..40).for_each(|block| write(&region, block, 1));
         for seconds in [8, 2, 1] {
             let time = Duration::from_secs(seconds);
-            keeper.meet(&region, Demand::Within(Reverse(time)), None, &idle).unwrap();
+            keeper.meet(&region, Demand::Within(Reverse(time)), Most::default(), &idle).unwrap();
             let budget = region.budget_bytes();
             assert_eq!(budget, keeper.budget_within(&region, time));
             let flushed = perdura_region::flush_time(region.geometry(), MIB, budget);
@@ -187,9 +199,9 @@ mod tests {
         // No time leaves less than a write needs, and none is longer than the promise.
         assert_eq!(keeper.budget_within(&region, Duration::ZERO), BUDGET_MIN_BYTES);
         assert_eq!(keeper.budget_within(&region, Duration::MAX), 2 * MIB);
-        keeper.meet(&region, Demand::Promise, None, &idle).unwrap();
+        keeper.meet(&region, Demand::Promise, Most::default(), &idle).unwrap();
         assert_eq!(region.budget_bytes(), 2 * MIB);
-        keeper.meet(&region, Demand::End, None, &idle).unwrap();
+        keeper.meet(&region, Demand::End, Most::default(), &idle).unwrap();
     }
 
     #[test]
@@ -199,7 +211,7 @@ mod tests {
         let (keeper, idle) = (Keeper::new(terms(&region), 2 * MIB), Late(&region, 0.into()));
         let meet = |demand, share_ms: u64| {
             let share = Some(Duration::from_millis(share_ms));
-            keeper.meet(&region, demand, share, &idle).unwrap();
+            keeper.meet(&region, demand, Most { share, battery: None }, &idle).unwrap();
             region.budget_bytes()
         };
         let within = |seconds| Demand::Within(Reverse(Duration::from_secs(seconds)));
@@ -211,6 +223,15 @@ mod tests {
         assert_eq!(meet(Demand::Promise, 60_000), 2 * MIB, "never more than the promise");
         assert_eq!(meet(Demand::Clean, 500), meet(Demand::Promise, 500));
         assert_eq!(meet(Demand::Promise, 0), BUDGET_MIN_BYTES);
+        let lasts = |seconds, share| {
+            let battery = Some(Duration::from_secs(seconds));
+            keeper.meet(&region, Demand::Promise, Most { share, battery }, &idle).unwrap();
+            region.budget_bytes()
+        };
+        assert_eq!(lasts(60, None), 2 * MIB, "a good battery allows no more than the promise");
+        assert_eq!(lasts(1, None), keeper.budget_within(&region, Duration::from_secs(1)));
+        assert!(lasts(1, None) < half);
+        assert_eq!(lasts(60, Some(Duration::from_secs(1))), half);
     }
 
     #[test]
@@ -220,7 +241,9 @@ mod tests {
             let region = self::region(&device);
             let keeper = Keeper::new(terms(&region), 2 * MIB);
             (0..5).for_each(|block| write(&region, block, 7));
-            keeper.meet(&region, Demand::Clean, None, &Late(&region, late.into())).unwrap();
+            keeper
+                .meet(&region, Demand::Clean, Most::default(), &Late(&region, late.into()))
+                .unwrap();
             // The power goes, and nobody flushes.
             let device = device.power_cycle(late.into());
             drop(region);

@@ -19,6 +19,7 @@
 //! writing.
 #![forbid(unsafe_code)]
 
+mod battery;
 mod daemon;
 mod drill;
 mod emergency;
@@ -38,13 +39,14 @@ mod tenancy;
 mod visitor;
 mod watch;
 
+pub use battery::{BatteryWatch, LOOK_EVERY};
 pub use daemon::{Guard, GuardOptions, GuardSocket, REGIONS_MAX};
 pub use drill::{DrillOutcome, Drilled, drill};
 pub use error::HoldError;
 pub use guarded::{GuardEar, Guarded};
 pub use holder::{HolderOptions, hold};
-pub use keeper::{Keeper, Writers};
+pub use keeper::{Keeper, Most, Writers};
 pub use look::{GuardedRegion, Looked, LookedBattery, look};
 pub use parent::Parent;
 pub use tenancy::{Battery, Tenant, Whose};
-pub use watch::{FromGuard, Orders, Watch};
+pub use watch::{Orders, Watch};

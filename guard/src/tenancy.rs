@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use perdura_media::Clock;
+use perdura_media::battery::BatteryFile;
+use perdura_media::{Clock, format_duration};
 use perdura_region::holder::wire::{ImageFile, Message};
 use perdura_region::{BUDGET_MIN_BYTES, default_reserve};
 use perdura_warning::{Demand, Reading, Response};
 
+use crate::battery::BatteryWatch;
 use crate::held::Held;
 use crate::shares::{Needs, Order, Refused, Shares, Use};
 
@@ -23,6 +25,8 @@ const LEAST: Duration = Duration::from_millis(10);
 pub struct Battery {
     /// Time between a warning and the loss of power. All regions together are flushed within it.
     pub grace: Duration,
+    /// The battery whose state may shorten that time.
+    pub file: Option<BatteryFile>,
     /// Turns what the sources of warnings say into the time that can be counted on.
     pub response: Response,
     /// What tenants are entitled to; the first that fits a region counts.
@@ -83,6 +87,9 @@ pub(crate) struct Tenancy {
     battery: Battery,
     shares: Shares<ImageFile>,
     seen: BTreeMap<ImageFile, Seen>,
+    followed: Option<BatteryWatch>,
+    /// The time that the sources of warnings leave.
+    within: Duration,
     divided_ns: u64,
     worst_us: u64,
 }
@@ -115,15 +122,38 @@ fn allowed_us(held: &Held) -> u64 {
 }
 
 impl Tenancy {
-    pub(crate) fn new(battery: Battery) -> Self {
-        let total_us = us(battery.grace.saturating_sub(default_reserve(battery.grace)));
-        Self {
+    pub(crate) fn new(battery: Battery, clock: &dyn Clock) -> Self {
+        let file = battery.file.clone();
+        let followed = file.map(|file| BatteryWatch::new(file, battery.grace, clock));
+        let mut tenancy = Self {
+            shares: Shares::new(0, us(LEAST)),
+            followed,
+            within: battery.grace,
             battery,
-            shares: Shares::new(total_us, us(LEAST)),
             seen: BTreeMap::new(),
             divided_ns: 0,
             worst_us: 0,
-        }
+        };
+        tenancy.set_total();
+        tenancy
+    }
+
+    /// Lets the shares be what the sources of warnings and the battery allow.
+    fn set_total(&mut self) {
+        let full = self.battery.grace;
+        let lasts = self.followed.as_ref().map_or(full, BatteryWatch::time);
+        let time = self.within.min(lasts).min(full);
+        let reserve = default_reserve(time).min(default_reserve(full));
+        self.shares.set_total(us(time.saturating_sub(reserve)));
+    }
+
+    /// Looks at the battery again, if there is one and it is time.
+    pub(crate) fn follow(&mut self, clock: &dyn Clock) {
+        let Some(time) = self.followed.as_mut().and_then(|battery| battery.look(clock)) else {
+            return;
+        };
+        tracing::info!(time = %format_duration(time), "the battery lasts for another time");
+        self.set_total();
     }
 
     fn needs(&self, held: &Held) -> Needs {
@@ -213,16 +243,14 @@ impl Tenancy {
     /// Follows what the sources of warnings say: a battery that lasts for less time has less to
     /// share.
     pub(crate) fn heed(&mut self, reading: &Reading, now_ns: u64) {
-        let full = self.battery.grace;
-        let time = match self.battery.response.heed(reading, now_ns) {
+        self.within = match self.battery.response.heed(reading, now_ns) {
             None => return,
-            Some(Demand::Promise) => full,
-            Some(Demand::Within(time)) => time.0.min(full),
+            Some(Demand::Promise) => self.battery.grace,
+            Some(Demand::Within(time)) => time.0,
             // Every server saves all, by itself.
             Some(Demand::Clean | Demand::End) => return,
         };
-        let reserve = default_reserve(time).min(default_reserve(full));
-        self.shares.set_total(us(time.saturating_sub(reserve)));
+        self.set_total();
     }
 
     /// Looks at all regions, and divides the battery anew if it is time. Returns the orders to give.

@@ -9,7 +9,7 @@ use perdura_region::holder::Voice;
 use perdura_region::{Region, RegionError};
 use perdura_warning::{Confidence, Demand, Reading, Response, State, Warnings};
 
-use crate::keeper::{Keeper, Writers};
+use crate::keeper::{Keeper, Most, Writers};
 
 /// Everything that the two threads need.
 pub struct Watch {
@@ -23,16 +23,10 @@ pub struct Watch {
     pub writers: Arc<dyn Writers>,
     /// Threads that a drill flushes with.
     pub flush_threads: usize,
-    /// What the region's guard orders, if it has one.
-    pub guard: Option<FromGuard>,
-}
-
-/// Where a guard's orders arrive, and the way to answer it.
-#[derive(Debug)]
-pub struct FromGuard {
-    /// The orders, of [`crate::GuardEar::orders`].
+    /// What is ordered beside the demands of the power; with a guard, that of
+    /// [`crate::GuardEar::orders`].
     pub orders: Arc<Orders>,
-    /// The way to answer.
+    /// The way to answer a guard; without one, nobody hears it.
     pub voice: Voice,
 }
 
@@ -53,17 +47,15 @@ impl Watch {
             + Send
             + 'static,
     {
-        let (order, voice) = match self.guard.take() {
-            Some(FromGuard { orders, voice }) => (orders, voice),
-            None => (Arc::default(), Voice::default()),
-        };
+        let (order, voice) = (Arc::clone(&self.orders), std::mem::take(&mut self.voice));
         let (taken, writers) = (Arc::clone(&order), Arc::clone(&self.writers));
         let flush_threads = self.flush_threads;
         let meet = move || {
-            let (mut demand, mut share) = (Demand::Promise, None);
+            let (mut demand, mut most) = (Demand::Promise, Most::default());
             while let Some(given) = taken.next() {
                 demand = given.demand.unwrap_or(demand);
-                share = given.share.map_or(share, |ordered| ordered.time);
+                most.share = given.share.map_or(most.share, |ordered| ordered.time);
+                most.battery = given.battery.or(most.battery);
                 if let Some(fills) = given.drill {
                     let drilled = with_region(&|region| {
                         voice.drilled(region.drill(fills, flush_threads));
@@ -76,7 +68,7 @@ impl Watch {
                         continue;
                     }
                 }
-                let met = with_region(&|region| keeper.meet(region, demand, share, &*writers));
+                let met = with_region(&|region| keeper.meet(region, demand, most, &*writers));
                 match met {
                     None => return,
                     Some(Ok(())) => {
@@ -169,6 +161,8 @@ struct Ordered {
 struct Given {
     demand: Option<Demand>,
     share: Option<Ration>,
+    /// The time that a battery lasts.
+    battery: Option<Duration>,
     /// A drill, and whether it fills the budget.
     drill: Option<bool>,
 }
@@ -197,6 +191,17 @@ impl Orders {
     pub(crate) fn share(&self, serial: u64, time: Option<Duration>) {
         self.lock().given.share = Some(Ration { serial, time });
         self.given.notify_one();
+    }
+
+    /// Gives the time that a battery lasts from now on.
+    pub fn battery(&self, time: Duration) {
+        self.lock().given.battery = Some(time);
+        self.given.notify_one();
+    }
+
+    /// Whether nobody keeps to orders any more.
+    pub fn is_over(&self) -> bool {
+        self.lock().is_over
     }
 
     /// Gives a drill.
@@ -279,7 +284,8 @@ mod tests {
             clock: Arc::new(RealClock),
             writers: Arc::new(Writers(Mutex::new(tell))),
             flush_threads: 1,
-            guard: None,
+            orders: Arc::default(),
+            voice: Voice::default(),
         };
         let kept = Arc::downgrade(region);
         let with_region = move |act: &dyn Fn(&Region) -> Result<(), RegionError>| {
@@ -343,9 +349,15 @@ mod tests {
         let time = Some(Duration::from_secs(1));
         order.share(2, time);
         let share = Some(Ration { serial: 2, time });
-        assert_eq!(order.next(), Some(Given { demand: Some(Demand::Promise), share, drill: None }));
+        order.battery(Duration::from_secs(2));
+        order.battery(Duration::from_secs(3));
+        let battery = Some(Duration::from_secs(3));
+        let expected = Given { demand: Some(Demand::Promise), share, battery, drill: None };
+        assert_eq!(order.next(), Some(expected));
         order.give(Demand::Clean);
         drop(OnDrop(&order));
         assert_eq!(order.next(), None);
+        order.battery(Duration::from_secs(4));
+        assert!(order.is_over() && order.next().is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! The physical world: devices, clocks, energy, and units of bytes, joules and seconds. The rooms
 //! above take them as parameters, so that the same code runs on real, simulated and faulty media.
 
+pub mod battery;
 pub mod clock;
 pub mod device;
 pub mod emulator;

@@ -25,4 +25,4 @@ pub use descriptors::clients_that_fit;
 #[doc(hidden)]
 pub use net::{Beside, Driven};
 pub use net::{Ended, Listener, Report, run};
-pub use power::{Power, Said};
+pub use power::{BatteryState, Power, Said};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use perdura_media::battery::Lasts;
 use perdura_warning::{Demand, Reading, State};
 
 /// Time that the end of a turn is waited for. A turn can be longer: a command may take long, or
@@ -18,6 +19,7 @@ pub struct Power {
     /// Turns of the loop that have begun and seen [`Power::is_refusing`].
     turns: AtomicU64,
     said: Mutex<Said>,
+    battery: Mutex<Option<BatteryState>>,
     /// Notified at the beginning of a turn while writes are refused.
     turned: Condvar,
 }
@@ -33,6 +35,17 @@ pub struct Said {
     pub is_met: bool,
 }
 
+/// What is known of the battery.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BatteryState {
+    /// The time that is counted on.
+    pub time: Duration,
+    /// Whether nothing could be learnt of it for a while.
+    pub is_lost: bool,
+    /// What was learnt last, if anything was.
+    pub lasts: Option<Lasts>,
+}
+
 impl Default for Power {
     fn default() -> Self {
         let reading = Reading::new(State::Steady, "");
@@ -41,6 +54,7 @@ impl Default for Power {
             is_refusing: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             said: Mutex::new(Said { reading, demand, is_met }),
+            battery: Mutex::new(None),
             turned: Condvar::new(),
         }
     }
@@ -65,6 +79,16 @@ impl Power {
     /// What was told last.
     pub fn said(&self) -> Said {
         self.lock().clone()
+    }
+
+    /// Says what the battery is like.
+    pub fn set_battery(&self, state: BatteryState) {
+        *self.battery.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+    }
+
+    /// What the battery is like, if there is one.
+    pub fn battery(&self) -> Option<BatteryState> {
+        *self.battery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until a turn of the loop has begun after writes were refused, so that none is under

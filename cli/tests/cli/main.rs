@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 mod bad_input;
+mod battery;
 mod bench;
 mod check;
 mod clients;

@@ -531,9 +531,9 @@ fn the_next_guard_has_the_memory_and_the_links_of_the_one_before() {
 fn sharing(dir: &Path, tenants: Vec<Tenant>) -> (OwnedFd, Holding) {
     let (parent, mut guard) = guard(dir, 8);
     let grace = Duration::from_millis(1_100);
-    let battery = Battery { grace, response: Response::new(grace, None), tenants };
+    let battery = Battery { grace, file: None, response: Response::new(grace, None), tenants };
     if let Role::Guard { tenancy, .. } = &mut guard.role {
-        *tenancy = Some(Box::new(Tenancy::new(battery)));
+        *tenancy = Some(Box::new(Tenancy::new(battery, &*guard.clock)));
     }
     (parent, guard)
 }

@@ -5,8 +5,7 @@
 //! temperature, from the part of its charge that may be used and is not reserved for others. The
 //! paper's figures are constants, so that a test can compare the arithmetic with them.
 
-mod battery;
 mod server;
 
-pub use battery::{Battery, BatteryError, Cells};
+pub use perdura_media::battery::{Battery, BatteryError, Cells};
 pub use server::{Backup, Comparison, Layout, Limit, Machine, Server};

@@ -5,13 +5,15 @@
 //! their sums and ratios are only right over the whole time.
 
 use std::fmt::Write;
+use std::time::Duration;
 
-use perdura_region::flush_time;
+use perdura_media::battery::Lasts;
+use perdura_region::{default_reserve, flush_time};
 use perdura_warning::{Confidence, Left};
 
 use super::call::Outcome;
 use super::context::{Clients, Context, Server};
-use crate::power::Said;
+use crate::power::{BatteryState, Said};
 use crate::resp::Args;
 
 /// The figures, by name and in the order in which they are shown.
@@ -115,7 +117,7 @@ pub(super) fn perdura_section(
          compression:{}\r\n\
          device_bytes_per_user_byte:{:.3}\r\nfailure:{}\r\n",
         server.config.durability.name(),
-        server.config.warning_s,
+        warning_s(server),
         server.store.region().describe_memory(),
         server.store.region().describe_tracking(),
         server.store.region().describe_device(),
@@ -125,6 +127,7 @@ pub(super) fn perdura_section(
     )?;
     promise_fields(server, out)?;
     power_fields(server, out)?;
+    battery_fields(server, out)?;
     figures(server).iter().try_for_each(|(name, value)| write!(out, "{name}:{value}\r\n"))
 }
 
@@ -149,6 +152,32 @@ fn power_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
     )
 }
 
+/// The warning that is counted on now, seconds.
+fn warning_s(server: &Server<'_>) -> f64 {
+    let battery = server.config.power.as_ref().and_then(|power| power.battery());
+    let lasts_s = battery.map_or(f64::INFINITY, |battery| battery.time.as_secs_f64());
+    server.config.warning_s.min(lasts_s)
+}
+
+/// Writes what is known of the battery, if there is one.
+fn battery_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
+    let battery = server.config.power.as_ref().and_then(|power| power.battery());
+    let Some(BatteryState { time, is_lost, lasts }) = battery else { return Ok(()) };
+    write!(
+        out,
+        "battery_seconds:{:.3}\r\nbattery_lost:{}\r\n",
+        time.as_secs_f64(),
+        u8::from(is_lost)
+    )?;
+    let Some(Lasts { usable, load, age_years, temperature_c, .. }) = lasts else { return Ok(()) };
+    write!(
+        out,
+        "battery_usable_joules:{:.0}\r\nbattery_load_watts:{:.1}\r\nbattery_age_years:\
+         {age_years:.2}\r\nbattery_temperature_celsius:{temperature_c:.1}\r\n",
+        usable.0, load.0,
+    )
+}
+
 /// Writes the promise, and the time that a flush would take now. Times are in seconds. The age of
 /// the last checkpoint is -1 if there was none since the image was opened.
 fn promise_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
@@ -165,7 +194,8 @@ fn promise_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
     let Some(terms) = &server.config.terms else { return Ok(()) };
     let rate = terms.rate_bytes_per_s;
     let flush = |bytes| flush_time(server.store.region().geometry(), rate, bytes).as_secs_f64();
-    let reserve_s = terms.reserve.as_secs_f64();
+    let warning = Duration::try_from_secs_f64(warning_s(server)).unwrap_or(terms.warning);
+    let reserve_s = default_reserve(warning).min(terms.reserve).as_secs_f64();
     write!(
         out,
         "proven_rate_bytes_per_s:{rate}\r\nreserve_seconds:{reserve_s:.3}\r\n\

@@ -1,6 +1,11 @@
-//! The size of the battery that must be bought so that a given energy is surely available.
+//! What can be relied on of a battery, and the battery that must be bought so that a given energy
+//! can be relied on. Every result is modelled.
+
+mod file;
 
 use serde::Serialize;
+
+pub use file::{BatteryFile, BatteryFileError, Lasts};
 
 /// Cells and what is taken off their rating. Shares are 0 to 1.
 ///
