@@ -9,12 +9,14 @@ use perdura_media::{Bytes, BytesPerSecond, format_duration};
 use perdura_region::LoadProgress;
 use perdura_store::Store;
 
+use crate::surroundings;
+
 /// Threads that load: while one reads, others verify and copy.
 const THREADS: usize = 3;
 const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// Starts the threads. They end when the work is done, or with the store.
-pub fn start(store: &Arc<Store>) -> Result<()> {
+pub fn start(store: &Arc<Store>, has_holder: bool) -> Result<()> {
     let loads = store.region().load_progress().is_some();
     for number in 0..if loads { THREADS } else { 1 } {
         let store = Arc::downgrade(store);
@@ -22,6 +24,7 @@ pub fn start(store: &Arc<Store>) -> Result<()> {
             load(&store, number == 0);
             if number == 0 {
                 rebuild(&store);
+                warn(&store, has_holder);
             }
         };
         std::thread::Builder::new()
@@ -30,6 +33,13 @@ pub fn start(store: &Arc<Store>) -> Result<()> {
             .context("start a thread")?;
     }
     Ok(())
+}
+
+/// Warns of what would end server and holder together. By now the memory is locked, or could not be.
+fn warn(store: &Weak<Store>, has_holder: bool) {
+    let Some(store) = store.upgrade() else { return };
+    let region = store.region();
+    surroundings::warn(region.len_bytes(), region.is_locked() != Some(false), has_holder);
 }
 
 fn load(store: &Weak<Store>, tells: bool) {

@@ -25,6 +25,7 @@ mod service_manager;
 mod settings;
 mod sim;
 mod status;
+mod surroundings;
 mod tenants;
 
 use std::process::ExitCode;

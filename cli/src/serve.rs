@@ -20,6 +20,7 @@ use crate::listen::listen;
 use crate::serve_args::ServeArgs;
 use crate::{
     background, banner, battery, first_start, holder, redis_conf, service_manager, settings,
+    surroundings,
 };
 use perdura_terminal::LateBar;
 use perdura_terminal::say;
@@ -48,10 +49,14 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let listener = listen(&server)?;
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let (grace, threads) = (place.warning, place.threads);
+    let memory_bytes = place.config.region_bytes;
     let announcement = first_start::prepare(&mut place, args.place.log.is_some())?;
     let dir = place.dir.clone();
     let name_free = |error: DirectoryError| first_start::name_free(error.into(), &dir);
     let claim = Claim::new(place, Arc::clone(&clock)).map_err(name_free)?;
+    if claim.makes_image() {
+        surroundings::check_memory_fits(memory_bytes)?;
+    }
     // Nothing is announced in a directory that another server has.
     if let Some(line) = announcement.filter(|_| claim.makes_image()) {
         say(line);
@@ -83,7 +88,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let holders = Holders::watch(supervisor, link)?;
     say(banner);
     remark(args, clients_wanted, &server);
-    background::start(&store)?;
+    background::start(&store, server.has_holder)?;
     service_manager::tell("READY=1");
 
     let stop = Arc::new(StopFlag::new().context("stop flag")?);

@@ -9,6 +9,13 @@ impl Region {
         self.running().backed.log.compression
     }
 
+    /// Whether memory and ledger are locked in DRAM; `None`: they are being locked.
+    pub fn is_locked(&self) -> Option<bool> {
+        let running = self.running();
+        let (_, ledger) = running.buffers.get()?;
+        Some(running.locked.and(*ledger).is_ok())
+    }
+
     /// Text that says whether the memory is locked in DRAM and the frame buffers lie in huge pages,
     /// or why not.
     pub fn describe_memory(&self) -> String {

@@ -316,3 +316,45 @@ fn out_of_descriptors_it_waits_without_spinning_and_goes_on() {
     }
     assert_eq!(first.ask(&["PING"]), "+PONG");
 }
+
+/// A cgroup of version 1 with a limit of memory; removed when dropped.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn of(limit_bytes: u64) -> Option<Self> {
+        let text = fs::read_to_string("/proc/self/cgroup").unwrap();
+        let own = text.lines().find_map(|line| line.split_once(":memory:"))?.1;
+        let name = format!("perdura-test-{}", std::process::id());
+        let dir = Path::new("/sys/fs/cgroup/memory").join(own.trim_start_matches('/')).join(name);
+        let limit = dir.join("memory.limit_in_bytes");
+        let made = fs::create_dir(&dir).and_then(|()| fs::write(limit, limit_bytes.to_string()));
+        made.is_ok().then_some(Self(dir))
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_memory_that_its_cgroup_cannot_hold_is_refused_before_anything_is_made() {
+    let Some(cgroup) = Cgroup::of(200 << 20) else {
+        eprintln!("SKIPPED: no memory cgroup of version 1 can be made here");
+        return;
+    };
+    let dir = TestDir::new();
+    let inside = || {
+        let mut command = Command::new("sh");
+        let enter = format!("echo $$ >{}/cgroup.procs; exec \"$0\" \"$@\"", cgroup.0.display());
+        command.args(["-c", &enter, PERDURA]);
+        command
+    };
+    let at = dir.path().join("data");
+    let said = serve_by(inside(), &at, &["--memory", "256MiB", "--no-holder"]);
+    refused(&said, &["memory.limit_in_bytes", "allows this process and its holder 200 MiB"]);
+    assert!(!at.exists(), "something was left behind");
+    let options = ["--memory", "100MiB", "--no-holder"];
+    stop(Server::start_by(inside(), &at, &options), &at);
+}
