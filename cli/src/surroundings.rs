@@ -6,12 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use perdura_media::Bytes;
+use perdura_region::room::process_bytes;
 
-/// What a server needs beside its memory and the memory's ledger: code, buffers, the index's
-/// bookkeeping.
-const BESIDE_BYTES: u64 = 64 << 20;
-/// The ledger and tables, as a part of the memory.
-const LEDGER_DIVISOR: u64 = 20;
 /// Limits from here on stand for "none".
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 /// Set in every container of a Kubernetes pod.
@@ -47,19 +43,15 @@ pub fn warn(memory_bytes: u64, is_locked: bool, has_holder: bool) {
     }
 }
 
-fn needed_bytes(memory_bytes: u64) -> u64 {
-    memory_bytes.saturating_add(memory_bytes / LEDGER_DIVISOR).saturating_add(BESIDE_BYTES)
-}
-
 impl Files<'_> {
     fn check_memory_fits(&self, memory_bytes: u64) -> Result<()> {
         match self.memory_limit() {
-            Some(MemoryLimit { file, bytes }) if bytes < needed_bytes(memory_bytes) => bail!(
+            Some(MemoryLimit { file, bytes }) if bytes < process_bytes(memory_bytes) => bail!(
                 "a memory of {} needs {}, and {} allows this process and its holder {}: give less \
                  --memory, or a higher limit (MemoryMax=, resources.limits.memory). Nothing was \
                  made",
                 Bytes(memory_bytes),
-                Bytes(needed_bytes(memory_bytes)),
+                Bytes(process_bytes(memory_bytes)),
                 file.display(),
                 Bytes(bytes),
             ),

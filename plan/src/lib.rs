@@ -3,6 +3,7 @@
 
 pub mod media;
 pub mod page;
+pub mod pod;
 pub mod power;
 pub mod record;
 pub mod report;

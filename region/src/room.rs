@@ -93,6 +93,22 @@ pub(crate) fn largest_budget(
     Some(below)
 }
 
+/// Memory that the process of a server takes beside its region and the ledger.
+const BESIDE_BYTES: u64 = 64 << 20;
+/// One part in so many of the region is what its ledger and tables take at most.
+const LEDGER_PART: u64 = 20;
+
+/// Memory that a server with a region of `memory_bytes` takes, with all that belongs to it. A
+/// cgroup that holds the server and its holder needs it once, because they share it.
+pub fn process_bytes(memory_bytes: u64) -> u64 {
+    memory_bytes.saturating_add(memory_bytes / LEDGER_PART).saturating_add(BESIDE_BYTES)
+}
+
+/// The free space that [`fit`] finds enough for an image of `image_bytes`.
+pub fn disk_bytes(image_bytes: u64) -> u64 {
+    image_bytes.saturating_add(image_bytes / (LEFT_ALONE - 1)).saturating_add(LEFT_ALONE)
+}
+
 /// What [`free_bytes`] returns for a file system that counts no blocks at all, as FUSE without
 /// `statfs`, ramfs, and tmpfs without a size: such a file system does not tell. Every image is
 /// taken to fit, and a file that gets no space is an error when the space is allocated.

@@ -3,6 +3,7 @@
 mod battery;
 mod claim;
 mod formats;
+mod kubernetes;
 mod media;
 mod power;
 mod rate;
@@ -36,6 +37,9 @@ enum PlanCommand {
     /// part of the data: price, power, speed-up, and the loads at which the answer changes. All
     /// figures are modelled.
     Media(Box<media::MediaArgs>),
+    /// Print a manifest for Kubernetes whose times and sizes keep the promise when the pod is
+    /// deleted.
+    Kubernetes(Box<kubernetes::KubernetesArgs>),
     /// Record which pages a program writes, as a trace for `plan trace`.
     Record(Box<record::RecordArgs>),
 }
@@ -49,6 +53,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
         }
         PlanCommand::Battery(args) => battery::run(args),
         PlanCommand::Media(args) => media::run(args),
+        PlanCommand::Kubernetes(args) => kubernetes::run(args),
         PlanCommand::Record(args) => record::run(args),
     }?;
     perdura_terminal::all_said()?;

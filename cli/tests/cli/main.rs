@@ -13,6 +13,7 @@ mod machine;
 mod plan;
 mod plan_battery;
 mod plan_figures;
+mod plan_kubernetes;
 mod plan_record;
 mod plan_trace;
 mod process;
