@@ -30,6 +30,9 @@ pub enum Command {
     /// proven rate, time to be safe, last checkpoint, holder. Exits 0 if the promise holds, 1 if it
     /// does not, 2 if the store could not be asked.
     Status(StatusArgs),
+    /// Watch a guard's servers, or one server, live in the terminal: dirty data, time to be safe,
+    /// shares, power.
+    Top(TopArgs),
     /// Write to the SSD what a holder keeps after its server died, and end the holder. SIGTERM to
     /// the holder does the same.
     Flush(FlushArgs),
@@ -116,6 +119,23 @@ pub struct StatusArgs {
     /// Print the answer as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Address of the running store.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
+    pub connect: String,
+    /// Watch all the memory of this user that the guard at this socket keeps, or of all users if
+    /// root asks.
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["connect", "password_file"])]
+    pub guard: Option<PathBuf>,
+    /// File with the store's password; or set PERDURA_PASSWORD.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Time between two looks [default: 1s].
+    #[arg(long, value_name = "TIME")]
+    pub every: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -27,6 +27,7 @@ mod sim;
 mod status;
 mod surroundings;
 mod tenants;
+mod top;
 
 use std::process::ExitCode;
 
@@ -69,6 +70,7 @@ fn run() -> Result<ExitCode> {
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => Ok(check::run(&args)),
+        Command::Top(args) => top::run(&args),
         Command::Status(args) => Ok(status::run(&args)),
         Command::Flush(args) => flush::run(&args),
         Command::Plan(args) => plan::run(&args),

@@ -17,33 +17,39 @@ const NOT_ASKED: u8 = 2;
 
 /// The promise and the state of a store. The names of the fields are those of the JSON and stay.
 #[derive(Debug, PartialEq, Serialize)]
-struct Status {
+pub struct Status {
     /// Whether the promise holds.
-    holds: bool,
+    pub holds: bool,
     /// The reasons for which the promise does not hold.
-    broken_by: Vec<String>,
+    pub broken_by: Vec<String>,
     /// When a write is acknowledged: `warned`, `fsync` or `none`.
-    durability: String,
+    pub durability: String,
     /// Bytes that are not on the SSD yet.
-    dirty_bytes: u64,
+    pub dirty_bytes: u64,
     /// Bytes that may be dirty.
-    budget_bytes: u64,
+    pub budget_bytes: u64,
     /// Time that a flush of the dirty bytes would take, seconds.
-    time_to_safe_s: f64,
+    pub time_to_safe_s: f64,
+    /// The longest time to flush that there was since the start, seconds.
+    pub time_to_safe_max_s: f64,
     /// Most time that a flush of a full budget takes, with the reserve, seconds.
-    promised_s: f64,
+    pub promised_s: f64,
     /// The part of that time that is kept back for all but the writing, seconds.
-    reserve_s: f64,
+    pub reserve_s: f64,
     /// The warning that the store gets, seconds.
-    warning_s: f64,
+    pub warning_s: f64,
     /// Proven rate of a flush, bytes a second.
-    proven_rate_bytes_per_s: u64,
+    pub proven_rate_bytes_per_s: u64,
     /// Time since the last checkpoint, seconds; `None`: there was none since the image was opened.
-    last_checkpoint_s: Option<f64>,
+    pub last_checkpoint_s: Option<f64>,
     /// Whether another process keeps the memory if the server dies.
-    holder: bool,
+    pub holder: bool,
     /// The error with which the SSD failed, if it did.
-    failure: Option<String>,
+    pub failure: Option<String>,
+    /// What the power is like: `steady`, `on-battery`, `low` or `ending`.
+    pub power_state: String,
+    /// The source that says so.
+    pub power_told_by: String,
 }
 
 /// Exits 0 if the promise holds, 1 if it does not, 2 if the store could not be asked.
@@ -76,7 +82,7 @@ fn ask(args: &StatusArgs) -> Result<Status> {
 
 impl Status {
     /// Reads the text of INFO perdura.
-    fn of(info: &str) -> Result<Self> {
+    pub fn of(info: &str) -> Result<Self> {
         let text = |name: &str| {
             let mut lines = info.lines();
             let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -98,6 +104,7 @@ impl Status {
             dirty_bytes: count("dirty_bytes")?,
             budget_bytes: count("budget_bytes")?,
             time_to_safe_s: seconds("time_to_safe_seconds")?,
+            time_to_safe_max_s: seconds("time_to_safe_max_seconds")?,
             promised_s: seconds("promised_seconds")?,
             reserve_s: seconds("reserve_seconds")?,
             warning_s: seconds("warning_seconds")?,
@@ -105,6 +112,8 @@ impl Status {
             last_checkpoint_s: Some(seconds("last_checkpoint_seconds")?).filter(|age| *age >= 0.0),
             holder: text("holder")? == "yes",
             failure,
+            power_state: text("power_state")?.to_owned(),
+            power_told_by: text("power_told_by")?.to_owned(),
         };
         status.judge();
         Ok(status)
@@ -165,6 +174,7 @@ mod tests {
              holder:yes\r\nlast_checkpoint_seconds:-1.000\r\n\
              proven_rate_bytes_per_s:1000000000\r\nreserve_seconds:2.000\r\n\
              promised_seconds:{promised}\r\ntime_to_safe_seconds:0.100\r\n\
+             time_to_safe_max_seconds:0.200\r\npower_state:steady\r\npower_told_by:\r\n\
              budget_bytes:1000\r\ndirty_bytes:{dirty}\r\n"
         )
     }

@@ -199,9 +199,11 @@ fn promise_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
     write!(
         out,
         "proven_rate_bytes_per_s:{rate}\r\nreserve_seconds:{reserve_s:.3}\r\n\
-         promised_seconds:{:.3}\r\ntime_to_safe_seconds:{:.3}\r\n",
+         promised_seconds:{:.3}\r\ntime_to_safe_seconds:{:.3}\r\n\
+         time_to_safe_max_seconds:{:.3}\r\n",
         flush(facts.budget_bytes) + reserve_s,
         flush(facts.dirty_bytes),
+        flush(facts.dirty_bytes_max),
     )
 }
 
