@@ -1,6 +1,8 @@
 //! YCSB's workloads against an embedded store or any server that speaks the Redis protocol, and
 //! their reports.
 //!
+//! `grace` warns servers and cuts their power, and counts what they lose.
+//!
 //! `ycsb` runs a workload and `sweep` a series of budgets and sizes, both as `settings` say;
 //! `drive` has the threads, `target` the stores under test, `workload` and `dist` the operations;
 //! `tally`, `pairs` and `student` compute results, `report` has their form, and `machine` describes
@@ -9,6 +11,7 @@
 mod causes;
 pub mod dist;
 pub mod drive;
+pub mod grace;
 pub mod hash;
 pub mod machine;
 pub mod pairs;

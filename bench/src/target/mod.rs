@@ -11,6 +11,7 @@ mod store;
 pub use array::ArrayTarget;
 pub use figures::Figures;
 pub use redis::RedisTarget;
+pub(crate) use resp::{Connection, Reply};
 pub use spawn::{SpawnOptions, SpawnedTarget};
 pub use store::new_region;
 pub use store::{StoreOptions, StoreTarget, touch};

@@ -12,7 +12,7 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// A reply, in the detail that a load generator needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// A status or a number.
     Line,
     /// An error.
@@ -24,7 +24,7 @@ pub(super) enum Reply {
 }
 
 /// A connection. The caller counts the requests that have no reply yet.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     address: String,
     out: Vec<u8>,

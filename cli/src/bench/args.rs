@@ -15,6 +15,51 @@ pub enum BenchCommand {
     /// Run YCSB's workloads A to F on the embedded store, on servers started for it, or on any
     /// server that speaks the Redis protocol.
     Ycsb(Box<YcsbArgs>),
+    /// Warn servers under load and cut their power when the grace ends, on a disk as slow as clouds
+    /// give, and count the acknowledged writes that they lose. Needs root: the disk is made for it.
+    /// Exits 1 if Perdura loses a write or is late.
+    Grace(Box<GraceArgs>),
+}
+
+#[derive(Debug, Args)]
+pub struct GraceArgs {
+    /// Servers, with commas: perdura, redis-rdb, redis-aof-everysec, redis-aof-always,
+    /// redis-nothing, valkey-rdb, valkey-aof-everysec, valkey-aof-always [default: Perdura, and the
+    /// three ways of Redis and of Valkey if they are installed].
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub servers: Vec<String>,
+    /// Sizes of the data, with commas [default: 1GiB].
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
+    pub size: Vec<String>,
+    /// Time from the warning to the kill [default: 10s].
+    #[arg(long, value_name = "TIME")]
+    pub grace: Option<String>,
+    /// Time of writing before the warning [default: 3s].
+    #[arg(long, value_name = "TIME")]
+    pub load: Option<String>,
+    /// Rate of the disk [default: 125MiB/s].
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<String>,
+    /// Rate to which the disk falls in some rounds, as when a burst credit is used up [default: half
+    /// of --rate].
+    #[arg(long, value_name = "RATE")]
+    pub low_rate: Option<String>,
+    /// Rounds of each server and size [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub rounds: Option<u64>,
+    /// Seed of the first round; each further one has the next. It decides values, depth, pauses,
+    /// stuck clients, and when the disk's rate falls [default: 1].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Folder for the disks, which are files [default: ./perdura-bench].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Write the result to this file as JSON; `-`: standard output.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with the table and pictures to this file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

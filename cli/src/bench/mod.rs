@@ -2,6 +2,7 @@
 //! terminal and to files.
 
 mod args;
+mod grace;
 mod show;
 mod ycsb;
 
@@ -14,6 +15,7 @@ use args::BenchCommand;
 
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.what {
+        BenchCommand::Grace(args) => grace::run(args),
         BenchCommand::Ycsb(args) => ycsb::run(args),
     }
 }

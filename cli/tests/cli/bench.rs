@@ -215,3 +215,93 @@ fn what_makes_no_sense_is_refused_with_its_place_and_a_way_out() {
         }
     }
 }
+
+/// Whether a disk of our own can be made, throttled and cut here; if not, that is said.
+fn has_disks() -> bool {
+    let throttle = Path::new("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device");
+    let tools = ["mkfs.xfs", "xfs_io", "losetup"];
+    let is_there = |tool: &&str| Command::new(tool).arg("-V").output().is_ok();
+    let has = rustix::process::geteuid().is_root()
+        && throttle.exists()
+        && tools.iter().all(is_there)
+        && Command::new("losetup").arg("--find").status().is_ok_and(|status| status.success());
+    if !has {
+        eprintln!("SKIPPED: no root, no blkio controller of version 1, no XFS or no loop device");
+    }
+    has
+}
+
+/// The mounts whose path has this in it.
+fn mounts(of: &Path) -> usize {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    mounts.lines().filter(|line| line.contains(of.to_str().unwrap())).count()
+}
+
+#[test]
+fn grace_finds_nothing_lost_by_a_warned_server_and_all_lost_by_one_that_saves_nothing() {
+    if !has_disks() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (json, html) = (dir.path().join("r.json"), dir.path().join("r.html"));
+    let disks = dir.path().join("disks");
+    let has_redis = Command::new("redis-server").arg("--version").output().is_ok();
+    let servers = if has_redis { "perdura,redis-nothing" } else { "perdura" };
+    let mut command = Command::new(PERDURA);
+    command.args(["bench", "grace", "--size", "4MiB", "--grace", "5s", "--load", "300ms"]);
+    command.args(["--rounds", "2", "--servers", servers, "--dir", disks.to_str().unwrap()]);
+    command.args(["--json", json.to_str().unwrap(), "--html", html.to_str().unwrap()]);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rounds = result["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), if has_redis { 4 } else { 2 });
+    for round in rounds {
+        let found = &round["found"];
+        let keys = found["keys"].as_u64().unwrap();
+        assert!(keys > 1_000 && found["wrong"] == 0, "{round}");
+        let is_kept = round["server"] == "perdura";
+        assert_eq!(found["lost"], if is_kept { 0 } else { keys }, "{round}");
+        assert!(round["to_safe_s"].as_f64().is_some_and(|time| time < 5.0), "{round}");
+        assert!(round["writes_per_s"].as_f64().unwrap() > 0.0, "{round}");
+    }
+    assert!(text(&std::fs::read(&html).unwrap()).contains("The gauntlet"));
+    assert!(text(&output.stdout).contains("0 of "), "{}", text(&output.stdout));
+    assert_eq!((mounts(&disks), std::fs::read_dir(&disks).unwrap().count()), (0, 0));
+}
+
+#[test]
+fn grace_that_is_interrupted_leaves_no_disk_and_no_server() {
+    if !has_disks() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(PERDURA)
+        .args(["bench", "grace", "--size", "4MiB", "--load", "60s", "--servers", "perdura"])
+        .args(["--dir", dir.path().to_str().unwrap()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("a disk", || mounts(dir.path()) == 1);
+    signal_process(child.id(), "INT");
+    wait_until("the end", || child.try_wait().unwrap().is_some());
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success() && text(&output.stderr).contains("interrupted"));
+    assert_eq!((mounts(dir.path()), std::fs::read_dir(dir.path()).unwrap().count()), (0, 0));
+}
+
+#[test]
+fn grace_refuses_what_makes_no_sense() {
+    for (words, why) in [
+        (["--servers", "reddis"], "expected one of perdura, redis-rdb"),
+        (["--size", "1KiB"], "at least 1 MiB"),
+        (["--grace", "10ms"], "--grace 10ms: expected at least 1s"),
+        (["--low-rate", "1GiB/s"], "at most --rate"),
+        (["--rate", "10KiB/s"], "at least 1 MiB/s"),
+    ] {
+        let output = bench(&[&["grace"], &words[..]].concat());
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{words:?}: {said}");
+    }
+}

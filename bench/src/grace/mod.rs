@@ -1,0 +1,127 @@
+//! The gauntlet: a server is filled, loaded with writes, warned, and killed when the grace ends, on
+//! a disk as slow as clouds give; then it is restarted, and every acknowledged write is counted.
+//!
+//! `disk` is the disk that can be throttled and cut, `server` the servers and their settings,
+//! `writes` what was sent and acknowledged, `clients` those who write and those who are stuck,
+//! `round` one round, and `page` the page of all of them.
+
+mod clients;
+mod disk;
+mod page;
+mod round;
+mod server;
+mod writes;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+
+pub use page::{COLUMNS, page};
+pub use round::Round;
+pub use server::{Kind, Programs};
+
+/// Settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Folder for the disks, which are files.
+    pub dir: PathBuf,
+    /// The servers' programs.
+    pub programs: Programs,
+    /// The servers to run.
+    pub kinds: Vec<Kind>,
+    /// Sizes of the data, bytes.
+    pub sizes: Vec<u64>,
+    /// Time from the warning to the kill.
+    pub grace: Duration,
+    /// Time of writing before the warning.
+    pub load: Duration,
+    /// Rate of the disk, bytes a second, until its credit is used up.
+    pub rate_bytes_per_s: u64,
+    /// Rate of the disk from then on.
+    pub low_rate_bytes_per_s: u64,
+    /// Rounds of each server and size.
+    pub rounds: u64,
+    /// Seed of the first round; each further one has the next.
+    pub seed: u64,
+}
+
+/// All rounds of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GraceResult {
+    /// The kind of this result: `grace`.
+    pub kind: String,
+    /// The machine.
+    pub machine: Machine,
+    /// Time from the warning to the kill, seconds.
+    pub grace_s: f64,
+    /// Rate of the disk with credit, bytes a second.
+    pub rate_bytes_per_s: u64,
+    /// Rate of the disk without, bytes a second.
+    pub low_rate_bytes_per_s: u64,
+    /// Every round.
+    pub rounds: Vec<Round>,
+}
+
+/// Why a run came to no result.
+#[derive(Debug, thiserror::Error)]
+pub enum GraceError {
+    /// The run was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+    /// The disk could not be made, throttled or cut.
+    #[error("{what}: {why}")]
+    Disk {
+        /// What was tried.
+        what: String,
+        /// The reason.
+        why: String,
+    },
+    /// A server did not do what it must.
+    #[error("{server}: {why}; its output:\n{output}")]
+    Server {
+        /// The server.
+        server: String,
+        /// What it did.
+        why: String,
+        /// The end of what it wrote.
+        output: String,
+    },
+    /// The connection to a server failed where it must not.
+    #[error(transparent)]
+    Target(#[from] crate::target::TargetError),
+}
+
+/// Runs all rounds. `progress` is told what is done of what; `is_over` ends the run early.
+///
+/// # Errors
+/// A disk or a server fails in a way that is no result.
+pub fn run(
+    settings: &Settings,
+    is_over: &AtomicBool,
+    progress: &dyn Fn(&str, u64, u64),
+) -> Result<GraceResult, GraceError> {
+    let mut rounds = Vec::new();
+    let total = settings.rounds * (settings.sizes.len() * settings.kinds.len()) as u64;
+    for &size_bytes in &settings.sizes {
+        for number in 0..settings.rounds {
+            for &kind in &settings.kinds {
+                let seed = settings.seed.wrapping_add(number);
+                progress(kind.name(), rounds.len() as u64, total);
+                rounds.push(round::run(settings, kind, size_bytes, seed, is_over)?);
+            }
+        }
+    }
+    progress("done", total, total);
+    Ok(GraceResult {
+        kind: "grace".into(),
+        machine: Machine::here(),
+        grace_s: settings.grace.as_secs_f64(),
+        rate_bytes_per_s: settings.rate_bytes_per_s,
+        low_rate_bytes_per_s: settings.low_rate_bytes_per_s,
+        rounds,
+    })
+}
