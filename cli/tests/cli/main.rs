@@ -10,6 +10,7 @@ mod clients;
 mod guard;
 mod guarding;
 mod machine;
+mod notices;
 mod plan;
 mod plan_battery;
 mod plan_figures;
