@@ -59,7 +59,7 @@ pub use announce::LaneGuard;
 pub use backing::{Backing, Need};
 pub use lanes::{LaneId, LaneState, Lanes};
 pub use tracked::Tracked;
-pub use tracking::{Blocked, PageTracker, Service, TrackingKind, TrapKind};
+pub use tracking::{Blocked, Guest, PageTracker, Service, TrackingKind, TrapKind};
 
 // What is cleaned, and how much may be dirty.
 pub use budget::Tell;

@@ -47,6 +47,8 @@ pub enum Rank {
     Loading(u32),
     /// The buffers of those that load.
     LoadBuffers,
+    /// The mappings of other processes.
+    Guests,
 }
 
 /// A mutex with a rank.

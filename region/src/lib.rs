@@ -71,7 +71,7 @@ pub use perdura_dirty::promise::{
     BudgetWish, Promise, Terms, default_reserve, flush_time, largest_within, promise,
 };
 pub use perdura_dirty::{
-    Heat, Kind, LaneGuard, LaneId, Need, Rank, Ranked, RegionError, SetupError, Stats,
+    Guest, Heat, Kind, LaneGuard, LaneId, Need, Rank, Ranked, RegionError, SetupError, Stats,
     TrackingKind, TrapKind,
 };
 pub use perdura_image::{Compression, ImageError, LoadProgress, OpenError, Unreadable};

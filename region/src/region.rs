@@ -1,6 +1,6 @@
 //! The region as its users see it: bytes, lanes, budget and counters.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::thread::JoinHandle;
@@ -9,8 +9,9 @@ use perdura_dirty::geometry::Geometry;
 use perdura_dirty::planted::Planted;
 use perdura_dirty::promise::Terms;
 use perdura_dirty::sys::prefetch;
-use perdura_dirty::{LaneGuard, LaneId, Need, RegionError, Service, Stats};
+use perdura_dirty::{Guest, LaneGuard, LaneId, Need, RegionError, Service, SetupError, Stats};
 use perdura_image::{Backed, LoadProgress, Unreadable};
+use rustix::io::Errno;
 
 use crate::running::Running;
 use crate::trapped::TrappedMemory;
@@ -135,6 +136,17 @@ impl Region {
     /// The memory of trap mode, for code that just stores; `None` in barrier mode.
     pub fn trapped(&self) -> Option<TrappedMemory<'_>> {
         TrappedMemory::new(&self.running)
+    }
+
+    /// Admits a process that maps parts of the memory ([`Region::fds`]) and stores to them. `uffd`
+    /// is a userfaultfd that the process has opened and sent.
+    ///
+    /// # Errors
+    /// The region's tracking is not [`crate::TrapKind::Guests`], or the system refuses.
+    pub fn admit_guest(&self, uffd: OwnedFd) -> Result<Guest, SetupError> {
+        let tracker = self.backed().tracked.pages();
+        let refused = SetupError::Tracking { mode: "another process", source: Errno::OPNOTSUPP };
+        Guest::admit(tracker.ok_or(refused)?, uffd)
     }
 
     /// Makes a consistent checkpoint: the state of one moment during the call is durable on return.

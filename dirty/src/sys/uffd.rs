@@ -142,6 +142,23 @@ impl Uffd {
         Ok(uffd)
     }
 
+    /// Takes over the userfaultfd that another process has opened and sent; its calls act on that
+    /// process's memory.
+    pub(crate) fn of_guest(fd: OwnedFd) -> Result<Self, Errno> {
+        let uffd = Self { fd, user_mode_only: false };
+        uffd.agree(FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM)?;
+        Ok(uffd)
+    }
+
+    /// Opens a userfaultfd of this process to be sent to another one, for
+    /// [`crate::Guest::admit`].
+    ///
+    /// # Errors
+    /// `PERM`: it takes `vm.unprivileged_userfaultfd`, or `CAP_SYS_PTRACE`.
+    pub fn open_for_host() -> Result<OwnedFd, Errno> {
+        open_fd(0)
+    }
+
     /// Opens a userfaultfd whose features are not agreed with the kernel yet:
     /// [`Uffd::agree_to_open`] must follow.
     pub(crate) fn open_unagreed() -> Result<Self, Errno> {

@@ -31,6 +31,9 @@ pub enum TrapKind {
     /// dirty pages beyond that stay dirty but are closed again. Writers in several threads wait for
     /// each other in the kernel.
     Mprotect,
+    /// userfaultfd write-protection in other processes ([`crate::Guest`]), handled by a thread for
+    /// each. This process stores nothing through its own mapping without preparing it.
+    Guests,
 }
 
 impl TrackingKind {

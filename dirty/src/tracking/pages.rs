@@ -17,6 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use super::guests::Guests;
 use super::kind::TrapKind;
 use super::recency::Recency;
 use super::urgent::Urgent;
@@ -44,6 +45,7 @@ const _: () = assert!(BRIDGE_PAGES < BLOCK_BYTES / PAGE_BYTES);
 pub(super) enum Guard {
     Uffd(Uffd, Delivery),
     Mprotect,
+    Guests(Guests),
 }
 
 /// Trapped tracking: pages are closed (write-protected) unless entered in the ledger.
@@ -100,7 +102,7 @@ impl PageTracker {
         let table_bytes = geometry.words() as u64 * 8;
         let mut tracker = Self {
             open_pages_max: match guard {
-                Guard::Uffd(..) => u64::MAX,
+                Guard::Uffd(..) | Guard::Guests(_) => u64::MAX,
                 Guard::Mprotect => mappings_max() / 4,
             },
             guard,
@@ -138,11 +140,12 @@ impl PageTracker {
     }
 
     fn seal(&mut self, region_bytes: u64) -> Result<(), SetupError> {
-        if matches!(self.guard, Guard::Mprotect) {
+        if !matches!(self.guard, Guard::Uffd(..)) {
             return Err(SetupError::Setting {
                 name: "seal_mapping",
                 value: "true".into(),
-                expected: "false where pages are protected by mprotect, which sealing forbids",
+                expected: "false where pages are protected by mprotect, which sealing forbids, or \
+                           in other processes",
             });
         }
         match self.memory.map.seal(0, region_bytes as usize) {
@@ -156,7 +159,7 @@ impl PageTracker {
     pub fn extend(&self, from: u64, to: u64) -> Result<(), SetupError> {
         let refused = |source| SetupError::Tracking { mode: mode_name(&self.guard), source };
         self.protect(from / PAGE_BYTES, (to - from) / PAGE_BYTES, true).map_err(refused)?;
-        if let Guard::Uffd(..) = &self.guard {
+        if !matches!(self.guard, Guard::Mprotect) {
             let map = &self.memory.map;
             map.set_access(from, (to - from) as usize, Access::Write).map_err(refused)?;
         }
@@ -355,6 +358,7 @@ impl PageTracker {
                 len,
                 if protect { Access::Read } else { Access::Write },
             ),
+            Guard::Guests(guests) => guests.protect(first, pages, protect),
         }
     }
 
@@ -435,6 +439,7 @@ fn mode_name(guard: &Guard) -> &'static str {
         Guard::Uffd(_, Delivery::Signal) => "userfaultfd write-protection and SIGBUS",
         Guard::Uffd(_, Delivery::Message) => "userfaultfd write-protection and a thread",
         Guard::Mprotect => "mprotect and SIGSEGV",
+        Guard::Guests(_) => "userfaultfd write-protection in other processes",
     }
 }
 
@@ -457,6 +462,7 @@ fn choose(kind: TrapKind, map: &Mapping) -> Result<(Guard, String), SetupError> 
             .map(|uffd| (Guard::Uffd(uffd, Delivery::Message), "as configured".into()))
             .map_err(|why| refused("userfaultfd write-protection and a thread", why)),
         TrapKind::Mprotect => Ok((Guard::Mprotect, "as configured".into())),
+        TrapKind::Guests => Ok((Guard::Guests(Guests::default()), "as configured".into())),
     }
 }
 

@@ -35,6 +35,8 @@ pub enum Service {
         /// The thread; `None` after it was joined.
         thread: Option<JoinHandle<()>>,
     },
+    /// Each guest has a thread of its own.
+    Guests,
 }
 
 impl Service {
@@ -48,12 +50,13 @@ impl Service {
                 let served = Arc::clone(tracker);
                 let thread = std::thread::Builder::new()
                     .name("perdura-faults".into())
-                    .spawn(move || serve_messages(&served, &stopped))
+                    .spawn(move || serve_own(&served, &stopped))
                     .map_err(|_| refused(Errno::AGAIN))?;
                 return Ok(Self::Thread { stop, thread: Some(thread) });
             }
             Guard::Uffd(_, Delivery::Signal) => FaultSignal::Bus,
             Guard::Mprotect => FaultSignal::Segv,
+            Guard::Guests(_) => return Ok(Self::Guests),
         };
         let map = &tracker.memory.map;
         let start = map.base() as usize;
@@ -84,8 +87,19 @@ impl Drop for Service {
     }
 }
 
-fn serve_messages(tracker: &PageTracker, stop: &OwnedFd) {
+fn serve_own(tracker: &PageTracker, stop: &OwnedFd) {
     let Guard::Uffd(uffd, _) = &tracker.guard else { return };
+    serve_messages(tracker, uffd, stop, &|address| tracker.own_page(address));
+}
+
+/// Serves the faults that a userfaultfd reports until `stop` is readable. `page_at` says which page
+/// lies at an address.
+pub(super) fn serve_messages(
+    tracker: &PageTracker,
+    uffd: &Uffd,
+    stop: &OwnedFd,
+    page_at: &dyn Fn(usize) -> Option<u64>,
+) {
     let mut faults = Vec::with_capacity(FAULTS_MAX);
     loop {
         let longest = (!faults.is_empty()).then_some(RETRY);
@@ -100,7 +114,9 @@ fn serve_messages(tracker: &PageTracker, stop: &OwnedFd) {
             Ok(false)
         });
         match outcome {
-            Ok(false) => faults.retain(|address| !tracker.answer(uffd, *address)),
+            Ok(false) => {
+                faults.retain(|address| !tracker.answer(uffd, *address, page_at(*address)))
+            }
             Ok(true) => break,
             Err(error) => {
                 // The faults stay unserved and their threads wait, which loses nothing.
@@ -124,12 +140,18 @@ fn wake_at(uffd: &Uffd, address: usize) -> Result<(), Errno> {
 }
 
 impl PageTracker {
+    /// The page at an address of this process's own mapping.
+    fn own_page(&self, address: usize) -> Option<u64> {
+        Some((address - self.memory.map.base() as usize) as u64 / PAGE_BYTES)
+    }
+
     /// Tries to serve a fault. Returns whether its thread continues.
-    fn answer(&self, uffd: &Uffd, address: usize) -> bool {
+    fn answer(&self, uffd: &Uffd, address: usize, page: Option<u64>) -> bool {
         if self.gone.load(Acquire) {
             return false;
         }
-        let page = (address - self.memory.map.base() as usize) as u64 / PAGE_BYTES;
+        // A mapping that has gone meanwhile: its thread traps as it would without us.
+        let Some(page) = page else { return wake_at(uffd, address).is_ok() };
         match self.open_page(page, None) {
             Ok(()) => true,
             Err(Blocked::Broken) => {
@@ -212,15 +234,21 @@ mod tests {
         let map = &tracker.memory.map;
         let (start, len) = (map.base() as usize, map.len_bytes() as usize);
         tracker.gate.begin_shut();
-        assert!(!tracker.answer(uffd, start + AT), "a cut is being made");
+        assert!(
+            !tracker.answer(uffd, start + AT, tracker.own_page(start + AT)),
+            "a cut is being made"
+        );
         tracker.gate.reopen();
-        assert!(tracker.answer(uffd, start + AT));
+        assert!(tracker.answer(uffd, start + AT, tracker.own_page(start + AT)));
         map.words(AT as u64, 1)[0].store(7, Relaxed);
         // The mapping is not the tracker's any more.
         uffd.unregister(start, len).unwrap();
         assert_eq!(tracker.open_page(5, None), Err(Blocked::Broken));
-        assert!(tracker.answer(uffd, start + 5 * PAGE + 8));
+        assert!(tracker.answer(uffd, start + 5 * PAGE + 8, tracker.own_page(start + 5 * PAGE + 8)));
         tracker.retire();
-        assert!(!tracker.answer(uffd, start + AT), "the region is being dropped");
+        assert!(
+            !tracker.answer(uffd, start + AT, tracker.own_page(start + AT)),
+            "the region is being dropped"
+        );
     }
 }

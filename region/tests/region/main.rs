@@ -5,6 +5,7 @@ mod budget;
 mod compression;
 mod directory;
 mod files;
+mod guests;
 mod kept_inputs;
 mod kinds;
 mod loading;
