@@ -46,7 +46,8 @@ pub enum Command {
     Bench(Box<crate::bench::BenchArgs>),
     /// Find a budget, a battery or a memory for a load, from traces of it and from models.
     Plan(crate::plan::PlanArgs),
-    /// Run another program with its heap in capacity memory, which is not durable.
+    /// Run another program: with --dir, files that it maps are durable memory; without, its heap is
+    /// in capacity memory, which is not durable.
     Run(RunArgs),
     /// Keep the memory of many servers, heed the warnings for all of them, and flush for those that
     /// died. Servers attach with `serve --guard`. SIGTERM: all are saved and end, then the guard.
@@ -56,15 +57,32 @@ pub enum Command {
     Holder(HolderArgs),
 }
 
-/// Options of `run`: the memory in which the heap of another program lies.
+/// Options of `run`: the memory in which the mapped files, or the heap, of another program lie.
 #[derive(Debug, Args)]
 pub struct RunArgs {
+    /// Directory whose files are durable memory where the program maps them shared: `msync` returns
+    /// at once, and everything is safe within the warning. The files are complete when the program
+    /// has ended; until then, what they held before and the data of the run are below DIR/.perdura.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["capacity", "numa_node", "report"])]
+    pub dir: Option<PathBuf>,
+    /// With --dir, the warning: time from SIGTERM, or from another sign, to the loss of power
+    /// [default: 30s]. A quarter of it is the program's, to end by itself.
+    #[arg(long, value_name = "TIME", requires = "dir")]
+    pub grace: Option<String>,
+    /// With --dir, most data that may be dirty: a size, or a share of --size [default: as much as
+    /// can be flushed within the warning].
+    #[arg(long, value_name = "SIZE|PERCENT", requires = "dir")]
+    pub budget: Option<String>,
+    /// With --dir, a source of warnings besides signals, as of `serve`.
+    #[arg(long, value_name = "SOURCE", requires = "dir")]
+    pub warning: Vec<String>,
     /// Directory on the medium whose memory the heap takes, such as a DAX file system or tmpfs. The
     /// memory is a file without a name in it [default: private memory].
     #[arg(long, value_name = "DIR")]
     pub capacity: Option<PathBuf>,
     /// Most memory that the program may have; memory that it does not allocate costs nothing
-    /// [default: the machine's memory, or what is free on the NUMA node; at most 64GiB].
+    /// [default: the machine's memory, or what is free on the NUMA node; at most 64GiB]. With --dir,
+    /// the memory for all mapped files, which may grow to four times as much [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// NUMA node to take the memory from, such as one of CXL memory, or of persistent memory that

@@ -145,7 +145,7 @@ fn holder_wait(value: &Option<String>) -> Result<Option<Duration>> {
     }
 }
 
-fn wish(budget: &Option<String>) -> Result<BudgetWish> {
+pub fn wish(budget: &Option<String>) -> Result<BudgetWish> {
     let Some(value) = budget else { return Ok(BudgetWish::Derived) };
     if value.trim_end().ends_with('%') {
         let Percent(percent) = named("budget", value, value.parse())?;

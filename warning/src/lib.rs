@@ -25,6 +25,7 @@ mod response;
 mod signals;
 mod source;
 mod sys;
+pub use sys::unblock_signals_of;
 mod warnings;
 
 pub use error::WarningError;

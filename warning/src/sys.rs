@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// Length of the kernel's record of a signal, which begins with the signal's number.
 const RECORD_BYTES: usize = size_of::<libc::signalfd_siginfo>();
@@ -28,6 +30,24 @@ pub fn block_and_watch(signals: &[i32]) -> io::Result<OwnedFd> {
     }
     // SAFETY: a descriptor just made, owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Lets a program that is started begin without blocked signals, and be killed if the thread that
+/// starts it ends.
+pub fn unblock_signals_of(command: &mut Command) {
+    let prepare = || {
+        // SAFETY: as in `block_and_watch`. Between fork and exec only these calls are made, which
+        // may be made there.
+        unsafe {
+            let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        }
+        Ok(())
+    };
+    // SAFETY: `prepare` allocates nothing and takes no lock.
+    unsafe { command.pre_exec(prepare) };
 }
 
 /// Takes the number of the next signal that waits, if there is one.

@@ -9,11 +9,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::GraceError;
 
 /// The file of the first version of cgroups that limits the writes of a device for everybody.
 const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+
+/// Longest time that processes which were killed keep it busy.
+const BUSY_MAX: Duration = Duration::from_secs(10);
 
 /// A disk that is mounted; taken apart when dropped.
 #[derive(Debug)]
@@ -93,7 +97,19 @@ impl Disk {
     }
 
     fn unmount(&mut self) -> Result<(), GraceError> {
-        ask(Command::new("umount").arg(&self.mount))?;
+        let began = Instant::now();
+        loop {
+            match ask(Command::new("umount").arg(&self.mount)) {
+                // A process that was killed, such as a snapshot's, takes a while to end.
+                Err(_) if began.elapsed() < BUSY_MAX => {
+                    std::thread::sleep(Duration::from_millis(5))
+                }
+                outcome => {
+                    outcome?;
+                    break;
+                }
+            }
+        }
         self.is_mounted = false;
         Ok(())
     }

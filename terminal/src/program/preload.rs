@@ -28,6 +28,14 @@ pub fn become_program(
     library: &Preloaded,
     prepare: impl FnOnce(&mut Command) -> Result<()>,
 ) -> Result<ExitCode> {
+    let mut command = with_library(words, library)?;
+    prepare(&mut command)?;
+    let error = command.exec();
+    Err(error).with_context(|| command.get_program().display().to_string())
+}
+
+/// The program with its arguments, to be started with this library loaded first.
+pub fn with_library(words: &[OsString], library: &Preloaded) -> Result<Command> {
     let library = (library.find()?, library.variable);
     let Some((name, words)) = words.split_first() else { bail!("no program to run") };
     let path = find(name)?;
@@ -35,9 +43,7 @@ pub fn become_program(
     let mut command = Command::new(&path);
     // The program sees the name by which the user called it, as from a shell.
     command.arg0(name).args(words).env(PRELOAD_VARIABLE, before_others(library)?);
-    prepare(&mut command)?;
-    let error = command.exec();
-    Err(error).with_context(|| path.display().to_string())
+    Ok(command)
 }
 
 /// Sets a variable of a program's environment, or removes it.

@@ -1,4 +1,7 @@
-//! `perdura run`: another program, with its heap in capacity memory.
+//! `perdura run`: another program, with its heap in capacity memory, or with its mapped files in
+//! durable memory.
+
+mod mapped;
 
 use std::process::{Command, ExitCode};
 
@@ -14,8 +17,11 @@ const LIBRARY: Preloaded = Preloaded {
     variable: "PERDURA_PRELOAD",
 };
 
-/// Turns this process into the program, and returns only if that fails.
+/// Turns this process into the program, and returns only if that fails; with --dir, runs it.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    if let Some(dir) = &args.dir {
+        return mapped::run(args, dir);
+    }
     become_program(&args.program, &LIBRARY, |command| set_heap(command, args))
 }
 

@@ -1,0 +1,246 @@
+//! `perdura run --dir`: a program whose mapped files are bounded-dirty memory.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use perdura_guard::{Keeper, Orders, Watch, Writers};
+use perdura_mapped::{DIR_VARIABLE, Host, REGION_NAME, SOCKET_VARIABLE, Serving, region_config};
+use perdura_media::file::{Direct, Engine};
+use perdura_media::{Bytes, RealClock, format_duration};
+use perdura_region::directory::{Directory, HOLDER_WAIT, Settings, has_image};
+use perdura_region::holder::{HeldBy, Holders, Voice};
+use perdura_region::{Promise, Terms};
+use perdura_terminal::region::flush_threads;
+use perdura_terminal::{LateBar, Preloaded, optional, time, with_library};
+use perdura_warning::{Demand, Reading, Response, Warnings, unblock_signals_of};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::args::RunArgs;
+use crate::{holder, settings};
+
+const LIBRARY: Preloaded = Preloaded {
+    file: "libperdura_mapped.so",
+    package: "perdura-mapped-library",
+    variable: "PERDURA_MAPPED",
+};
+const SIZE: Bytes = Bytes(1 << 30);
+const GRACE: Duration = Duration::from_secs(30);
+/// One part in so many of the grace is the program's, to end by itself.
+const PROGRAM_PART: u32 = 4;
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// What happens while the program runs.
+enum Event {
+    Ended(std::io::Result<ExitStatus>),
+    Warned(Instant),
+}
+
+/// An opened directory.
+struct Opened {
+    host: Arc<Host>,
+    holders: Holders,
+    promise: Promise,
+    terms: Terms,
+}
+
+pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
+    let mut warnings = Warnings::by_signals()?;
+    holder::add_sources(&mut warnings, &args.warning)?;
+    let dir = dir.canonicalize().with_context(|| format!("--dir {}", dir.display()))?;
+    let grace = time("grace", &args.grace)?.unwrap_or(GRACE);
+    let threads = flush_threads(None)?;
+    let mut command = with_library(&args.program, &LIBRARY)?;
+
+    let place = dir.join(REGION_NAME);
+    if has_image(&place) {
+        let left = open(args, &dir, grace, threads)?;
+        if !left.host.is_empty() {
+            tracing::info!(files = left.host.len(), "writing the files that an earlier run left");
+            write_files(&left.host)?;
+        }
+        close(left, threads, &place)?;
+    }
+    let opened = open(args, &dir, grace, threads)?;
+    tracing::info!(
+        "at most {} dirty, safe {} after a warning; the program has {} of the {} to end",
+        Bytes(opened.promise.budget_bytes),
+        format_duration(opened.promise.flush_time),
+        format_duration(grace / PROGRAM_PART),
+        format_duration(grace),
+    );
+    let meeting = tempfile::Builder::new().prefix("perdura-run-").tempdir().context("a socket")?;
+    let socket = meeting.path().join("socket");
+    let serving = Serving::start(Arc::clone(&opened.host), &socket)?;
+    command.env(SOCKET_VARIABLE, &socket).env(DIR_VARIABLE, &dir);
+    let (tell, events) = channel();
+    watch(warnings, grace, threads, &opened, tell.clone())?;
+    let child = start(command)?;
+    let pid = Pid::from_child(&child);
+    wait_for(child, tell)?;
+    let (status, warned) = wait(&events, pid, grace, &opened.host, threads)?;
+    if warned.is_some() {
+        serving.kill();
+    }
+    // Programs that the program has left behind go on until they end.
+    serving.wait();
+    write_files(&opened.host).with_context(|| {
+        format!(
+            "nothing is lost: the data are in {}, and the next `perdura run --dir` writes the files",
+            place.display()
+        )
+    })?;
+    close(opened, threads, &place)?;
+    Ok(exit_code(status))
+}
+
+fn open(args: &RunArgs, dir: &Path, grace: Duration, threads: usize) -> Result<Opened> {
+    let Bytes(bytes) = optional("size", &args.size)?.unwrap_or(SIZE);
+    let settings = Settings {
+        dir: dir.join(REGION_NAME),
+        config: region_config(bytes),
+        wish: settings::wish(&args.budget)?,
+        warning: grace - grace / PROGRAM_PART,
+        reserve: None,
+        engine: Engine::Auto,
+        direct: Direct::Auto,
+        threads,
+        holder: Some(HeldBy::Holder(holder::program(&args.warning))),
+        holder_wait: Some(HOLDER_WAIT),
+        prove_again: false,
+    };
+    let bar = LateBar::new("proving the flush rate");
+    let opened = Directory::open(settings, Arc::new(RealClock), &|done, of| bar.bytes(done, of));
+    bar.finish();
+    let Directory { region, promise, terms, supervisor, link, .. } = opened?;
+    let holders = Holders::watch(supervisor, link)?;
+    let host = Arc::new(Host::new(region, dir.to_owned())?);
+    Ok(Opened { host, holders, promise, terms })
+}
+
+/// Ends the memory, whose files are all written.
+fn close(opened: Opened, threads: usize, place: &Path) -> Result<()> {
+    let Opened { host, mut holders, .. } = opened;
+    // After a warning it is closed already.
+    if host.region().check_open().is_ok() {
+        host.region().close(threads)?;
+    }
+    holders.let_go().context("everything is on the SSD, but the holder did not go")?;
+    drop(host);
+    std::fs::remove_dir_all(place).with_context(|| place.display().to_string())
+}
+
+fn write_files(host: &Host) -> Result<()> {
+    let bar = LateBar::new("writing the files");
+    let written = host.write_files(&|done, of| bar.bytes(done, of));
+    bar.finish();
+    Ok(written?)
+}
+
+/// Starts the program, which is killed if this process is.
+fn start(mut command: Command) -> Result<Child> {
+    unblock_signals_of(&mut command);
+    let child = command.spawn();
+    child.with_context(|| command.get_program().display().to_string())
+}
+
+fn wait_for(mut child: Child, tell: Sender<Event>) -> Result<()> {
+    let wait = move || {
+        // The receiver is there as long as the program is waited for.
+        let _ = tell.send(Event::Ended(child.wait()));
+    };
+    std::thread::Builder::new()
+        .name("perdura-child".into())
+        .spawn(wait)
+        .context("start a thread")?;
+    Ok(())
+}
+
+/// Waits for the program's end. After a warning it gets its part of the grace; then everything is
+/// flushed, whatever it does.
+fn wait(
+    events: &Receiver<Event>,
+    pid: Pid,
+    grace: Duration,
+    host: &Host,
+    threads: usize,
+) -> Result<(ExitStatus, Option<Instant>)> {
+    let warned = match events.recv().context("the program")? {
+        Event::Ended(status) => return Ok((status?, None)),
+        Event::Warned(at) => at,
+    };
+    // It may have ended.
+    let _ = kill_process(pid, Signal::TERM);
+    let mut status = None;
+    while warned.elapsed() < grace / PROGRAM_PART && status.is_none() {
+        if let Ok(Event::Ended(ended)) = events.recv_timeout(LOOK_EVERY) {
+            status = Some(ended?);
+        }
+    }
+    let at_risk = Bytes(host.region().used_bytes());
+    host.region().close(threads).with_context(|| format!("the flush failed: {at_risk} at risk"))?;
+    tracing::info!(
+        "everything is on the SSD {} after the warning",
+        format_duration(warned.elapsed())
+    );
+    let _ = kill_process(pid, Signal::KILL);
+    let status = match status {
+        Some(status) => status,
+        None => loop {
+            if let Event::Ended(ended) = events.recv().context("the program")? {
+                break ended?;
+            }
+        },
+    };
+    Ok((status, Some(warned)))
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+}
+
+/// The program stores without asking, so it is not told anything, and cannot be refused.
+struct Program;
+
+impl Writers for Program {
+    fn told(&self, _: &Reading, _: Demand) {}
+
+    fn met(&self, _: Demand) {}
+
+    fn have_ended(&self) -> bool {
+        true
+    }
+}
+
+fn watch(
+    warnings: Warnings,
+    grace: Duration,
+    threads: usize,
+    opened: &Opened,
+    tell: Sender<Event>,
+) -> Result<()> {
+    let watch = Watch {
+        warnings,
+        response: Response::new(grace, None),
+        clock: Arc::new(RealClock),
+        writers: Arc::new(Program),
+        flush_threads: threads,
+        orders: Arc::<Orders>::default(),
+        voice: Voice::default(),
+    };
+    let kept = Arc::downgrade(&opened.host);
+    watch
+        .start(
+            Keeper::new(opened.terms, opened.promise.budget_bytes),
+            move |act| kept.upgrade().map(|host| act(host.region())),
+            move |_| {
+                let _ = tell.send(Event::Warned(Instant::now()));
+            },
+        )
+        .context("start a thread")
+}

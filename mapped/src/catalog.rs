@@ -1,0 +1,116 @@
+//! The catalog: which files lie where in the region. It lies in the region's first bytes, so a
+//! checkpoint has files and catalog as of the same moment.
+//!
+//! It is written to two places in turn, each with a number and a checksum. A process that is killed
+//! in the middle leaves the other one.
+
+use perdura_region::TrappedMemory;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::MappedError;
+
+/// Bytes of the region that the catalog takes.
+pub const CATALOG_BYTES: u64 = 2 * PLACE_BYTES;
+const PLACE_BYTES: u64 = 1 << 20;
+/// The header: a mark, a number, the length, and the checksum of number, length and text.
+const HEADER_BYTES: usize = 32;
+const MARK: u64 = u64::from_le_bytes(*b"PERDMAP1");
+
+/// One file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The bytes of its path below the directory.
+    pub path: Vec<u8>,
+    /// Its length.
+    pub len: u64,
+    /// The pieces of the region that it consists of, in order: offsets and lengths.
+    pub pieces: Vec<(u64, u64)>,
+}
+
+/// All files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Catalog {
+    /// The files.
+    pub files: Vec<Entry>,
+    /// Where the part of the region begins that no file has.
+    pub free_from: u64,
+    /// How often it was written.
+    #[serde(skip)]
+    number: u64,
+}
+
+impl Catalog {
+    /// The catalog of a region; an empty one if the region is new.
+    ///
+    /// # Errors
+    /// The region has something else.
+    pub fn read(memory: &TrappedMemory<'_>) -> Result<Self, MappedError> {
+        if memory.len_bytes() < CATALOG_BYTES {
+            return Err(MappedError::NoCatalog);
+        }
+        let places = [0, PLACE_BYTES].map(|at| read_place(memory, at));
+        let newest = places.into_iter().flatten().max_by_key(|catalog| catalog.number);
+        if let Some(catalog) = newest {
+            return Ok(catalog);
+        }
+        let mut first = [0; HEADER_BYTES];
+        for at in [0, PLACE_BYTES] {
+            memory.read(at, &mut first);
+            if first != [0; HEADER_BYTES] {
+                return Err(MappedError::NoCatalog);
+            }
+        }
+        Ok(Self { free_from: CATALOG_BYTES, ..Self::default() })
+    }
+
+    /// Writes the catalog in the place of the older one.
+    ///
+    /// # Errors
+    /// It is too long, or the region refuses writes.
+    pub fn write(&mut self, memory: &TrappedMemory<'_>) -> Result<(), MappedError> {
+        let text = serde_json::to_vec(self).map_err(|error| MappedError::System {
+            what: "write the catalog",
+            source: error.into(),
+        })?;
+        let most_bytes = PLACE_BYTES as usize - HEADER_BYTES;
+        if text.len() > most_bytes {
+            return Err(MappedError::CatalogFull { len_bytes: text.len(), most_bytes });
+        }
+        self.number += 1;
+        let at = self.number % 2 * PLACE_BYTES;
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes.extend_from_slice(&text);
+        let sum = sum(self.number, &text);
+        for (place, word) in [MARK, self.number, text.len() as u64, sum].into_iter().enumerate() {
+            bytes[place * 8..place * 8 + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        let prepared = memory.prepare_write(at..at + bytes.len() as u64)?;
+        memory.write(at, &bytes);
+        drop(prepared);
+        Ok(())
+    }
+}
+
+fn read_place(memory: &TrappedMemory<'_>, at: u64) -> Option<Catalog> {
+    let mut header = [0; HEADER_BYTES];
+    memory.read(at, &mut header);
+    let word = |place: usize| {
+        header[place * 8..place * 8 + 8].try_into().map(u64::from_le_bytes).unwrap_or_default()
+    };
+    let (number, len) = (word(1), usize::try_from(word(2)).ok()?);
+    if word(0) != MARK || len > PLACE_BYTES as usize - HEADER_BYTES {
+        return None;
+    }
+    let mut text = vec![0; len];
+    memory.read(at + HEADER_BYTES as u64, &mut text);
+    if word(3) != sum(number, &text) {
+        return None;
+    }
+    let catalog: Catalog = serde_json::from_slice(&text).ok()?;
+    Some(Catalog { number, ..catalog })
+}
+
+fn sum(number: u64, text: &[u8]) -> u64 {
+    xxh3_64(text) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

@@ -1,0 +1,65 @@
+//! Why files could not be served, or not be written again.
+
+use std::path::PathBuf;
+
+use perdura_region::{OpenError, RegionError, SetupError};
+
+/// Why files could not be served, or not be written again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MappedError {
+    /// A file, or a directory, cannot be used.
+    #[error("{what} {path}: {source}", path = path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The memory has something else than a catalog of files.
+    #[error("the memory has no catalog of files: this directory is not one of `perdura run --dir`")]
+    NoCatalog,
+    /// There is no more room for the catalog.
+    #[error("the names and pieces of all files take {len_bytes} bytes, and {most_bytes} are there")]
+    CatalogFull {
+        /// What they take.
+        len_bytes: usize,
+        /// The room that there is.
+        most_bytes: usize,
+    },
+    /// A file has too many pieces, or there are too many files.
+    #[error("{what}: at most {most}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// The most that there may be.
+        most: usize,
+    },
+    /// A request that no library of this version makes.
+    #[error("a program asked for something that makes no sense: {0}")]
+    Strange(&'static str),
+    /// The region cannot grow.
+    #[error("no memory for {len_bytes} bytes more: give a larger --size ({source})")]
+    NoMemory {
+        /// What was asked for.
+        len_bytes: u64,
+        /// Why not.
+        source: OpenError,
+    },
+    /// The region refuses.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// A process cannot be tracked.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The system refuses.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,210 @@
+//! The socket at which programs ask: a thread for each of them.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+
+use perdura_region::Guest;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    listen, recvmsg, sendmsg, socket_with,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::MappedError;
+use crate::host::Host;
+use crate::wire::{ASK_WORDS, Ask};
+
+/// Programs that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// A host whose socket is open. Threads go on as long as there are programs.
+pub struct Serving {
+    programs: Arc<Programs>,
+}
+
+/// The programs that are connected.
+#[derive(Default)]
+struct Programs {
+    count: AtomicUsize,
+    /// Those that have come, also if they have gone since: their links tell.
+    known: Mutex<Vec<(Pid, Weak<OwnedFd>)>>,
+    gone: Mutex<()>,
+    left: Condvar,
+}
+
+impl Serving {
+    /// Serves programs that connect at `path`.
+    ///
+    /// # Errors
+    /// The path cannot be used, or the system starts no thread.
+    pub fn start(host: Arc<Host>, path: &Path) -> Result<Self, MappedError> {
+        let failed = |errno: Errno| MappedError::File {
+            what: "listen at",
+            path: path.to_owned(),
+            source: errno.into(),
+        };
+        let kind = SocketType::SEQPACKET;
+        let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let socket = socket.map_err(failed)?;
+        bind(&socket, &SocketAddrUnix::new(path).map_err(failed)?).map_err(failed)?;
+        listen(&socket, BACKLOG).map_err(failed)?;
+        let programs = Arc::new(Programs::default());
+        let of_thread = Arc::clone(&programs);
+        let accept = move || {
+            while let Ok(link) = accept_with(&socket, SocketFlags::CLOEXEC) {
+                of_thread.count.fetch_add(1, Ordering::SeqCst);
+                let link = Arc::new(link);
+                of_thread.note(&link);
+                let (host, programs) = (Arc::clone(&host), Arc::clone(&of_thread));
+                let serve = move || {
+                    serve_program(&host, &link);
+                    programs.leave();
+                };
+                let started =
+                    std::thread::Builder::new().name("perdura-program".into()).spawn(serve);
+                if let Err(error) = started {
+                    tracing::error!(%error, "a program cannot be served");
+                    of_thread.leave();
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("perdura-accept".into())
+            .spawn(accept)
+            .map_err(|source| MappedError::System { what: "start a thread", source })?;
+        Ok(Self { programs })
+    }
+
+    /// Kills all programs that are connected: their memory is closed, and they would wait for ever.
+    pub fn kill(&self) {
+        let known = self.programs.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for (pid, link) in known.iter() {
+            if link.strong_count() > 0 {
+                // It may have ended.
+                let _ = kill_process(*pid, Signal::KILL);
+            }
+        }
+    }
+
+    /// Waits until every program has gone.
+    pub fn wait(&self) {
+        let mut gone = self.programs.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.programs.count.load(Ordering::SeqCst) > 0 {
+            gone = self.programs.left.wait(gone).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Programs {
+    /// Notes who has connected.
+    fn note(&self, link: &Arc<OwnedFd>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(_, link)| link.strong_count() > 0);
+        if let Ok(peer) = rustix::net::sockopt::socket_peercred(link) {
+            known.push((peer.pid, Arc::downgrade(link)));
+        }
+    }
+
+    fn leave(&self) {
+        let _gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        self.count.fetch_sub(1, Ordering::SeqCst);
+        self.left.notify_all();
+    }
+}
+
+/// Answers one program until it goes.
+fn serve_program(host: &Host, link: &OwnedFd) {
+    let mut guest = None;
+    loop {
+        let Ok(Some((words, fd))) = receive(link) else { return };
+        let answered = match Ask::decode(&words) {
+            Some(ask) => answer(host, &mut guest, ask, fd),
+            None => Err(MappedError::Strange("an unknown request")),
+        };
+        let (words, fds) = match &answered {
+            Ok((words, fds)) => (words.as_slice(), fds.as_slice()),
+            Err(error) => {
+                tracing::error!(%error, "a program asked in vain");
+                (&[u64::MAX][..], &[][..])
+            }
+        };
+        if send(link, words, fds).is_err() {
+            return;
+        }
+    }
+}
+
+type Answer<'h> = (Vec<u64>, Vec<BorrowedFd<'h>>);
+
+/// The first number of an answer is 0, or the largest one where something failed.
+fn answer<'h>(
+    host: &'h Host,
+    guest: &mut Option<Guest>,
+    ask: Ask,
+    fd: Option<OwnedFd>,
+) -> Result<Answer<'h>, MappedError> {
+    let needs_fd = fd.ok_or(MappedError::Strange("no descriptor"));
+    let needs_guest = || guest.as_ref().ok_or(MappedError::Strange("no greeting"));
+    let mut words = vec![0];
+    let mut fds = Vec::new();
+    match ask {
+        Ask::Hello => {
+            *guest = Some(host.region().admit_guest(needs_fd?)?);
+            fds.extend(host.for_guests());
+        }
+        Ask::Serve => words.push(host.serve(needs_fd?)?),
+        Ask::Pieces { file, len } => {
+            let pieces = host.pieces(file, len)?;
+            words.extend(pieces.into_iter().flat_map(|(offset, len)| [offset, len]));
+        }
+        Ask::Track { address, offset, len } => {
+            needs_guest()?.map(address as usize, offset, len)?;
+        }
+        Ask::Untrack { address, len } => needs_guest()?.unmap(address as usize, len),
+        Ask::Length { file, len } => host.set_len(file, len)?,
+        Ask::Renamed => host.find_names()?,
+        Ask::Checkpoint => host.region().checkpoint()?,
+    }
+    Ok((words, fds))
+}
+
+/// The next request, with its descriptor; `None`: the program has gone.
+fn receive(link: &OwnedFd) -> Result<Option<(Vec<u64>, Option<OwnedFd>)>, Errno> {
+    let mut bytes = [0; ASK_WORDS * 8];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = loop {
+        let part = [std::io::IoSliceMut::new(&mut bytes)];
+        match recvmsg(link, &mut { part }, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            outcome => break outcome?.bytes,
+        }
+    };
+    let mut fd = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            fd = fds.into_iter().next();
+        }
+    }
+    if got == 0 {
+        return Ok(None);
+    }
+    let word = |chunk: &[u8]| chunk.try_into().map(u64::from_ne_bytes).unwrap_or_default();
+    Ok(Some((bytes[..got].chunks_exact(8).map(word).collect(), fd)))
+}
+
+fn send(link: &OwnedFd, words: &[u64], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let part = [std::io::IoSlice::new(&bytes)];
+    sendmsg(link.as_fd(), &part, &mut control, SendFlags::NOSIGNAL).map(drop)
+}
