@@ -10,6 +10,7 @@ mod clients;
 mod guard;
 mod guarding;
 mod machine;
+mod mapped;
 mod notices;
 mod plan;
 mod plan_battery;

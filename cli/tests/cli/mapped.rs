@@ -1,0 +1,295 @@
+//! Programs that nobody here wrote, with mapped files in bounded-dirty memory: `perdura run --dir`.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::running::*;
+
+const PYTHON: &str = "/usr/bin/python3";
+/// A budget far below what the programs store.
+const OPTIONS: [&str; 6] = ["--size", "64MiB", "--budget", "1MiB", "--grace", "8s"];
+
+/// Whether a process may track others here, and `module` of Python, if one is named, is there.
+fn can_run(module: &str) -> bool {
+    let has_module = module.is_empty()
+        || Command::new(PYTHON)
+            .args(["-c", &format!("import {module}")])
+            .output()
+            .is_ok_and(|output| output.status.success());
+    let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    let may = rustix::process::geteuid().is_root() || setting.is_ok_and(|text| text.trim() == "1");
+    if !has_module || !may {
+        eprintln!("SKIPPED: no {PYTHON} with {module:?}, or userfaultfd is refused");
+    }
+    has_module && may
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/mapped").join(name)
+}
+
+fn run(dir: &Path, program: &[&str]) -> Command {
+    let mut command = Command::new(PERDURA);
+    command.args(["run", "--dir"]).arg(dir).args(OPTIONS).arg("--").args(program);
+    command.current_dir(dir).env("PERDURA_LOG", "warn").stdin(Stdio::null());
+    command
+}
+
+fn output(dir: &Path, program: &[&str]) -> Output {
+    let output = run(dir, program).output().unwrap();
+    let (said, error) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{program:?}: {said}{error}");
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Nothing but files is left of a run.
+fn is_tidy(dir: &Path) -> bool {
+    !dir.join(".perdura").exists()
+}
+
+#[test]
+fn every_call_finds_what_another_has_stored_and_the_files_are_complete_afterwards() {
+    if !can_run("mmap") {
+        return;
+    }
+    let dir = TestDir::new();
+    let script = script("calls.py");
+    let output = output(dir.path(), &[PYTHON, script.to_str().unwrap()]);
+    assert_eq!(text(&output.stdout), "all right\n");
+    let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    let before = read("before");
+    assert_eq!((before.len(), &before[4..7]), ((1 << 20) + 8, &b"new"[..]));
+    for (at, bytes) in [
+        (100, &b"abc"[..]),
+        (105, b"xyz"),
+        (4096, b"both"),
+        (4196, &[0, 1, 2]),
+        (50_000, b"written"),
+        (300_000, b"kkk"),
+        (310_000, b"other"),
+        ((1 << 20) - 3, b"e\0\0appended"),
+    ] {
+        assert_eq!(&before[at..at + bytes.len()], bytes, "at {at}");
+    }
+    assert_eq!(&read("renamed")[..5], b"made\0");
+    assert_eq!(read("emptied"), b"again");
+    assert_eq!(&read("below/deep/file")[4090..], b"bottom");
+    assert!(!dir.path().join("gone").exists() && !dir.path().join("made").exists());
+    assert!(is_tidy(dir.path()));
+}
+
+/// A program that commits to LMDB until it is killed.
+struct Writer {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Writer {
+    fn start(dir: &Path, more: &[&str]) -> Self {
+        let (script, db) = (script("lmdb_writer.py"), dir.join("db"));
+        let program = [PYTHON, script.to_str().unwrap(), db.to_str().unwrap()];
+        let mut command = run(dir, &[&program[..], more].concat());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// Reads until this commit is said to be done.
+    fn until(&mut self, commit: u64) {
+        while self.next().expect("the program ended") < commit {}
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).ok().filter(|len| *len > 0)?;
+        line.trim().parse().ok()
+    }
+
+    /// The last commit that was said to be done, when the program has ended.
+    fn last(&mut self) -> u64 {
+        std::iter::from_fn(|| self.next()).last().unwrap_or(0)
+    }
+}
+
+/// The program that `perdura run` has started.
+fn program_of(host: u32) -> u32 {
+    let path = format!("/proc/{host}/task/{host}/children");
+    let children = std::fs::read_to_string(path).unwrap();
+    let is_python = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().starts_with("python")
+    };
+    children.split_whitespace().map(|pid| pid.parse().unwrap()).find(is_python).unwrap()
+}
+
+/// The last commit that LMDB itself finds, in the ordinary file.
+fn found(dir: &Path) -> u64 {
+    let output =
+        Command::new(PYTHON).arg(script("lmdb_check.py")).arg(dir.join("db")).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).trim().parse().unwrap()
+}
+
+#[test]
+fn lmdb_loses_nothing_when_it_is_killed() {
+    if !can_run("lmdb") {
+        return;
+    }
+    let dir = TestDir::new();
+    let mut writer = Writer::start(dir.path(), &[]);
+    writer.until(8_000);
+    signal_process(program_of(writer.child.id()), "KILL");
+    let last = writer.last();
+    assert_eq!(writer.child.wait().unwrap().code(), Some(128 + 9));
+    assert!(is_tidy(dir.path()));
+    let found = found(dir.path());
+    assert!(found >= last && last >= 8_000, "{found} of {last}");
+}
+
+#[test]
+fn lmdb_loses_nothing_when_the_host_is_killed_and_the_holder_is_warned() {
+    if !can_run("lmdb") {
+        return;
+    }
+    for is_warned in [false, true] {
+        let dir = TestDir::new();
+        let region = dir.path().join(".perdura");
+        let mut writer = Writer::start(dir.path(), &[]);
+        writer.until(8_000);
+        writer.child.kill().unwrap();
+        writer.child.wait().unwrap();
+        let last = writer.last();
+        if is_warned {
+            let holder = holder_of(&region).unwrap();
+            signal_process(holder, "TERM");
+            wait_until("the holder's end", || holder_of(&region).is_none());
+        }
+        output(dir.path(), &["true"]);
+        assert!(is_tidy(dir.path()));
+        let found = found(dir.path());
+        assert!(found >= last && last >= 8_000, "{found} of {last}, warned: {is_warned}");
+    }
+}
+
+#[test]
+fn a_loss_of_power_without_warning_leaves_a_sound_database_as_of_a_checkpoint() {
+    if !can_run("lmdb") {
+        return;
+    }
+    let dir = TestDir::new();
+    let mut writer = Writer::start(dir.path(), &[]);
+    writer.until(2_000);
+    // Checkpoints are made every second.
+    let began = Instant::now();
+    let mut sure = 0;
+    while began.elapsed() < Duration::from_secs(4) {
+        let commit = writer.next().unwrap();
+        if began.elapsed() < Duration::from_secs(1) {
+            sure = commit;
+        }
+    }
+    let holder = holder_of(&dir.path().join(".perdura")).unwrap();
+    signal_process(writer.child.id(), "STOP");
+    signal_process(holder, "KILL");
+    writer.child.kill().unwrap();
+    writer.child.wait().unwrap();
+    let last = writer.last();
+    output(dir.path(), &["true"]);
+    let found = found(dir.path());
+    assert!(found >= sure && found <= last + 1, "{found} of {sure} to {last}");
+}
+
+#[test]
+fn a_warning_is_kept_to_although_the_program_does_not_end_by_itself() {
+    if !can_run("lmdb") {
+        return;
+    }
+    let dir = TestDir::new();
+    let mut writer = Writer::start(dir.path(), &["stubborn"]);
+    writer.until(8_000);
+    let warned = Instant::now();
+    signal_process(writer.child.id(), "TERM");
+    let last = writer.last();
+    assert_eq!(writer.child.wait().unwrap().code(), Some(128 + 9));
+    assert!(warned.elapsed() < Duration::from_secs(8), "{:?}", warned.elapsed());
+    assert!(is_tidy(dir.path()));
+    let found = found(dir.path());
+    assert!(found >= last && last >= 8_000, "{found} of {last}");
+}
+
+#[test]
+fn numpy_tdb_and_rrdtool_find_what_they_have_stored_and_it_passes_their_own_checks() {
+    if !can_run("numpy") || !can_run("tdb") {
+        return;
+    }
+    let dir = TestDir::new();
+    let numpy = "import numpy as np\n\
+                 a = np.memmap('a', dtype='int64', mode='w+', shape=(1000, 1000))\n\
+                 a[:] = np.arange(1000000).reshape(1000, 1000)\n\
+                 a[5, 5] = -1\n\
+                 a.flush()\n\
+                 print(np.memmap('a', dtype='int64', mode='r').sum())";
+    assert_eq!(text(&output(dir.path(), &[PYTHON, "-c", numpy]).stdout), "499999494994\n");
+    let words = std::fs::read(dir.path().join("a")).unwrap();
+    let words = words.chunks_exact(8).map(|word| i64::from_le_bytes(word.try_into().unwrap()));
+    assert_eq!(words.sum::<i64>(), 499_999_494_994);
+
+    let tdb = "import os, tdb\n\
+               t = tdb.open('t.tdb', 0, 0, os.O_RDWR | os.O_CREAT, 0o600)\n\
+               for i in range(20000): t[b'k%d' % i] = b'v%d' % i * 10\n\
+               for i in range(0, 20000, 2): t.delete(b'k%d' % i)\n\
+               print(len(list(t.keys())))";
+    assert_eq!(text(&output(dir.path(), &[PYTHON, "-c", tdb]).stdout), "10000\n");
+    let tool = Command::new("sh")
+        .args(["-c", "printf 'check\\nquit\\n' | tdbtool t.tdb"])
+        .current_dir(dir.path())
+        .output();
+    let said = text(&tool.unwrap().stdout);
+    assert!(said.contains("integrity is OK and has 10000 records"), "{said}");
+
+    let rrd = "rrdtool create r.rrd --start 1000000000 --step 60 DS:x:GAUGE:120:0:U \
+               RRA:AVERAGE:0.5:1:1000 && for i in $(seq 1 50); do rrdtool update r.rrd \
+               $((1000000000+i*60)):$i || exit 1; done";
+    output(dir.path(), &["bash", "-c", rrd]);
+    let mut last = Command::new("rrdtool");
+    let last = last.args(["lastupdate", "r.rrd"]).current_dir(dir.path()).output();
+    let said = text(&last.unwrap().stdout);
+    assert!(said.ends_with("1000003000: 50\n"), "{said}");
+    assert!(is_tidy(dir.path()));
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_and_nothing_is_left_behind() {
+    let dir = TestDir::new();
+    let refused = |command: &mut Command, why: &str| {
+        let output = command.output().unwrap();
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{why:?} is missing in: {said}");
+    };
+    refused(run(dir.path(), &["true"]).env("PERDURA_MAPPED", "/nowhere"), "/nowhere");
+    refused(&mut run(dir.path(), &["no-such-program-anywhere"]), "no-such-program-anywhere");
+    let missing = dir.path().join("missing");
+    let mut command = Command::new(PERDURA);
+    refused(command.args(["run", "--dir"]).arg(&missing).args(["--", "true"]), "missing");
+    let mut command = Command::new(PERDURA);
+    refused(command.args(["run", "--grace", "1s", "--", "true"]), "--dir");
+    assert!(is_tidy(dir.path()));
+    if !can_run("") {
+        return;
+    }
+    // Two at once.
+    let mut first = run(dir.path(), &["sleep", "60"]);
+    let mut first = first.spawn().unwrap();
+    wait_until("the first run", || holder_of(&dir.path().join(".perdura")).is_some());
+    refused(&mut run(dir.path(), &["true"]), "in use");
+    signal_process(first.id(), "TERM");
+    assert_eq!(first.wait().unwrap().code(), Some(128 + 15));
+    assert!(is_tidy(dir.path()));
+    // The program's own exit code.
+    assert_eq!(run(dir.path(), &["sh", "-c", "exit 7"]).status().unwrap().code(), Some(7));
+}
