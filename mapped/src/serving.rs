@@ -173,8 +173,11 @@ fn answer<'h>(
     Ok((words, fds))
 }
 
-/// The next request, with its descriptor; `None`: the program has gone.
-fn receive(link: &OwnedFd) -> Result<Option<(Vec<u64>, Option<OwnedFd>)>, Errno> {
+/// The numbers of a request, and its descriptor.
+type Request = (Vec<u64>, Option<OwnedFd>);
+
+/// The next request; `None`: the program has gone.
+fn receive(link: &OwnedFd) -> Result<Option<Request>, Errno> {
     let mut bytes = [0; ASK_WORDS * 8];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -6,12 +6,18 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 /// The packages for `cargo xtask test`, each with a path that exists once it is installed.
-const PACKAGES: [(&str, &str); 19] = [
+const PACKAGES: [(&str, &str); 24] = [
     ("redis-server", "/usr/bin/redis-server"),
     ("redis-tools", "/usr/bin/redis-benchmark"),
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
     // Reads the manifests of `perdura plan kubernetes`.
     ("python3-yaml", "/usr/share/doc/python3-yaml"),
+    // Programs whose mapped files are durable memory.
+    ("python3-lmdb", "/usr/share/doc/python3-lmdb"),
+    ("python3-numpy", "/usr/share/doc/python3-numpy"),
+    ("python3-tdb", "/usr/share/doc/python3-tdb"),
+    ("tdb-tools", "/usr/bin/tdbtool"),
+    ("rrdtool", "/usr/bin/rrdtool"),
     // Compiles tests of the heap's C interface, and programs to preload the library into.
     ("g++", "/usr/bin/g++"),
     // Allocators that `perdura-lab heap` measures beside the heap; loaded at run time.

@@ -131,8 +131,8 @@ pub fn miri() -> Result<()> {
     Ok(())
 }
 
-/// Builds `perdura` as it is released, with all formats of traces, and the library that
-/// `perdura run` preloads.
+/// Builds `perdura` as it is released, with all formats of traces, and the libraries
+/// that `perdura run` preloads.
 pub fn release() -> Result<()> {
     cargo(&[
         "build",
@@ -141,6 +141,8 @@ pub fn release() -> Result<()> {
         "perdura-cli",
         "-p",
         "perdura-preload",
+        "-p",
+        "perdura-mapped-library",
         "--features",
         RELEASE,
     ])

@@ -99,7 +99,9 @@ mod tests {
 
     fn judged(acked: u32, sent: u32, value: Option<&[u8]>) -> Found {
         let mut writes = Writes::new(0, 1, 1);
-        (0..sent).for_each(|_| drop(writes.send(0)));
+        for version in 1..=sent {
+            assert_eq!(writes.send(0), version);
+        }
         writes.acknowledge(0, acked);
         let mut found = Found::default();
         writes.judge(0, value, LEN, &mut found);

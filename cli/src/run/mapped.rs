@@ -24,7 +24,7 @@ use crate::args::RunArgs;
 use crate::{holder, settings};
 
 const LIBRARY: Preloaded = Preloaded {
-    file: "libperdura_mapped.so",
+    file: "libperdura_maps.so",
     package: "perdura-mapped-library",
     variable: "PERDURA_MAPPED",
 };

@@ -31,9 +31,12 @@ fn script(name: &str) -> PathBuf {
 }
 
 fn run(dir: &Path, program: &[&str]) -> Command {
+    // A test's dependency, so it lies where the test does.
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_maps.so");
     let mut command = Command::new(PERDURA);
     command.args(["run", "--dir"]).arg(dir).args(OPTIONS).arg("--").args(program);
-    command.current_dir(dir).env("PERDURA_LOG", "warn").stdin(Stdio::null());
+    command.current_dir(dir).env("PERDURA_LOG", "warn").env("PERDURA_MAPPED", library);
+    command.stdin(Stdio::null());
     command
 }
 

@@ -355,6 +355,7 @@ pub fn tracking_name(tracking: TrackingKind) -> &'static str {
         TrackingKind::Trap(UffdSigbus) => "uffd-sigbus",
         TrackingKind::Trap(UffdThread) => "uffd-thread",
         TrackingKind::Trap(Mprotect) => "mprotect",
+        TrackingKind::Trap(Guests) => "guests",
     }
 }
 

@@ -1,4 +1,4 @@
-//! `libperdura_mapped.so`: files that an unmodified program maps shared lie in a host's memory.
+//! `libperdura_maps.so`: files that an unmodified program maps shared lie in a host's memory.
 //!
 //! `perdura run --dir` loads the library with `LD_PRELOAD`. It replaces the C library's functions
 //! that map, read and write files: a file below the directory that is mapped shared is *served*
