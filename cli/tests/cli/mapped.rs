@@ -91,6 +91,8 @@ fn every_call_finds_what_another_has_stored_and_the_files_are_complete_afterward
 struct Writer {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
+    /// The last commit that was said to be done.
+    said: u64,
 }
 
 impl Writer {
@@ -100,7 +102,7 @@ impl Writer {
         let mut command = run(dir, &[&program[..], more].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines }
+        Self { child, lines, said: 0 }
     }
 
     /// Reads until this commit is said to be done.
@@ -111,12 +113,14 @@ impl Writer {
     fn next(&mut self) -> Option<u64> {
         let mut line = String::new();
         self.lines.read_line(&mut line).ok().filter(|len| *len > 0)?;
-        line.trim().parse().ok()
+        self.said = line.trim().parse().ok()?;
+        Some(self.said)
     }
 
     /// The last commit that was said to be done, when the program has ended.
     fn last(&mut self) -> u64 {
-        std::iter::from_fn(|| self.next()).last().unwrap_or(0)
+        while self.next().is_some() {}
+        self.said
     }
 }
 
