@@ -116,7 +116,11 @@ impl Host {
             return Ok(number as u64);
         }
         let number = files.served.len();
-        let path = below.as_os_str().as_bytes().to_vec();
+        // A file without a name is nobody's after the end.
+        let path = match is_at(&file, &path) {
+            true => below.as_os_str().as_bytes().to_vec(),
+            false => Vec::new(),
+        };
         files.catalog.files.push(Entry { path, len: found.len(), pieces: Vec::new() });
         files.served.push(Some(Served { file, identity }));
         let loaded = self
@@ -199,11 +203,11 @@ impl Host {
     pub(crate) fn set_len(&self, number: u64, len: u64) -> Result<(), MappedError> {
         let mut files = self.lock();
         let number = known(&files, number)?;
+        self.reach(&mut files, number, len)?;
         let before = std::mem::replace(&mut files.catalog.files[number].len, len);
         if len < before {
             self.zero(&files.catalog.files[number], len, before)?;
         }
-        self.reach(&mut files, number, len)?;
         files.catalog.write(&self.memory()?)
     }
 
@@ -239,11 +243,7 @@ impl Host {
         for (entry, served) in catalog.files.iter_mut().zip(served) {
             let Some(file) = served.as_ref().map(|served| &served.file) else { continue };
             let path = path_of(file);
-            let is_there = fs::metadata(&path).is_ok_and(|found| {
-                file.metadata()
-                    .is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
-            });
-            match path.strip_prefix(&self.dir).ok().filter(|_| is_there) {
+            match path.strip_prefix(&self.dir).ok().filter(|_| is_at(file, &path)) {
                 Some(below) => entry.path = below.as_os_str().as_bytes().to_vec(),
                 // It has no name below the directory any more.
                 None => entry.path.clear(),
@@ -307,6 +307,14 @@ impl Host {
 fn known(files: &Files, number: u64) -> Result<usize, MappedError> {
     let known = usize::try_from(number).ok().filter(|number| *number < files.served.len());
     known.ok_or(MappedError::Strange("a file that is not served"))
+}
+
+/// Whether this is the file at a path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |own: fs::Metadata, found: fs::Metadata| {
+        (own.dev(), own.ino()) == (found.dev(), found.ino())
+    };
+    file.metadata().is_ok_and(|own| fs::metadata(path).is_ok_and(|found| same(own, found)))
 }
 
 /// The path of an open file.

@@ -76,6 +76,7 @@ fn every_call_finds_what_another_has_stored_and_the_files_are_complete_afterward
         (50_000, b"written"),
         (300_000, b"kkk"),
         (310_000, b"other"),
+        (320_000, b"daemon"),
         ((1 << 20) - 3, b"e\0\0appended"),
     ] {
         assert_eq!(&before[at..at + bytes.len()], bytes, "at {at}");

@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::kernel::{errno, set_errno};
-use crate::{descriptors, next, served};
+use crate::{descriptors, link, next, served};
 
 /// Bytes that a call moves at most, as the kernel has it.
 const MOVED_MAX: usize = 0x7fff_f000;
@@ -108,20 +108,42 @@ replace! { [creat creat64] (path: *const c_char, mode: mode_t) -> c_int {
     opened(next::creat(path, mode), libc::O_TRUNC)
 }}
 replace! { [close] (fd: c_int) -> c_int {
+    if link::is_own(fd) {
+        return failed(libc::EBADF);
+    }
     descriptors::forget(fd);
     next::close(fd)
 }}
 replace! { [close_range] (first: u32, last: u32, flags: c_int) -> c_int {
     descriptors::forget_range(first, last);
-    next::close_range(first, last, flags)
+    let mut from = first;
+    for own in link::own_within(first, last) {
+        if from < own {
+            let outcome = next::close_range(from, own - 1, flags);
+            if outcome != 0 {
+                return outcome;
+            }
+        }
+        from = own + 1;
+    }
+    if from > last && first <= last { 0 } else { next::close_range(from, last, flags) }
+}}
+replace! { [closefrom] (first: c_int) -> () {
+    close_range(first.max(0) as u32, u32::MAX, 0);
 }}
 replace! { [dup] (fd: c_int) -> c_int {
     new_descriptor(next::dup(fd))
 }}
 replace! { [dup2] (fd: c_int, to: c_int) -> c_int {
+    if link::is_own(to) {
+        return failed(libc::EBUSY);
+    }
     new_descriptor(next::dup2(fd, to))
 }}
 replace! { [dup3] (fd: c_int, to: c_int, flags: c_int) -> c_int {
+    if link::is_own(to) {
+        return failed(libc::EBUSY);
+    }
     new_descriptor(next::dup3(fd, to, flags))
 }}
 replace! { [fcntl fcntl64] (fd: c_int, command: c_int, word: usize) -> c_int {

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 
 use crate::kernel::{close, errno, hide, userfaultfd};
 use crate::wire::{ANSWER_WORDS, Ask, BOARD_BYTES};
@@ -11,15 +12,45 @@ use crate::wire::{ANSWER_WORDS, Ask, BOARD_BYTES};
 /// Bytes for two descriptors beside a message; more than the kernel needs.
 const CONTROL_BYTES: usize = 64;
 
+/// Where the board is mapped; 0: nowhere yet. It stays as long as the process runs.
+static BOARD: AtomicUsize = AtomicUsize::new(0);
+/// The descriptors of the connection, which the program must not close: its memory would not be
+/// tracked any more.
+static OWN: [AtomicI32; 3] = [const { AtomicI32::new(-1) }; 3];
+
 /// The connection, and what came with the first answer.
 pub struct Link {
     socket: c_int,
     /// Kept open: as long as it is, memory stays protected even if the host is killed.
-    _uffd: c_int,
+    uffd: c_int,
     /// The host's memory.
     pub memory: c_int,
-    /// Where the board is mapped.
-    board: usize,
+}
+
+/// Whether a file is on the board; `None`: there is no board yet.
+pub fn is_on_board(inode: u64) -> Option<bool> {
+    let board = BOARD.load(Acquire) as *const u64;
+    if board.is_null() {
+        return None;
+    }
+    let word = |at: usize| {
+        // SAFETY: the board is mapped for good, and has this many words.
+        unsafe { std::ptr::read_volatile(board.wrapping_add(at)) }
+    };
+    let count = (word(0) as usize).min(BOARD_BYTES / 8 - 1);
+    Some((1..=count).any(|at| word(at) == inode))
+}
+
+/// Whether a descriptor is this library's.
+pub fn is_own(fd: c_int) -> bool {
+    fd >= 0 && OWN.iter().any(|own| own.load(Relaxed) == fd)
+}
+
+/// The descriptors of this library in a range, ascending.
+pub fn own_within(first: u32, last: u32) -> impl Iterator<Item = u32> {
+    let mut own = OWN.each_ref().map(|own| u32::try_from(own.load(Relaxed)).unwrap_or(u32::MAX));
+    own.sort_unstable();
+    own.into_iter().filter(move |fd| *fd != u32::MAX && (first..=last).contains(fd))
 }
 
 /// An answer.
@@ -41,14 +72,20 @@ impl Link {
     pub fn open(socket_path: &Path) -> Result<Self, c_int> {
         let uffd = hide(userfaultfd()?)?;
         let socket = hide(connect(socket_path)?)?;
-        let mut link = Self { socket, _uffd: uffd, memory: -1, board: 0 };
+        let mut link = Self { socket, uffd, memory: -1 };
         let answer = link.ask_with(Ask::Hello, Some(uffd))?;
         let [memory, board] = answer.fds;
         link.memory = hide(memory)?;
-        let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
-        // SAFETY: a new mapping at a place that the kernel chooses.
-        link.board = unsafe { crate::kernel::map(0, BOARD_BYTES, read, shared, board, 0)? };
+        if BOARD.load(Relaxed) == 0 {
+            let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+            // SAFETY: a new mapping at a place that the kernel chooses.
+            let mapped = unsafe { crate::kernel::map(0, BOARD_BYTES, read, shared, board, 0)? };
+            BOARD.store(mapped, Release);
+        }
         close(board);
+        for (own, fd) in OWN.iter().zip([link.socket, link.uffd, link.memory]) {
+            own.store(fd, Relaxed);
+        }
         Ok(link)
     }
 
@@ -64,23 +101,10 @@ impl Link {
         if answer.len == 0 || answer.words[0] != 0 { Err(libc::EIO) } else { Ok(answer) }
     }
 
-    /// Whether a file is on the board.
-    pub fn is_served(&self, inode: u64) -> bool {
-        let word = |at: usize| {
-            // SAFETY: the board is mapped as long as the link lives, and has this many words.
-            unsafe { std::ptr::read_volatile((self.board as *const u64).wrapping_add(at)) }
-        };
-        let count = (word(0) as usize).min(BOARD_BYTES / 8 - 1);
-        (1..=count).any(|at| word(at) == inode)
-    }
-
     /// Gives the connection up, in a child that has its parent's.
     pub fn abandon(self) {
-        close(self.socket);
-        close(self._uffd);
-        close(self.memory);
-        // SAFETY: nobody reads the board of this link any more.
-        unsafe { crate::kernel::unmap(self.board, BOARD_BYTES) };
+        [self.socket, self.uffd, self.memory].into_iter().for_each(close);
+        OWN.iter().for_each(|own| own.store(-1, Relaxed));
     }
 }
 

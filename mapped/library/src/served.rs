@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::descriptors;
 use crate::kernel::{self, Found};
-use crate::link::Link;
+use crate::link::{self, Link};
 use crate::start;
 use crate::wire::Ask;
 
@@ -22,6 +22,8 @@ const WINDOW_BYTES: u64 = 1 << 20;
 /// What this process knows.
 struct Served {
     link: Option<Link>,
+    /// Why there is no connection: said once, and not tried again.
+    refused: Option<c_int>,
     files: Vec<File>,
     mappings: Vec<Mapping>,
 }
@@ -45,7 +47,7 @@ struct Mapping {
 }
 
 static SERVED: Mutex<Served> =
-    Mutex::new(Served { link: None, files: Vec::new(), mappings: Vec::new() });
+    Mutex::new(Served { link: None, refused: None, files: Vec::new(), mappings: Vec::new() });
 
 fn lock() -> MutexGuard<'static, Served> {
     SERVED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -53,6 +55,9 @@ fn lock() -> MutexGuard<'static, Served> {
 
 impl Served {
     fn link(&mut self) -> Result<&Link, c_int> {
+        if let Some(errno) = self.refused {
+            return Err(errno);
+        }
         if self.link.is_none() {
             let settings = start::settings().ok_or(libc::ENOTCONN)?;
             let opened = Link::open(&settings.socket).inspect_err(|errno| {
@@ -66,13 +71,10 @@ impl Served {
                     }
                 ));
             });
+            self.refused = opened.as_ref().err().copied();
             self.link = Some(opened?);
         }
         self.link.as_ref().ok_or(libc::ENOTCONN)
-    }
-
-    fn is_served(&mut self, found: &Found) -> bool {
-        self.link().is_ok_and(|link| link.is_served(found.identity.1))
     }
 
     /// The place of a file in the list; asks the host to serve it, if it does not yet.
@@ -194,6 +196,16 @@ impl Served {
     }
 }
 
+/// Whether a file is served. Takes the lock only to connect for the first time, so that a signal
+/// handler may ask about other files.
+fn is_on_board(found: &Found) -> bool {
+    let inode = found.identity.1;
+    link::is_on_board(inode).unwrap_or_else(|| {
+        let mut served = lock();
+        served.link().is_ok() && link::is_on_board(inode) == Some(true)
+    })
+}
+
 /// Maps a file below the directory. `None`: the file is not to be served, and is mapped as ever.
 pub fn map(
     at: usize,
@@ -205,10 +217,12 @@ pub fn map(
 ) -> Option<Result<usize, c_int>> {
     let found = descriptors::below(fd)?;
     let is_shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
-    let mut served = lock();
-    if !served.is_served(&found) && (!is_shared || served.link.is_none()) {
+    if !is_on_board(&found) && !is_shared {
         return None;
     }
+    let mut served = lock();
+    // Without a host it is mapped as ever.
+    served.link().ok()?;
     if len == 0 || !offset.is_multiple_of(PAGE as u64) {
         return Some(Err(libc::EINVAL));
     }
@@ -289,16 +303,16 @@ pub fn remap(
 
 /// Whether a descriptor is of a served file.
 pub fn is_served(fd: c_int) -> bool {
-    descriptors::below(fd).is_some_and(|found| lock().is_served(&found))
+    descriptors::below(fd).is_some_and(|found| is_on_board(&found))
 }
 
 /// Reads from a served file at `offset`, or at the descriptor's own. `None`: it is no served file.
 pub fn read(fd: c_int, parts: &[libc::iovec], offset: Option<u64>) -> Option<Result<usize, c_int>> {
     let found = descriptors::below(fd)?;
-    let mut served = lock();
-    if !served.is_served(&found) {
+    if !is_on_board(&found) {
         return None;
     }
+    let mut served = lock();
     Some((|| {
         if kernel::flags_of(fd) & libc::O_ACCMODE == libc::O_WRONLY {
             return Err(libc::EBADF);
@@ -331,10 +345,10 @@ pub fn write(
     offset: Option<u64>,
 ) -> Option<Result<usize, c_int>> {
     let found = descriptors::below(fd)?;
-    let mut served = lock();
-    if !served.is_served(&found) {
+    if !is_on_board(&found) {
         return None;
     }
+    let mut served = lock();
     Some((|| {
         let flags = kernel::flags_of(fd);
         if flags & libc::O_ACCMODE == libc::O_RDONLY {
@@ -370,10 +384,10 @@ pub fn write(
 /// Notes that a file may have another length. The host hears it, if it serves the file.
 pub fn length_changed(fd: c_int) -> Result<(), c_int> {
     let Some(found) = descriptors::below(fd) else { return Ok(()) };
-    let mut served = lock();
-    if !served.is_served(&found) {
+    if !is_on_board(&found) {
         return Ok(());
     }
+    let mut served = lock();
     let file = served.file(fd, &found)?;
     served.tell_len(file, found.len)
 }

@@ -112,5 +112,14 @@ try:
     raise SystemExit("a read-only file was mapped for writing")
 except PermissionError:
     pass
+# A daemon closes everything that it did not open.
+for fd in range(f.fileno() + 50, 1024):
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+os.closerange(f.fileno() + 50, 1 << 20)
+m[320_000:320_006] = b"daemon"
+assert os.pread(f.fileno(), 6, 320_000) == b"daemon"
 m.close()
 print("all right")
