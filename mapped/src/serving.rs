@@ -13,6 +13,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
     listen, recvmsg, sendmsg, socket_with,
 };
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::MappedError;
@@ -120,10 +121,13 @@ impl Programs {
 /// Answers one program until it goes.
 fn serve_program(host: &Host, link: &OwnedFd) {
     let mut guest = None;
+    // The program is killed when the other end is closed: by the end of this function, or of this
+    // process. It has given its tracking up, or nobody serves its faults any more.
+    let Ok((alive, _kept)) = pipe_with(PipeFlags::CLOEXEC) else { return };
     loop {
         let Ok(Some((words, fd))) = receive(link) else { return };
         let answered = match Ask::decode(&words) {
-            Some(ask) => answer(host, &mut guest, ask, fd),
+            Some(ask) => answer(host, &mut guest, &alive, ask, fd),
             None => Err(MappedError::Strange("an unknown request")),
         };
         let (words, fds) = match &answered {
@@ -145,6 +149,7 @@ type Answer<'h> = (Vec<u64>, Vec<BorrowedFd<'h>>);
 fn answer<'h>(
     host: &'h Host,
     guest: &mut Option<Guest>,
+    alive: &'h OwnedFd,
     ask: Ask,
     fd: Option<OwnedFd>,
 ) -> Result<Answer<'h>, MappedError> {
@@ -156,6 +161,7 @@ fn answer<'h>(
         Ask::Hello => {
             *guest = Some(host.region().admit_guest(needs_fd?)?);
             fds.extend(host.for_guests());
+            fds.push(alive.as_fd());
         }
         Ask::Serve => words.push(host.serve(needs_fd?)?),
         Ask::Pieces { file, len } => {
@@ -203,7 +209,7 @@ fn receive(link: &OwnedFd) -> Result<Option<Request>, Errno> {
 
 fn send(link: &OwnedFd, words: &[u64], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(fds));

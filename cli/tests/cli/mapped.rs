@@ -135,6 +135,13 @@ fn program_of(host: u32) -> u32 {
     children.split_whitespace().map(|pid| pid.parse().unwrap()).find(is_python).unwrap()
 }
 
+/// How many processes have this word on their command lines.
+fn programs_with(word: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|line| line.split(|byte| *byte == 0).any(|it| it == word.as_bytes())).count()
+}
+
 /// The last commit that LMDB itself finds, in the ordinary file.
 fn found(dir: &Path) -> u64 {
     let output =
@@ -300,4 +307,35 @@ fn what_cannot_be_run_is_refused_and_nothing_is_left_behind() {
     assert!(is_tidy(dir.path()));
     // The program's own exit code.
     assert_eq!(run(dir.path(), &["sh", "-c", "exit 7"]).status().unwrap().code(), Some(7));
+}
+
+#[test]
+fn what_forked_children_store_is_flushed_when_only_the_ledger_knows_of_it() {
+    if !can_run("mmap") {
+        return;
+    }
+    let dir = TestDir::new();
+    let region = dir.path().join(".perdura");
+    let script = script("forked.py");
+    let mut child = run(dir.path(), &[PYTHON, script.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let generations = [b'c', b'g'].map(|it| it.to_string());
+    assert_eq!([lines.next().unwrap().unwrap(), lines.next().unwrap().unwrap()], generations);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let holder = holder_of(&region).unwrap();
+    signal_process(holder, "TERM");
+    wait_until("the holder's end", || holder_of(&region).is_none());
+    // Nobody goes on without a host.
+    let name = script.to_str().unwrap();
+    wait_until("the end of all", || programs_with(name) == 0);
+    output(dir.path(), &["true"]);
+    let found = std::fs::read(dir.path().join("forked")).unwrap();
+    assert_eq!(found.len(), 512 * 4096);
+    for (page, bytes) in found.chunks(4096).enumerate() {
+        assert_eq!(&bytes[1..3], b"cg", "page {page}");
+    }
 }

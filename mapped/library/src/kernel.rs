@@ -3,6 +3,9 @@
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::mem::MaybeUninit;
 
+/// Linux's command that chooses the signal of a descriptor's events.
+const F_SETSIG: c_int = 10;
+
 /// What the kernel says of an open file.
 #[derive(Clone, Copy)]
 pub struct Found {
@@ -82,6 +85,22 @@ pub fn set_len(fd: c_int, len: u64) -> Result<u64, c_int> {
 pub fn flags_of(fd: c_int) -> c_int {
     // SAFETY: the call takes numbers.
     unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL) as c_int }
+}
+
+/// Lets the kernel kill this process when the other end of a pipe is closed.
+pub fn end_with(pipe: c_int) -> Result<(), c_int> {
+    // SAFETY: the calls take numbers.
+    unsafe {
+        let pid = libc::syscall(libc::SYS_getpid);
+        for (command, word) in [
+            (libc::F_SETOWN, pid),
+            (F_SETSIG, c_long::from(libc::SIGKILL)),
+            (libc::F_SETFL, c_long::from(libc::O_ASYNC)),
+        ] {
+            outcome(libc::syscall(libc::SYS_fcntl, pipe, command, word))?;
+        }
+    }
+    Ok(())
 }
 
 /// Moves a descriptor to a number that programs do not use, and closes the old one.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 
-use crate::kernel::{close, errno, hide, userfaultfd};
+use crate::kernel::{close, end_with, errno, hide, userfaultfd};
 use crate::wire::{ANSWER_WORDS, Ask, BOARD_BYTES};
 
 /// Bytes for two descriptors beside a message; more than the kernel needs.
@@ -16,7 +16,7 @@ const CONTROL_BYTES: usize = 64;
 static BOARD: AtomicUsize = AtomicUsize::new(0);
 /// The descriptors of the connection, which the program must not close: its memory would not be
 /// tracked any more.
-static OWN: [AtomicI32; 3] = [const { AtomicI32::new(-1) }; 3];
+static OWN: [AtomicI32; 4] = [const { AtomicI32::new(-1) }; 4];
 
 /// The connection, and what came with the first answer.
 pub struct Link {
@@ -25,6 +25,8 @@ pub struct Link {
     uffd: c_int,
     /// The host's memory.
     pub memory: c_int,
+    /// The end of a pipe whose other end the host keeps.
+    alive: c_int,
 }
 
 /// Whether a file is on the board; `None`: there is no board yet.
@@ -57,7 +59,7 @@ pub fn own_within(first: u32, last: u32) -> impl Iterator<Item = u32> {
 pub struct Answer {
     words: [u64; ANSWER_WORDS],
     len: usize,
-    fds: [c_int; 2],
+    fds: [c_int; 3],
 }
 
 impl Answer {
@@ -72,10 +74,12 @@ impl Link {
     pub fn open(socket_path: &Path) -> Result<Self, c_int> {
         let uffd = hide(userfaultfd()?)?;
         let socket = hide(connect(socket_path)?)?;
-        let mut link = Self { socket, uffd, memory: -1 };
+        let mut link = Self { socket, uffd, memory: -1, alive: -1 };
         let answer = link.ask_with(Ask::Hello, Some(uffd))?;
-        let [memory, board] = answer.fds;
+        let [memory, board, alive] = answer.fds;
         link.memory = hide(memory)?;
+        link.alive = hide(alive)?;
+        end_with(link.alive)?;
         if BOARD.load(Relaxed) == 0 {
             let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
             // SAFETY: a new mapping at a place that the kernel chooses.
@@ -83,7 +87,7 @@ impl Link {
             BOARD.store(mapped, Release);
         }
         close(board);
-        for (own, fd) in OWN.iter().zip([link.socket, link.uffd, link.memory]) {
+        for (own, fd) in OWN.iter().zip([link.socket, link.uffd, link.memory, link.alive]) {
             own.store(fd, Relaxed);
         }
         Ok(link)
@@ -103,7 +107,7 @@ impl Link {
 
     /// Gives the connection up, in a child that has its parent's.
     pub fn abandon(self) {
-        [self.socket, self.uffd, self.memory].into_iter().for_each(close);
+        [self.socket, self.uffd, self.memory, self.alive].into_iter().for_each(close);
         OWN.iter().for_each(|own| own.store(-1, Relaxed));
     }
 }
@@ -166,7 +170,7 @@ fn send(socket: c_int, words: &[u64], fd: Option<c_int>) -> Result<(), c_int> {
 }
 
 fn receive(socket: c_int) -> Result<Answer, c_int> {
-    let mut answer = Answer { words: [0; ANSWER_WORDS], len: 0, fds: [-1; 2] };
+    let mut answer = Answer { words: [0; ANSWER_WORDS], len: 0, fds: [-1; 3] };
     let mut control = MaybeUninit::<[u64; CONTROL_BYTES / 8]>::zeroed();
     let mut part = libc::iovec {
         iov_base: answer.words.as_mut_ptr().cast(),
