@@ -95,16 +95,32 @@ pub enum GraceError {
     Target(#[from] crate::target::TargetError),
 }
 
-/// Runs all rounds. `progress` is told what is done of what; `is_over` ends the run early.
-///
-/// # Errors
-/// A disk or a server fails in a way that is no result.
+/// Runs all rounds. `progress` is told what is done of what; `is_over` ends the run early. Returns
+/// the rounds that were made, and why there are no more: a disk or a server has failed in a way that
+/// is no result.
 pub fn run(
     settings: &Settings,
     is_over: &AtomicBool,
     progress: &dyn Fn(&str, u64, u64),
-) -> Result<GraceResult, GraceError> {
-    let mut rounds = Vec::new();
+) -> (GraceResult, Result<(), GraceError>) {
+    let mut result = GraceResult {
+        kind: "grace".into(),
+        machine: Machine::here(),
+        grace_s: settings.grace.as_secs_f64(),
+        rate_bytes_per_s: settings.rate_bytes_per_s,
+        low_rate_bytes_per_s: settings.low_rate_bytes_per_s,
+        rounds: Vec::new(),
+    };
+    let outcome = run_all(settings, is_over, progress, &mut result.rounds);
+    (result, outcome)
+}
+
+fn run_all(
+    settings: &Settings,
+    is_over: &AtomicBool,
+    progress: &dyn Fn(&str, u64, u64),
+    rounds: &mut Vec<Round>,
+) -> Result<(), GraceError> {
     let total = settings.rounds * (settings.sizes.len() * settings.kinds.len()) as u64;
     for &size_bytes in &settings.sizes {
         for number in 0..settings.rounds {
@@ -116,12 +132,5 @@ pub fn run(
         }
     }
     progress("done", total, total);
-    Ok(GraceResult {
-        kind: "grace".into(),
-        machine: Machine::here(),
-        grace_s: settings.grace.as_secs_f64(),
-        rate_bytes_per_s: settings.rate_bytes_per_s,
-        low_rate_bytes_per_s: settings.low_rate_bytes_per_s,
-        rounds,
-    })
+    Ok(())
 }

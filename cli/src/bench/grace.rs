@@ -26,16 +26,22 @@ pub fn run(args: &GraceArgs) -> Result<ExitCode> {
     let outputs = Outputs::of(args.json.as_deref(), args.html.as_deref(), &[])?;
     let is_over = end_at_a_signal()?;
     let bar = LateBar::new("gauntlet");
-    let result = perdura_bench::grace::run(&settings, &is_over, &|what, done, of| {
+    let (result, outcome) = perdura_bench::grace::run(&settings, &is_over, &|what, done, of| {
         bar.step(what, done, of);
     });
     bar.finish();
-    let result = result?;
+    if result.rounds.is_empty() {
+        outcome?;
+        return Ok(ExitCode::SUCCESS);
+    }
     outputs.write(&result, || page(&result))?;
     if !outputs.take_stdout() {
         show(&result);
     }
-    Ok(judge(args, &result))
+    let code = judge(args, &result);
+    // What was found in the rounds before stays said.
+    outcome.with_context(|| format!("only {} rounds were made", result.rounds.len()))?;
+    Ok(code)
 }
 
 /// A flag that SIGINT and SIGTERM set, so that no disk is left mounted.

@@ -61,9 +61,13 @@ impl GuardProcess {
     pub fn guard(&self) -> u32 {
         let pid = self.parent.id();
         let path = format!("/proc/{pid}/task/{pid}/children");
-        let find = || std::fs::read_to_string(&path).unwrap().trim().parse().ok();
-        wait_until("a guard", || find().is_some());
-        find().unwrap()
+        let mut found = None;
+        // Asked once: the next look may come between two guards.
+        wait_until("a guard", || {
+            found = std::fs::read_to_string(&path).unwrap().trim().parse().ok();
+            found.is_some()
+        });
+        found.unwrap()
     }
 
     pub fn kill_both(&mut self) {
