@@ -57,6 +57,16 @@ private = mmap.mmap(f.fileno(), 8192, access=mmap.ACCESS_COPY)
 private[4096:4100] = b"mine"
 assert m[4096:4100] == b"both"
 
+# A mapping that does not begin with the file becomes longer.
+with open("moved", "w+b") as moved:
+    moved.truncate(65536)
+    part = mmap.mmap(moved.fileno(), 4096, offset=8192)
+    part[0:3] = b"mov"
+    part.resize(8192)
+    part[4096:4099] = b"new"
+    assert part[0:3] == b"mov" and os.pread(moved.fileno(), 3, 8192) == b"mov"
+    assert os.pread(moved.fileno(), 3, 12288) == b"new"
+
 # Descriptors that are copied, and numbers that mean another file afterwards.
 copy = os.dup(f.fileno())
 assert os.pread(copy, 4, 4096) == b"both"
