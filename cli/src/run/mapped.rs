@@ -36,7 +36,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What happens while the program runs.
 enum Event {
+    /// The program has ended.
     Ended(std::io::Result<ExitStatus>),
+    /// No process that has files mapped is left.
+    AllGone,
+    /// A warning came.
     Warned(Instant),
 }
 
@@ -81,16 +85,15 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
     watch(warnings, grace, threads, &opened, tell.clone())?;
     let child = start(command)?;
     let pid = Pid::from_child(&child);
-    wait_for(child, tell)?;
-    let (status, warned) = wait(&events, pid, grace, &opened.host, threads)?;
-    if warned.is_some() {
+    wait_for(child, tell.clone())?;
+    let (status, is_closed) = wait(&events, pid, grace, &opened.host, threads)?;
+    if is_closed {
         serving.kill();
     }
-    // Programs that the program has left behind go on until they end.
-    serving.wait();
+    wait_for_others(serving, &events, tell, &opened.host, threads)?;
     write_files(&opened.host).with_context(|| {
         format!(
-            "nothing is lost: the data are in {}, and the next `perdura run --dir` writes the files",
+            "nothing is lost: the data are in {}; the next `perdura run --dir` writes the files",
             place.display()
         )
     })?;
@@ -160,18 +163,62 @@ fn wait_for(mut child: Child, tell: Sender<Event>) -> Result<()> {
     Ok(())
 }
 
+/// Waits for the programs that the program has left behind. They go on until they end, or until a
+/// warning: then everything is flushed, and they are killed.
+fn wait_for_others(
+    serving: Serving,
+    events: &Receiver<Event>,
+    tell: Sender<Event>,
+    host: &Host,
+    threads: usize,
+) -> Result<()> {
+    let serving = Arc::new(serving);
+    let waited = Arc::clone(&serving);
+    let wait = move || {
+        waited.wait();
+        // The receiver is there until it hears this.
+        let _ = tell.send(Event::AllGone);
+    };
+    std::thread::Builder::new()
+        .name("perdura-others".into())
+        .spawn(wait)
+        .context("start a thread")?;
+    loop {
+        match events.recv().context("the programs")? {
+            Event::AllGone => return Ok(()),
+            Event::Warned(at) if host.region().check_open().is_ok() => {
+                flush(host, threads, at)?;
+                serving.kill();
+            }
+            Event::Warned(_) | Event::Ended(_) => {}
+        }
+    }
+}
+
+/// Flushes everything. No store happens any more.
+fn flush(host: &Host, threads: usize, warned: Instant) -> Result<()> {
+    let at_risk = Bytes(host.region().used_bytes());
+    host.region().close(threads).with_context(|| format!("the flush failed: {at_risk} at risk"))?;
+    let took = format_duration(warned.elapsed());
+    tracing::info!("everything is on the SSD {took} after the warning");
+    Ok(())
+}
+
 /// Waits for the program's end. After a warning it gets its part of the grace; then everything is
-/// flushed, whatever it does.
+/// flushed, whatever it does. Returns whether that was done.
 fn wait(
     events: &Receiver<Event>,
     pid: Pid,
     grace: Duration,
     host: &Host,
     threads: usize,
-) -> Result<(ExitStatus, Option<Instant>)> {
-    let warned = match events.recv().context("the program")? {
-        Event::Ended(status) => return Ok((status?, None)),
-        Event::Warned(at) => at,
+) -> Result<(ExitStatus, bool)> {
+    let warned = loop {
+        match events.recv().context("the program")? {
+            Event::Ended(status) => return Ok((status?, false)),
+            Event::Warned(at) => break at,
+            Event::AllGone => {}
+        }
     };
     // It may have ended.
     let _ = kill_process(pid, Signal::TERM);
@@ -181,12 +228,7 @@ fn wait(
             status = Some(ended?);
         }
     }
-    let at_risk = Bytes(host.region().used_bytes());
-    host.region().close(threads).with_context(|| format!("the flush failed: {at_risk} at risk"))?;
-    tracing::info!(
-        "everything is on the SSD {} after the warning",
-        format_duration(warned.elapsed())
-    );
+    flush(host, threads, warned)?;
     let _ = kill_process(pid, Signal::KILL);
     let status = match status {
         Some(status) => status,
@@ -196,7 +238,7 @@ fn wait(
             }
         },
     };
-    Ok((status, Some(warned)))
+    Ok((status, true))
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {

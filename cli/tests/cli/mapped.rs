@@ -238,6 +238,32 @@ fn a_warning_is_kept_to_although_the_program_does_not_end_by_itself() {
 }
 
 #[test]
+fn a_warning_is_kept_to_when_only_a_program_that_was_left_behind_runs() {
+    if !can_run("lmdb") {
+        return;
+    }
+    let dir = TestDir::new();
+    let (script, db) = (script("lmdb_writer.py"), dir.path().join("db"));
+    let line = format!("{PYTHON} {} {} stubborn & sleep 2", script.display(), db.display());
+    let mut command = run(dir.path(), &["bash", "-c", &line]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    let mut writer = Writer { child, lines, said: 0 };
+    // The program itself ends after two seconds, when the other one has mapped its files.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(3) {
+        writer.next().expect("the program that was left behind ended");
+    }
+    let warned = Instant::now();
+    signal_process(writer.child.id(), "TERM");
+    let last = writer.last();
+    assert_eq!(writer.child.wait().unwrap().code(), Some(0));
+    assert!(warned.elapsed() < Duration::from_secs(8), "{:?}", warned.elapsed());
+    let found = found(dir.path());
+    assert!(found >= last && is_tidy(dir.path()), "{found} of {last}");
+}
+
+#[test]
 fn numpy_tdb_and_rrdtool_find_what_they_have_stored_and_it_passes_their_own_checks() {
     if !can_run("numpy") || !can_run("tdb") {
         return;
