@@ -73,6 +73,10 @@ pub struct RunArgs {
     /// can be flushed within the warning].
     #[arg(long, value_name = "SIZE|PERCENT", requires = "dir")]
     pub budget: Option<String>,
+    /// With --dir, the time between checkpoints, to the last of which a loss of power without a
+    /// warning goes back; or `off` [default: 1s].
+    #[arg(long, value_name = "TIME", requires = "dir")]
+    pub checkpoint: Option<String>,
     /// With --dir, a source of warnings besides signals, as of `serve`.
     #[arg(long, value_name = "SOURCE", requires = "dir")]
     pub warning: Vec<String>,

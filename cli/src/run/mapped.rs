@@ -14,8 +14,8 @@ use perdura_media::file::{Direct, Engine};
 use perdura_media::{Bytes, RealClock, format_duration};
 use perdura_region::directory::{Directory, HOLDER_WAIT, Settings, has_image};
 use perdura_region::holder::{HeldBy, Holders, Voice};
-use perdura_region::{Promise, Terms};
-use perdura_terminal::region::flush_threads;
+use perdura_region::{Config, Promise, Terms};
+use perdura_terminal::region::{checkpoint, flush_threads};
 use perdura_terminal::{LateBar, Preloaded, optional, time, with_library};
 use perdura_warning::{Demand, Reading, Response, Warnings, unblock_signals_of};
 use rustix::process::{Pid, Signal, kill_process};
@@ -105,7 +105,10 @@ fn open(args: &RunArgs, dir: &Path, grace: Duration, threads: usize) -> Result<O
     let Bytes(bytes) = optional("size", &args.size)?.unwrap_or(SIZE);
     let settings = Settings {
         dir: dir.join(REGION_NAME),
-        config: region_config(bytes),
+        config: Config {
+            checkpoint_every: checkpoint("checkpoint", &args.checkpoint)?,
+            ..region_config(bytes)
+        },
         wish: settings::wish(&args.budget)?,
         warning: grace - grace / PROGRAM_PART,
         reserve: None,

@@ -28,6 +28,7 @@ use crate::gate::{Gate, Inside};
 use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::memory::Memory;
 use crate::planted::Planted;
+use crate::policy::sampling::{MESSAGE_TRAP_NS, SIGNAL_TRAP_NS};
 use crate::schedule::point;
 use crate::stats::Counters;
 use crate::sys::{Access, Delivery, Mapping, Uffd};
@@ -100,6 +101,10 @@ impl PageTracker {
         let mode = mode_name(&guard);
         let refused = |source| SetupError::Tracking { mode, source };
         let table_bytes = geometry.words() as u64 * 8;
+        let trap_ns = match guard {
+            Guard::Uffd(_, Delivery::Signal) | Guard::Mprotect => SIGNAL_TRAP_NS,
+            Guard::Uffd(_, Delivery::Message) | Guard::Guests(_) => MESSAGE_TRAP_NS,
+        };
         let mut tracker = Self {
             open_pages_max: match guard {
                 Guard::Uffd(..) | Guard::Guests(_) => u64::MAX,
@@ -120,7 +125,7 @@ impl PageTracker {
             room_asked: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             touches: AtomicU64::new(0),
-            recency: Mutex::new(Recency::new(epoch)),
+            recency: Mutex::new(Recency::new(epoch, trap_ns)),
             memory: Arc::clone(&memory),
         };
         let map = &memory.map;

@@ -6,8 +6,8 @@
 //! An epoch ends when every page that was open has been protected once. Each call does a bounded
 //! batch, sized so that protecting and the traps that follow take at most a tenth of the time
 //! between calls; so a large dirty set stretches the epoch instead of slowing the writers. Nothing
-//! is sampled for policies that do not need it, or while less than half of the budget is dirty,
-//! because nothing will be cleaned soon.
+//! is sampled for policies that do not need it, while less than half of the budget is dirty, because
+//! nothing will be cleaned soon, or where all memory may be dirty, because nothing ever will.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub(super) struct Recency {
 }
 
 impl Recency {
-    pub(crate) fn new(call_every: Duration) -> Self {
-        let sampling = Sampling::new(call_every.as_nanos() as u64);
+    pub(crate) fn new(call_every: Duration, trap_ns: u64) -> Self {
+        let sampling = Sampling::new(call_every.as_nanos() as u64, trap_ns);
         Self { sampling, hand: 0, epoch_began_ns: 0 }
     }
 }

@@ -17,8 +17,9 @@ impl PageTracker {
         }
         let used = self.memory.ledger.budget_used().load(Relaxed);
         let limit = self.memory.budget.effective_limit(&self.memory.ledger);
-        if !self.memory.hints.recency || !Sampling::is_needed(self.memory.hints.policy, used, limit)
-        {
+        let hints = &self.memory.hints;
+        let may_clean = limit < self.memory.region_bytes();
+        if !(may_clean && hints.recency && Sampling::is_needed(hints.policy, used, limit)) {
             recency.sampling.rest();
             return self.end_epoch(&mut recency);
         }

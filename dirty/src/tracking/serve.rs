@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use super::awake::{Awake, WINDOW};
 use super::fault::{Blocked, serve_signal};
 use super::pages::{Guard, PAGE_BYTES, PageTracker};
 use crate::error::SetupError;
@@ -101,8 +102,14 @@ pub(super) fn serve_messages(
     page_at: &dyn Fn(usize) -> Option<u64>,
 ) {
     let mut faults = Vec::with_capacity(FAULTS_MAX);
+    let now = || Duration::from_nanos(tracker.memory.clock.now_ns());
+    let mut awake = Awake::new(now());
     loop {
-        let longest = (!faults.is_empty()).then_some(RETRY);
+        let longest = match (faults.is_empty(), awake.is_held()) {
+            (false, _) => Some(RETRY),
+            (true, true) => Some(WINDOW),
+            (true, false) => None,
+        };
         let waiting = faults.len();
         let room = FAULTS_MAX - waiting;
         let outcome = uffd.wait(stop, room, longest).and_then(|stopped| {
@@ -110,7 +117,9 @@ pub(super) fn serve_messages(
                 return Ok(true);
             }
             uffd.read_faults(room, &mut faults)?;
-            Counters::add(&tracker.memory.stats.faults, (faults.len() - waiting) as u64);
+            let new = faults.len() - waiting;
+            Counters::add(&tracker.memory.stats.faults, new as u64);
+            awake.note(new, now());
             Ok(false)
         });
         match outcome {

@@ -6,7 +6,7 @@
 //! falls when a device flush has ended.
 
 use perdura_dirty::policy::pace::Pace;
-use perdura_dirty::policy::sampling::Sampling;
+use perdura_dirty::policy::sampling::{SIGNAL_TRAP_NS, Sampling};
 use perdura_media::Channel;
 
 use super::config::{Planted, ReplayConfig};
@@ -105,7 +105,7 @@ impl World {
             touches: 0,
             tick: 1,
             sample_hand: 0,
-            sampling: Sampling::new(config.epoch.as_nanos() as u64),
+            sampling: Sampling::new(config.epoch.as_nanos() as u64, SIGNAL_TRAP_NS),
             pace: Pace::default(),
             pages: Pages::new(region_bytes, config.policy, config.recency),
             log,
