@@ -22,13 +22,20 @@ const BUSY_MAX: Duration = Duration::from_secs(10);
 /// A disk that is mounted; taken apart when dropped.
 #[derive(Debug)]
 pub struct Disk {
+    file: PathBuf,
+    mount: PathBuf,
+    /// While it is mounted.
+    attached: Option<Attached>,
+    _dir: tempfile::TempDir,
+}
+
+/// A loop device.
+#[derive(Debug)]
+struct Attached {
     device: String,
     /// The device's number, as the throttle names it.
     number: String,
-    mount: PathBuf,
     is_throttled: bool,
-    is_mounted: bool,
-    _dir: tempfile::TempDir,
 }
 
 impl Disk {
@@ -51,19 +58,9 @@ impl Disk {
         let made = fs::File::create(&file).and_then(|file| file.set_len(bytes));
         made.map_err(io)?;
         ask(Command::new("mkfs.xfs").arg("-q").arg(&file))?;
-        let device = ask(Command::new("losetup").args(["--find", "--show"]).arg(&file))?;
         let mount = place.path().join("data");
-        let mut disk = Self {
-            device,
-            number: String::new(),
-            mount,
-            is_throttled: false,
-            is_mounted: false,
-            _dir: place,
-        };
-        fs::create_dir(&disk.mount).map_err(io)?;
-        let number = fs::metadata(&disk.device).map_err(io)?.rdev();
-        disk.number = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+        fs::create_dir(&mount).map_err(io)?;
+        let mut disk = Self { file, mount, attached: None, _dir: place };
         disk.mount()?;
         Ok(disk)
     }
@@ -75,28 +72,44 @@ impl Disk {
 
     /// Mounts it, as after a start of the machine.
     pub fn mount(&mut self) -> Result<(), GraceError> {
-        ask(Command::new("mount").arg(&self.device).arg(&self.mount))?;
-        self.is_mounted = true;
+        let attached = Attached::new(&self.file)?;
+        // The file system has the name of the one that was cut, which may still be mounted
+        // somewhere.
+        let mut mount = Command::new("mount");
+        let mounted = ask(mount.args(["-o", "nouuid", &attached.device]).arg(&self.mount));
+        if let Err(error) = mounted {
+            attached.detach()?;
+            return Err(error);
+        }
+        self.attached = Some(attached);
         Ok(())
     }
 
     /// Lets it write no more than this; 0: as fast as it can.
     pub fn throttle(&mut self, bytes_per_s: u64) -> Result<(), GraceError> {
-        let set = fs::write(THROTTLE, format!("{} {bytes_per_s}", self.number));
-        set.map_err(|error| failed(THROTTLE, error))?;
-        self.is_throttled = bytes_per_s > 0;
-        Ok(())
+        match &mut self.attached {
+            Some(attached) => attached.throttle(bytes_per_s),
+            None => Err(failed(self.mount.display(), "it is not mounted")),
+        }
     }
 
     /// Cuts it off at once, with everything that it does not have yet. Nobody may use it any more.
     pub fn cut(&mut self) -> Result<(), GraceError> {
         ask(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(&self.mount))?;
-        // What it was given before is done, throttled or not: a disk ends what it has begun.
-        self.throttle(0)?;
         self.unmount()
     }
 
+    /// Takes it out. What it was given before is done: a disk ends what it has begun.
     fn unmount(&mut self) -> Result<(), GraceError> {
+        let Some(mut attached) = self.attached.take() else { return Ok(()) };
+        // A throttle stays with the number, which the next device may have.
+        let throttled = if attached.is_throttled { attached.throttle(0) } else { Ok(()) };
+        let unmounted = self.wait_to_unmount();
+        let detached = attached.detach();
+        throttled.and(unmounted).and(detached)
+    }
+
+    fn wait_to_unmount(&self) -> Result<(), GraceError> {
         let began = Instant::now();
         loop {
             match ask(Command::new("umount").arg(&self.mount)) {
@@ -104,26 +117,49 @@ impl Disk {
                 Err(_) if began.elapsed() < BUSY_MAX => {
                     std::thread::sleep(Duration::from_millis(5))
                 }
-                outcome => {
-                    outcome?;
-                    break;
-                }
+                outcome => return outcome.map(drop),
             }
         }
-        self.is_mounted = false;
-        Ok(())
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Whatever of it is there goes; what fails here leaves a loop device behind, and says so.
-        let throttled = if self.is_throttled { self.throttle(0) } else { Ok(()) };
-        let unmounted = if self.is_mounted { self.unmount() } else { Ok(()) };
-        let detached = ask(Command::new("losetup").args(["--detach", &self.device])).map(drop);
-        for error in [throttled, unmounted, detached].into_iter().filter_map(Result::err) {
+        // What fails here leaves a loop device behind, and says so.
+        if let Err(error) = self.unmount() {
             eprintln!("perdura: {error}");
         }
+    }
+}
+
+impl Attached {
+    fn new(file: &Path) -> Result<Self, GraceError> {
+        let device = ask(Command::new("losetup").args(["--find", "--show"]).arg(file))?;
+        let number = fs::metadata(&device).map(|it| it.rdev()).map_err(|why| failed(&device, why));
+        let mut attached = Self { device, number: String::new(), is_throttled: false };
+        match number {
+            Ok(number) => {
+                let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+                attached.number = format!("{major}:{minor}");
+                Ok(attached)
+            }
+            Err(error) => {
+                attached.detach()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn throttle(&mut self, bytes_per_s: u64) -> Result<(), GraceError> {
+        let set = fs::write(THROTTLE, format!("{} {bytes_per_s}", self.number));
+        set.map_err(|error| failed(THROTTLE, error))?;
+        self.is_throttled = bytes_per_s > 0;
+        Ok(())
+    }
+
+    /// Lets the device go; at once, or when nobody has it mounted any more.
+    fn detach(self) -> Result<(), GraceError> {
+        ask(Command::new("losetup").args(["--detach", &self.device])).map(drop)
     }
 }
 
