@@ -15,8 +15,9 @@ use crate::battery::BatteryWatch;
 use crate::held::Held;
 use crate::shares::{Needs, Order, Refused, Shares, Use};
 
-/// Time between two divisions.
-pub(crate) const DIVIDE_EVERY: Duration = Duration::from_millis(50);
+/// Time between two divisions, and so until a need is seen. Flush time that is lent comes back one
+/// flush of it later, which is some 100 ms; the look must not be long beside that.
+pub(crate) const DIVIDE_EVERY: Duration = Duration::from_millis(10);
 /// The least share: with less, writers of a slow device would wait for most of their time.
 const LEAST: Duration = Duration::from_millis(10);
 
@@ -91,6 +92,8 @@ pub(crate) struct Tenancy {
     /// The time that the sources of warnings leave.
     within: Duration,
     divided_ns: u64,
+    /// Whether to divide before the time, because some has come back.
+    is_time: bool,
     worst_us: u64,
 }
 
@@ -132,6 +135,7 @@ impl Tenancy {
             battery,
             seen: BTreeMap::new(),
             divided_ns: 0,
+            is_time: false,
             worst_us: 0,
         };
         tenancy.set_total();
@@ -230,9 +234,10 @@ impl Tenancy {
         self.seen.remove(&name);
     }
 
-    /// Notes that a server keeps to an order.
+    /// Notes that a server keeps to an order. Whoever waits for that time gets it at once.
     pub(crate) fn confirm(&mut self, name: ImageFile, serial: u64) {
         self.shares.confirm(name, serial);
+        self.is_time = true;
     }
 
     /// What a region may have in force, microseconds.
@@ -256,7 +261,8 @@ impl Tenancy {
     /// Looks at all regions, and divides the battery anew if it is time. Returns the orders to give.
     pub(crate) fn divide(&mut self, held: &[Held], clock: &dyn Clock) -> Vec<(ImageFile, Order)> {
         let now_ns = clock.now_ns();
-        if u128::from(now_ns.saturating_sub(self.divided_ns)) < DIVIDE_EVERY.as_nanos() {
+        let since_ns = u128::from(now_ns.saturating_sub(self.divided_ns));
+        if !std::mem::take(&mut self.is_time) && since_ns < DIVIDE_EVERY.as_nanos() {
             return Vec::new();
         }
         self.divided_ns = now_ns;

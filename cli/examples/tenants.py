@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""What a guard costs its servers, and what servers that share a battery get.
+
+Usage: tenants.py DIR cost|take-back|curve|noise [ROUNDS]
+
+Needs redis-benchmark and target/release/perdura; writes some GiB below DIR. redis-benchmark makes
+the load, so no code is shared with what is measured.
+"""
+import contextlib
+import os
+import random
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+PERDURA = os.path.join(os.path.dirname(__file__), "../../target/release/perdura")
+PORT = 7401
+MIB = 1 << 20
+
+
+class Server:
+    """A server with its own directory, started, and stopped at the end."""
+
+    def __init__(self, directory, number, *options):
+        self.port = PORT + number
+        place = os.path.join(directory, f"server-{number}")
+        command = [PERDURA, "serve", "--dir", place, "--port", str(self.port), *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=quiet())
+        while self.process.poll() is None:
+            with contextlib.suppress(OSError):
+                self.connection = socket.create_connection(("127.0.0.1", self.port))
+                break
+            time.sleep(0.05)
+        else:
+            sys.exit(f"{command} ended")
+        self.replies = self.connection.makefile("rb")
+
+    def info(self):
+        self.connection.sendall(b"INFO\r\n")
+        text = self.replies.read(int(self.replies.readline()[1:])).decode()
+        self.replies.readline()
+        return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
+
+    def figure(self, name):
+        return float(self.info()[name])
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def quiet():
+    return dict(os.environ, PERDURA_LOG="error")
+
+
+def load(server, requests, keys, size=1000, clients=16, pipeline=16):
+    """SETs a second, and the 99th percentile of their latency in milliseconds."""
+    options = ["-t", "set", "-n", str(requests), "-r", str(keys), "-d", str(size)]
+    options += ["-c", str(clients), "-P", str(pipeline), "--csv"]
+    command = ["redis-benchmark", "-p", str(server.port), *options]
+    words = subprocess.check_output(command, text=True).splitlines()[-1].split(",")
+    numbers = [float(word.strip('"')) for word in words[1:]]
+    return numbers[0], numbers[5]
+
+
+@contextlib.contextmanager
+def guard(directory, name, *options):
+    path = os.path.join(directory, name)
+    command = [PERDURA, "guard", "--socket", path, *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=quiet())
+    while not os.path.exists(path):
+        time.sleep(0.05)
+    try:
+        yield path
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextlib.contextmanager
+def loud(server, keys):
+    """A server that is written to all the time."""
+    is_over = threading.Event()
+
+    def write():
+        while not is_over.is_set():
+            load(server, 200_000, keys)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        writer.join()
+
+
+def spread(values, form=".2f"):
+    middle, least, most = statistics.median(values), min(values), max(values)
+    return f"{middle:{form}} ({least:{form}} to {most:{form}})"
+
+
+def cost(directory, rounds):
+    """The same server alone, with a holder, with a guard, and with a guard that shares a battery."""
+    with guard(directory, "plain") as plain, guard(directory, "shared", "--grace", "30s") as shared:
+        ways = {
+            "alone": ["--no-holder"],
+            "holder": [],
+            "guard": ["--guard", plain],
+            "guard that shares": ["--guard", shared],
+        }
+        common = ["--memory", "1GiB", "--grace", "10s"]
+        servers = {
+            name: Server(directory, number, *common, *options)
+            for number, (name, options) in enumerate(ways.items())
+        }
+        rates = {name: [] for name in ways}
+        for turn in range(rounds + 1):
+            for name in random.sample(list(ways), len(ways)):
+                rate, _ = load(servers[name], 1_500_000, 1_000_000, size=200)
+                if turn > 0:
+                    rates[name].append(rate)
+        for name, them in rates.items():
+            ratios = [one / base for one, base in zip(them, rates["alone"])]
+            print(f"{name:18} {spread(them, ',.0f')} SET/s; beside alone {spread(ratios, '.3f')}")
+        for server in servers.values():
+            server.stop()
+
+
+def take_back(directory, rounds):
+    """The time until a server has its half again, beside the flush time of what was lent."""
+    common = ["--memory", "768MiB", "--grace", "10s", "--checkpoint", "off"]
+    with guard(directory, "shared", "--grace", "300ms") as path:
+        lender, borrower = (
+            Server(directory, number, *common, "--guard", path) for number in range(2)
+        )
+        rates = [one.figure("proven_rate_bytes_per_s") for one in (lender, borrower)]
+        shares, times = [], []
+        for _ in range(rounds):
+            with loud(borrower, 600_000):
+                time.sleep(4)
+                had, small = (one.figure("budget_now_bytes") for one in (borrower, lender))
+                began, taken, ends = None, None, time.monotonic() + 10
+                with loud(lender, 600_000):
+                    while taken is None and time.monotonic() < ends:
+                        facts = lender.info()
+                        if began is None and float(facts["dirty_bytes"]) >= 0.5 * small:
+                            began = time.monotonic()
+                        left = borrower.figure("budget_now_bytes")
+                        own = float(facts["budget_now_bytes"])
+                        # Nothing is lent once both may flush for the same time.
+                        if began is not None and own / rates[0] >= 0.9 * left / rates[1]:
+                            taken = time.monotonic() - began
+                if taken is None:
+                    sys.exit(f"the share did not come back: {own / MIB:.0f} MiB of the lender, "
+                             f"{left / MIB:.0f} MiB of the borrower, bytes/s proven {rates}")
+            flush = (had - left) / rates[1]
+            times.append(taken)
+            shares.append(taken / flush)
+            print(f"lent {(had - left) / MIB:,.0f} MiB, {flush * 1e3:.0f} ms to flush at the proven "
+                  f"rate; back after {taken * 1e3:.0f} ms", flush=True)
+            # The lender becomes idle.
+            time.sleep(4)
+        print(f"back after {spread([1e3 * one for one in times], '.0f')} ms, "
+              f"{spread(shares)} flushes")
+        lender.stop()
+        borrower.stop()
+
+
+def curve(directory, rounds):
+    """Eight servers that write in turn and share batteries, each beside one with its own."""
+    own_ms, burst, keys = 160, 400_000, 400_000
+    own_time = ["--grace", f"{own_ms * 10 // 9}ms"]
+    common = ["--memory", "640MiB", "--checkpoint", "off", *own_time]
+
+    def start(first, *options):
+        servers = [Server(directory, first + n, *common, *options) for n in range(8)]
+        for server in servers:
+            load(server, keys, keys)
+        return servers
+
+    own = start(0, "--no-holder")
+    budgets = [server.figure("budget_bytes") / MIB for server in own]
+    print(f"a battery of its own: {own_ms} ms, {spread(budgets, '.0f')} MiB", flush=True)
+    for batteries in (0.75, 1, 1.5, 2, 4, 8):
+        time_ms = round(own_ms * batteries)
+        with guard(directory, "shared", "--grace", f"{time_ms * 10 // 9}ms") as path:
+            shared = start(8, "--guard", path)
+            time.sleep(1)
+            pairs = []
+            for _ in range(rounds):
+                for one, other in zip(own, shared):
+                    alone, _ = load(one, burst, keys)
+                    pairs.append(load(other, burst, keys)[0] / alone)
+            for server in shared:
+                server.stop()
+        for n in range(8):
+            shutil.rmtree(os.path.join(directory, f"server-{8 + n}"))
+        print(f"{batteries} batteries for eight: {spread(pairs)} of the SETs/s with its own",
+              flush=True)
+    for server in own:
+        server.stop()
+
+
+def noise(directory, rounds):
+    """A quiet server's latency beside one that writes as fast as it can, with and without cleaning."""
+    for durability, requests in (("warned", 20_000), ("fsync", 2_000)):
+        found = {}
+        for name, grace in (("neighbour does not clean", "30s"), ("neighbour cleans", "200ms")):
+            common = ["--memory", "768MiB", "--grace", grace, "--checkpoint", "off"]
+            with guard(directory, "shared", "--grace", grace) as path:
+                quiet_one = Server(directory, 0, *common, "--guard", path,
+                                   "--durability", durability)
+                noisy_one = Server(directory, 1, *common, "--guard", path)
+                load(noisy_one, 600_000, 600_000)
+                probe = lambda: load(quiet_one, requests, 10_000, 100, 1, 1)[1]
+                found.setdefault("neighbour is idle", []).extend(probe() for _ in range(rounds))
+                with loud(noisy_one, 600_000):
+                    time.sleep(1)
+                    found[name] = [probe() for _ in range(rounds)]
+                quiet_one.stop()
+                noisy_one.stop()
+        print(f"99th percentile of a SET, durability {durability}:")
+        for name, them in found.items():
+            print(f"  {name:26} {spread(them, '.3f')} ms", flush=True)
+
+
+def main(directory, what, rounds=5):
+    measure = {"cost": cost, "take-back": take_back, "curve": curve, "noise": noise}[what]
+    place = os.path.join(directory, "perdura-tenants")
+    shutil.rmtree(place, ignore_errors=True)
+    os.makedirs(place)
+    try:
+        measure(place, int(rounds))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
