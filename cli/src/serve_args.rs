@@ -77,9 +77,10 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
     /// A source of warnings besides SIGTERM, SIGINT and SIGPWR; may be given several times, and the
-    /// worst counts. `nut:UPS@HOST`: a UPS of Network UPS Tools. `power-supply`: the kernel's. `aws`,
-    /// `gcp`, `azure`: interruption notices. `file:PATH`: a file, written by a script for example,
-    /// that says `steady`, `on-battery`, `low` or `ending`. `command:COMMAND`: one that prints this.
+    /// worst counts. `nut:UPS@HOST`: a UPS of Network UPS Tools. `power-supply`: the kernel's.
+    /// `logind`: a shutdown or reboot, which is made to wait. `aws`, `gcp`, `azure`: interruption
+    /// notices. `file:PATH`: a file, written by a script for example, that says `steady`,
+    /// `on-battery`, `low` or `ending`. `command:COMMAND`: one that prints this.
     #[arg(long, value_name = "SOURCE", help_heading = PROMISE)]
     pub warning: Vec<String>,
     /// Socket of a guard (`perdura guard`) that keeps the memory if this process dies, in the place

@@ -4,7 +4,7 @@ use crate::cloud::{aws, azure, gcp};
 use crate::error::WarningError;
 use crate::file::StatusFile;
 use crate::source::WarningSource;
-use crate::{command, nut, power_supply};
+use crate::{command, logind, nut, power_supply};
 
 /// A source that a user can choose by name.
 pub struct Named {
@@ -23,6 +23,7 @@ pub const SOURCES: &[Named] = &[
     Named { name: "file", argument: "PATH", open: |path| StatusFile::open(path.as_ref()) },
     Named { name: "nut", argument: "UPS@HOST[:PORT]", open: nut::open },
     Named { name: "power-supply", argument: "[DIR]", open: power_supply::open },
+    Named { name: "logind", argument: "[BUS ADDRESS]", open: logind::open },
     Named { name: "command", argument: "SHELL COMMAND", open: command::open },
     Named { name: "aws", argument: "[URL]", open: aws::open },
     Named { name: "gcp", argument: "[URL]", open: gcp::open },

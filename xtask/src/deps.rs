@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 /// The packages for `cargo xtask test`, each with a path that exists once it is installed.
-const PACKAGES: [(&str, &str); 24] = [
+const PACKAGES: [(&str, &str); 26] = [
     ("redis-server", "/usr/bin/redis-server"),
     ("redis-tools", "/usr/bin/redis-benchmark"),
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
@@ -36,6 +36,9 @@ const PACKAGES: [(&str, &str); 24] = [
     // A UPS that is simulated, its daemon, and the program that cuts its power.
     ("nut-server", "/lib/nut/dummy-ups"),
     ("nut-client", "/usr/bin/upsrw"),
+    // logind, and a bus for it, on which a shutdown is asked for.
+    ("systemd", "/lib/systemd/systemd-logind"),
+    ("dbus", "/usr/bin/dbus-daemon"),
     // The Python package's tests need a virtual environment, and Java for Spark.
     ("python3-venv", "/usr/share/doc/python3-venv"),
     ("openjdk-17-jre-headless", "/usr/bin/java"),
