@@ -1,7 +1,8 @@
-// Perdura's heap: persistent and capacity memory, named roots, transactions. See docs/heap.md.
+// Perdura's heap: persistent and capacity memory, named roots, transactions; and mapped regions,
+// which are durable bytes without a heap. See docs/heap.md.
 //
-// Who owns what: a heap is the caller's, from perdura_open until perdura_close. Memory is the
-// heap's; what a call returns is taken until it is given back. Strings and buffers that are passed
+// Who owns what: a heap is the caller's, from perdura_open until perdura_close, and a mapping from
+// perdura_map until perdura_unmap. Memory is the heap's; what a call returns is taken until it is given back. Strings and buffers that are passed
 // in stay the caller's and are not used after the call. A call that fails changes nothing and keeps
 // nothing; perdura_error() says why.
 //
@@ -34,7 +35,7 @@ typedef enum perdura_code {
   PERDURA_OTHER_KIND = 7,
   // The address is not in this heap.
   PERDURA_FOREIGN = 8,
-  // The range leaves its object.
+  // The range leaves its object, or its mapping.
   PERDURA_OUT_OF_OBJECT = 9,
   // The name is empty or too long.
   PERDURA_ROOT_NAME = 10,
@@ -72,7 +73,7 @@ typedef enum perdura_code {
   PERDURA_REGION = 26,
   // An error that has no code of its own; its message says what happened.
   PERDURA_OTHER = 27,
-  // This process was forked from the one that opened the heap.
+  // This process was forked from the one that opened the heap, or made the mapping.
   PERDURA_FORKED = 28,
 } perdura_code;
 
@@ -96,10 +97,21 @@ typedef enum perdura_durability {
 // An open heap. Any thread may use it.
 typedef struct perdura_heap perdura_heap;
 
+// A write by a system call or a device that is in progress.
+typedef struct perdura_prepared perdura_prepared;
+
 // A transaction in progress, which is valid in its function and in its thread only.
 typedef struct perdura_tx perdura_tx;
 
-// Settings of `perdura_open`. All zero bytes, and a null pointer, are the defaults. Fields may be
+// Durable bytes, mapped. Any thread may store to them.
+typedef struct perdura_mapping {
+  // The first byte, at the beginning of a page.
+  void *address;
+  // Number of bytes, whole pages.
+  uint64_t len_bytes;
+} perdura_mapping;
+
+// Settings of `perdura_open` and `perdura_map`. All zero bytes, and a null pointer, are the defaults. Fields may be
 // added at the end: fill the structure with zeros first, and set `size_bytes`.
 typedef struct perdura_options {
   // `sizeof(struct perdura_options)`, which tells how many fields the program knows. 0 stands
@@ -115,18 +127,39 @@ typedef struct perdura_options {
   uint32_t bind_numa;
   // Number of the NUMA node.
   uint32_t numa_node;
-  // For a heap in a directory: milliseconds from the warning to the loss of power, which decide
+  // For a heap in a directory, or a mapping: milliseconds from the warning to the loss of power, which decide
   // how much may be dirty. 0 stands for 30,000. The library watches for no warning: at SIGTERM,
-  // or at a battery's signal, the program calls perdura_close, which flushes in that time. If
+  // or at a battery's signal, the program calls perdura_close or perdura_unmap, which flush in that time. If
   // the program does not, the process of `holder` does.
   uint32_t warning_ms;
-  // For a heap in a directory: path of the program `perdura`, which then runs as the holder. The
+  // For a heap in a directory, or a mapping: path of the program `perdura`, which then runs as the holder. The
   // holder keeps the memory if this process dies. At its own SIGTERM, SIGINT or SIGPWR, or at
-  // `perdura flush`, the holder flushes the memory once this process has closed the heap or
+  // `perdura flush`, the holder flushes the memory once this process has closed it or
   // died, and ends a process that does neither. With null, memory that was not flushed is lost
   // with the process.
   const char *holder;
+  // For a heap in a directory, or a mapping: the most bytes that may be dirty. 0: as many as can
+  // be flushed within the warning, of which nothing larger is accepted.
+  uint64_t budget_bytes;
 } perdura_options;
+
+// What a mapping promises, and what happened since it was mapped.
+typedef struct perdura_figures {
+  // Bytes that may be dirty: stored to, and not on the SSD yet.
+  uint64_t budget_bytes;
+  // Bytes that are dirty, or on their way to the SSD.
+  uint64_t dirty_bytes;
+  // The most that were dirty since the budget was last set.
+  uint64_t dirty_bytes_max;
+  // The time that the flush of the promised budget takes at most, nanoseconds.
+  uint64_t promised_flush_ns;
+  // Stores that met a clean page.
+  uint64_t faults;
+  // Bytes that were written to the SSD, with everything that goes with the data.
+  uint64_t device_bytes;
+  // Checkpoints that were made.
+  uint64_t checkpoints;
+} perdura_figures;
 
 #ifdef __cplusplus
 extern "C" {
@@ -223,6 +256,77 @@ void *perdura_replace_at(struct perdura_heap *heap,
                          uint64_t *place,
                          size_t size,
                          const void *contents);
+
+// Maps the durable bytes in `directory`, or makes them, all zero. They are changed by plain stores;
+// no more is dirty at any time than can be flushed within `options->warning_ms`. A store may wait
+// until there is room for it. After perdura_unmap, or after a crash if `options->holder` is given,
+// the next perdura_map finds everything that was stored, perhaps at another address; after a loss
+// of power without warning, everything as of one moment, the last checkpoint.
+//
+// Stores are noticed as those to a heap in a directory are: see perdura_open for SIGBUS and
+// SIGSEGV, and for forked children. System calls that store to the memory need
+// perdura_prepare_write.
+//
+// Returns a mapping that the caller must end by perdura_unmap, or null: then nothing was mapped.
+// `directory` and `options` (null: the defaults) stay the caller's.
+//
+// What it needs:
+// `directory` ends with a zero byte; `options` is null or valid.
+const struct perdura_mapping *perdura_map(const char *directory,
+                                          const struct perdura_options *options);
+
+// Flushes a mapping to the SSD and ends it. No thread stores to it any more. If this fails, the
+// mapping stays, and the call may be repeated: the memory has everything as long as this process or
+// its holder lives. Null is ignored.
+//
+// What it needs:
+// `mapping` is null or mapped, and nobody uses it.
+enum perdura_code perdura_unmap(const struct perdura_mapping *mapping);
+
+// Returns when everything that was stored before is on the SSD. Within the warning nothing needs
+// this call; it is for what must survive a loss of power that comes without one.
+//
+// What it needs:
+// `mapping` is mapped.
+enum perdura_code perdura_sync(const struct perdura_mapping *mapping);
+
+// Makes the state of this moment the one that a loss of power without a warning goes back to.
+//
+// What it needs:
+// `mapping` is mapped.
+enum perdura_code perdura_checkpoint(const struct perdura_mapping *mapping);
+
+// Lets a system call or a device store to `len_bytes` bytes at `memory`, whose stores cannot be
+// noticed otherwise: read(2) into a page that was not prepared fails with EFAULT. The range is at
+// most half of the budget. Returns what must be given to perdura_end_write after that one
+// transfer, or null.
+//
+// What it needs:
+// `mapping` is mapped, and stays so until perdura_end_write.
+struct perdura_prepared *perdura_prepare_write(const struct perdura_mapping *mapping,
+                                               const void *memory,
+                                               uint64_t len_bytes);
+
+// Ends what perdura_prepare_write has begun. Null is ignored.
+//
+// What it needs:
+// `prepared` is null or from perdura_prepare_write, and is not used afterwards.
+void perdura_end_write(struct perdura_prepared *prepared);
+
+// Sets how many bytes may be dirty, and returns when no more are: fewer on a battery that is
+// nearly empty, for example. Never more than perdura_map has promised, and no fewer than the least
+// with which stores can go on; the value in force is in perdura_stats.
+//
+// What it needs:
+// `mapping` is mapped.
+enum perdura_code perdura_budget(const struct perdura_mapping *mapping, uint64_t budget_bytes);
+
+// Fills `figures` with what the mapping promises and has done.
+//
+// What it needs:
+// `mapping` is mapped; `figures` is valid.
+enum perdura_code perdura_stats(const struct perdura_mapping *mapping,
+                                struct perdura_figures *figures);
 
 // Opens the heap at `path`, or makes one. The heap lies in a file (persistent memory on a DAX file
 // system, on any other as durable as the page cache), or, if `path` is a directory, in a region

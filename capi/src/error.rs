@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use ::perdura_heap::{HeapError, MemoryError};
-use perdura::{CloseError, OpenError};
+use perdura::{AccessError, CloseError, OpenError};
+use perdura_region::RegionError;
 use perdura_region::directory::DirectoryError;
 
 /// How a call ended. Codes keep their numbers; new ones may come.
@@ -35,7 +36,7 @@ pub enum perdura_code {
     PERDURA_OTHER_KIND = 7,
     /// The address is not in this heap.
     PERDURA_FOREIGN = 8,
-    /// The range leaves its object.
+    /// The range leaves its object, or its mapping.
     PERDURA_OUT_OF_OBJECT = 9,
     /// The name is empty or too long.
     PERDURA_ROOT_NAME = 10,
@@ -73,7 +74,7 @@ pub enum perdura_code {
     PERDURA_REGION = 26,
     /// An error that has no code of its own; its message says what happened.
     PERDURA_OTHER = 27,
-    /// This process was forked from the one that opened the heap.
+    /// This process was forked from the one that opened the heap, or made the mapping.
     PERDURA_FORKED = 28,
 }
 
@@ -88,14 +89,18 @@ pub(crate) enum Refusal {
     Open(#[from] OpenError),
     #[error(transparent)]
     Close(#[from] CloseError),
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error(transparent)]
+    Region(#[from] RegionError),
     #[error("{what} {why}")]
     Argument { what: &'static str, why: &'static str },
     #[error("there is no root {name:?}")]
     NoRoot { name: String },
     #[error(
-        "this process was forked from the one that opened the heap, which goes on with it; leave \
-         it to that process, or open it in the child after the parent has closed it (a daemon: \
-         after it forked)"
+        "this process was forked from the one that opened this memory, which goes on with it; \
+         leave it to that process, or open it in the child after the parent has closed it (a \
+         daemon: after it forked)"
     )]
     Forked,
     #[error("the transaction was undone: its function returned {returned}")]
@@ -112,6 +117,8 @@ impl Refusal {
                 CloseError::Forked { .. } => PERDURA_FORKED,
                 _ => PERDURA_REGION,
             },
+            Self::Access(AccessError::Refused(_)) | Self::Region(_) => PERDURA_REGION,
+            Self::Access(_) => PERDURA_OUT_OF_OBJECT,
             Self::Argument { .. } => PERDURA_ARGUMENT,
             Self::NoRoot { .. } => PERDURA_NO_ROOT,
             Self::Aborted { .. } => PERDURA_ABORTED,

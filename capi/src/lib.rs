@@ -1,4 +1,4 @@
-//! The C interface of the heap: `libperdura.so`, `libperdura.a`, `include/perdura.h`.
+//! The C interface of the heap and of mapped regions: `libperdura.so`, `libperdura.a`, `include/perdura.h`.
 //!
 //! Names are those of the paper pMem (`persistmalloc`, `capmalloc`, `nvmmap`) where it has names.
 //! The header is made from this source by cbindgen, and a test compares both. Opening, closing and
@@ -18,6 +18,7 @@ mod capacity;
 mod compartment;
 mod error;
 mod linked;
+mod mapping;
 mod open;
 mod options;
 mod persistent;
@@ -29,6 +30,7 @@ pub use capacity::*;
 pub use compartment::*;
 pub use error::{perdura_code, perdura_error, perdura_error_code};
 pub use linked::*;
+pub use mapping::*;
 pub use open::*;
 pub use options::*;
 pub use persistent::*;

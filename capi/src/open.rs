@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ::perdura_heap::Config;
-use perdura::{Heap, Holder, Options};
+use perdura::{Budget, Heap, Holder, Options};
 
 use crate::error::{Refusal, address, code, perdura_code};
 use crate::options::{Wanted, perdura_options};
@@ -96,15 +96,23 @@ fn open_file(path: &Path, wanted: &Wanted) -> Result<Heap, Refusal> {
 }
 
 fn open_directory(dir: &Path, wanted: Wanted) -> Result<Heap, Refusal> {
+    let config = config(&wanted);
+    Ok(Heap::options().config(config).open_in(dir, &directory_options(wanted))?)
+}
+
+/// How a region in a directory is opened.
+pub(crate) fn directory_options(wanted: Wanted) -> Options {
     let mut options = Options::new().warning(Duration::from_millis(wanted.warning_ms.into()));
     if let Some(bytes) = wanted.len_bytes {
         options = options.memory_bytes(bytes);
     }
-    let config = config(&wanted);
-    if let Some(path) = wanted.holder {
-        options = options.holder(Holder::perdura(path));
+    if let Some(bytes) = wanted.budget_bytes {
+        options = options.budget(Budget::Bytes(bytes));
     }
-    Ok(Heap::options().config(config).open_in(dir, &options)?)
+    match wanted.holder {
+        Some(path) => options.holder(Holder::perdura(path)),
+        None => options,
+    }
 }
 
 /// The heap behind a handle, if it is this process's.

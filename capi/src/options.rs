@@ -1,4 +1,4 @@
-//! Settings of `perdura_open`, as a C program gives them.
+//! Settings of `perdura_open` and `perdura_map`, as a C program gives them.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ pub enum perdura_durability {
     PERDURA_ORDERED = 1,
 }
 
-/// Settings of `perdura_open`. All zero bytes, and a null pointer, are the defaults. Fields may be
+/// Settings of `perdura_open` and `perdura_map`. All zero bytes, and a null pointer, are the defaults. Fields may be
 /// added at the end: fill the structure with zeros first, and set `size_bytes`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -35,26 +35,30 @@ pub struct perdura_options {
     pub bind_numa: u32,
     /// Number of the NUMA node.
     pub numa_node: u32,
-    /// For a heap in a directory: milliseconds from the warning to the loss of power, which decide
+    /// For a heap in a directory, or a mapping: milliseconds from the warning to the loss of power, which decide
     /// how much may be dirty. 0 stands for 30,000. The library watches for no warning: at SIGTERM,
-    /// or at a battery's signal, the program calls perdura_close, which flushes in that time. If
+    /// or at a battery's signal, the program calls perdura_close or perdura_unmap, which flush in that time. If
     /// the program does not, the process of `holder` does.
     pub warning_ms: u32,
-    /// For a heap in a directory: path of the program `perdura`, which then runs as the holder. The
+    /// For a heap in a directory, or a mapping: path of the program `perdura`, which then runs as the holder. The
     /// holder keeps the memory if this process dies. At its own SIGTERM, SIGINT or SIGPWR, or at
-    /// `perdura flush`, the holder flushes the memory once this process has closed the heap or
+    /// `perdura flush`, the holder flushes the memory once this process has closed it or
     /// died, and ends a process that does neither. With null, memory that was not flushed is lost
     /// with the process.
     pub holder: *const c_char,
+    /// For a heap in a directory, or a mapping: the most bytes that may be dirty. 0: as many as can
+    /// be flushed within the warning, of which nothing larger is accepted.
+    pub budget_bytes: u64,
 }
 
-/// Settings of `perdura_open` that were checked.
+/// Settings that were checked.
 pub(crate) struct Wanted {
     pub len_bytes: Option<u64>,
     pub durability: ::perdura_heap::Durability,
     pub numa_node: Option<u32>,
     pub warning_ms: u32,
     pub holder: Option<PathBuf>,
+    pub budget_bytes: Option<u64>,
 }
 
 impl Wanted {
@@ -69,6 +73,7 @@ impl Wanted {
             numa_node: 0,
             warning_ms: 0,
             holder: std::ptr::null(),
+            budget_bytes: 0,
         };
         // SAFETY: the caller's promise.
         let given = unsafe { options.as_ref() }.unwrap_or(&zeros);
@@ -94,6 +99,7 @@ impl Wanted {
             numa_node: (given.bind_numa != 0).then_some(given.numa_node),
             warning_ms: if given.warning_ms == 0 { 30_000 } else { given.warning_ms },
             holder,
+            budget_bytes: (given.budget_bytes > 0).then_some(given.budget_bytes),
         })
     }
 }
@@ -104,7 +110,7 @@ const OPTIONS_BYTES: u32 = size_of::<perdura_options>() as u32;
 const OPTIONS_BYTES_MAX: u32 = 4096;
 
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(OPTIONS_BYTES == 40);
+const _: () = assert!(OPTIONS_BYTES == 48);
 
 /// Refuses options with fields that this library does not know.
 ///

@@ -145,6 +145,11 @@ impl TrappedRegion {
         self.closing.close(&self.region)
     }
 
+    /// Whether this process was forked from the one that opened the region. It has no such memory.
+    pub fn is_forked(&self) -> bool {
+        self.closing.is_forked()
+    }
+
     /// The region below: budget, dirty bytes, counters.
     pub fn inner(&self) -> &Arc<perdura_region::Region> {
         &self.region

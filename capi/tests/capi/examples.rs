@@ -1,13 +1,14 @@
-//! The examples in docs/heap.md do what they say: these are they.
+//! The examples in docs/heap.md and docs/mapped.md do what they say: these are they.
 
 use std::process::Command;
 
-const PAGE: &str = include_str!("../../../docs/heap.md");
+const HEAP: &str = include_str!("../../../docs/heap.md");
+const MAPPED: &str = include_str!("../../../docs/mapped.md");
 
 /// The block of the page in this language.
-fn block(language: &str) -> &'static str {
+fn block(page: &'static str, language: &str) -> &'static str {
     let begin = format!("```{language}\n");
-    let mut blocks = PAGE.split(begin.as_str()).skip(1);
+    let mut blocks = page.split(begin.as_str()).skip(1);
     let block = blocks.next().unwrap().split("```\n").next().unwrap();
     assert!(blocks.next().is_none(), "one block of {language}, or this takes the wrong one");
     let lines = block.lines().count();
@@ -17,7 +18,7 @@ fn block(language: &str) -> &'static str {
 
 #[test]
 fn the_c_example_compiles_and_keeps_its_accounts_across_runs() {
-    let Some((folder, program)) = crate::programs::program("c", block("c")) else { return };
+    let Some((folder, program)) = crate::programs::program("c", block(HEAP, "c")) else { return };
     for run in 1..=3 {
         let said = crate::programs::run_well(&program, &[], folder.path());
         assert_eq!(said, format!("difference: {}\n", run * 10));
@@ -25,10 +26,19 @@ fn the_c_example_compiles_and_keeps_its_accounts_across_runs() {
 }
 
 #[test]
+fn the_c_example_of_a_mapping_counts_its_runs() {
+    let Some((folder, program)) = crate::programs::program("c", block(MAPPED, "c")) else { return };
+    for run in 1..=3 {
+        let said = crate::programs::run_well(&program, &[], folder.path());
+        assert_eq!(said, format!("run {run}\n"));
+    }
+}
+
+#[test]
 fn the_rust_example_compiles_and_counts_its_visits() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("example.rs");
-    std::fs::write(&source, block("rust")).unwrap();
+    std::fs::write(&source, block(HEAP, "rust")).unwrap();
     let program = folder.path().join("example");
     let libraries = crate::programs::library();
     // The library this test was built with.

@@ -2,10 +2,11 @@
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/perdura.h");
 const PREAMBLE: &str = "\
-// Perdura's heap: persistent and capacity memory, named roots, transactions. See docs/heap.md.
+// Perdura's heap: persistent and capacity memory, named roots, transactions; and mapped regions,
+// which are durable bytes without a heap. See docs/heap.md.
 //
-// Who owns what: a heap is the caller's, from perdura_open until perdura_close. Memory is the
-// heap's; what a call returns is taken until it is given back. Strings and buffers that are passed
+// Who owns what: a heap is the caller's, from perdura_open until perdura_close, and a mapping from
+// perdura_map until perdura_unmap. Memory is the heap's; what a call returns is taken until it is given back. Strings and buffers that are passed
 // in stay the caller's and are not used after the call. A call that fails changes nothing and keeps
 // nothing; perdura_error() says why.
 //

@@ -5,4 +5,5 @@ mod calls;
 mod endings;
 mod examples;
 mod header;
+mod mappings;
 mod programs;
