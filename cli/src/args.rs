@@ -80,6 +80,10 @@ pub struct RunArgs {
     /// With --dir, a source of warnings besides signals, as of `serve`.
     #[arg(long, value_name = "SOURCE", requires = "dir")]
     pub warning: Vec<String>,
+    /// With --dir, the time for which the power must be back before stores go on, or the whole
+    /// budget may be used, again [default: 10s].
+    #[arg(long, value_name = "TIME", requires = "dir")]
+    pub power_settle: Option<String>,
     /// Directory on the medium whose memory the heap takes, such as a DAX file system or tmpfs. The
     /// memory is a file without a name in it [default: private memory].
     #[arg(long, value_name = "DIR")]

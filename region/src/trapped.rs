@@ -49,6 +49,13 @@ impl<'r> TrappedMemory<'r> {
         self.memory.region_bytes()
     }
 
+    /// Lets stores wait, or go on: for a battery that is nearly empty. After the next checkpoint no
+    /// byte changes, and everything is on the SSD, until they go on. Whoever stores cannot be told,
+    /// so it waits.
+    pub fn hold_stores(&self, is_held: bool) {
+        self.tracker.hold(is_held);
+    }
+
     /// Copies bytes out. Each byte that another thread is changing comes out old or new.
     ///
     /// # Panics
@@ -99,6 +106,15 @@ impl<'r> TrappedMemory<'r> {
                 self.tracker.unblocked.wait(&*self.memory.clock, seen);
                 continue;
             };
+            if self.tracker.is_held() {
+                drop(inside);
+                let back_bytes = std::mem::take(&mut credit_bytes);
+                self.memory.budget.give_back(&self.memory.ledger, back_bytes);
+                self.check_running()?;
+                self.tracker.unblocked.wait(&*self.memory.clock, seen);
+                credit_bytes = self.credit_for(&pages)?;
+                continue;
+            }
             match self.prepare_pages(pages.clone(), inside, &mut credit_bytes) {
                 Ok(Went::Through(prepared)) => break Ok(prepared),
                 // Too many pages are open. The cleaner closes some, now that none is held here.

@@ -3,8 +3,8 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -17,7 +17,7 @@ use perdura_region::holder::{HeldBy, Holders, Voice};
 use perdura_region::{Config, Promise, Terms};
 use perdura_terminal::region::{checkpoint, flush_threads};
 use perdura_terminal::{LateBar, Preloaded, optional, time, with_library};
-use perdura_warning::{Demand, Reading, Response, Warnings, unblock_signals_of};
+use perdura_warning::{Demand, Reading, Response, SETTLE, Warnings, unblock_signals_of};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::args::RunArgs;
@@ -82,7 +82,9 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
     let serving = Serving::start(Arc::clone(&opened.host), &socket)?;
     command.env(SOCKET_VARIABLE, &socket).env(DIR_VARIABLE, &dir);
     let (tell, events) = channel();
-    watch(warnings, grace, threads, &opened, tell.clone())?;
+    let settle = time("power-settle", &args.power_settle)?.unwrap_or(SETTLE);
+    let response = Response::new(grace, None).settling(settle);
+    watch(warnings, response, threads, &opened, tell.clone())?;
     let child = start(command)?;
     let pid = Pid::from_child(&child);
     wait_for(child, tell.clone())?;
@@ -249,14 +251,20 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
-/// The program stores without asking, so it is not told anything, and cannot be refused.
-struct Program;
+/// The program stores without asking, so it cannot be refused. While the power is low its stores
+/// wait.
+struct Program(Weak<Host>);
 
 impl Writers for Program {
-    fn told(&self, _: &Reading, _: Demand) {}
+    fn told(&self, _: &Reading, demand: Demand) {
+        if let Some(memory) = self.0.upgrade().as_ref().and_then(|host| host.region().trapped()) {
+            memory.hold_stores(demand == Demand::Clean);
+        }
+    }
 
     fn met(&self, _: Demand) {}
 
+    /// They wait once a checkpoint has begun.
     fn have_ended(&self) -> bool {
         true
     }
@@ -264,16 +272,16 @@ impl Writers for Program {
 
 fn watch(
     warnings: Warnings,
-    grace: Duration,
+    response: Response,
     threads: usize,
     opened: &Opened,
     tell: Sender<Event>,
 ) -> Result<()> {
     let watch = Watch {
         warnings,
-        response: Response::new(grace, None),
+        response,
         clock: Arc::new(RealClock),
-        writers: Arc::new(Program),
+        writers: Arc::new(Program(Arc::downgrade(&opened.host))),
         flush_threads: threads,
         orders: Arc::<Orders>::default(),
         voice: Voice::default(),

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use crate::running::*;
@@ -32,10 +33,14 @@ fn script(name: &str) -> PathBuf {
 }
 
 fn run(dir: &Path, program: &[&str]) -> Command {
+    run_with(dir, &[], program)
+}
+
+fn run_with(dir: &Path, options: &[&str], program: &[&str]) -> Command {
     // A test's dependency, so it lies where the test does.
     let library = std::env::current_exe().unwrap().with_file_name("libperdura_maps.so");
     let mut command = Command::new(PERDURA);
-    command.args(["run", "--dir"]).arg(dir).args(OPTIONS).arg("--").args(program);
+    command.args(["run", "--dir"]).arg(dir).args(OPTIONS).args(options).arg("--").args(program);
     command.current_dir(dir).env("PERDURA_LOG", "warn").env("PERDURA_MAPPED", library);
     command.stdin(Stdio::null());
     command
@@ -92,19 +97,32 @@ fn every_call_finds_what_another_has_stored_and_the_files_are_complete_afterward
 /// A program that commits to LMDB until it is killed.
 struct Writer {
     child: Child,
-    lines: BufReader<std::process::ChildStdout>,
+    /// What it says, read by a thread so that it never waits for the test.
+    commits: Receiver<u64>,
     /// The last commit that was said to be done.
     said: u64,
 }
 
 impl Writer {
     fn start(dir: &Path, more: &[&str]) -> Self {
+        Self::start_with(dir, &[], more)
+    }
+
+    fn start_with(dir: &Path, options: &[&str], more: &[&str]) -> Self {
         let (script, db) = (script("lmdb_writer.py"), dir.join("db"));
         let program = [PYTHON, script.to_str().unwrap(), db.to_str().unwrap()];
-        let mut command = run(dir, &[&program[..], more].concat());
+        Self::of(run_with(dir, options, &[&program[..], more].concat()))
+    }
+
+    fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines, said: 0 }
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (say, commits) = channel();
+        std::thread::spawn(move || {
+            let numbers = lines.map_while(|line| line.ok()?.parse().ok());
+            numbers.for_each(|commit| say.send(commit).unwrap_or(()));
+        });
+        Self { child, commits, said: 0 }
     }
 
     /// Reads until this commit is said to be done.
@@ -113,9 +131,7 @@ impl Writer {
     }
 
     fn next(&mut self) -> Option<u64> {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).ok().filter(|len| *len > 0)?;
-        self.said = line.trim().parse().ok()?;
+        self.said = self.commits.recv().ok()?;
         Some(self.said)
     }
 
@@ -193,6 +209,43 @@ fn lmdb_loses_nothing_when_the_host_is_killed_and_the_holder_is_warned() {
 }
 
 #[test]
+fn while_the_power_is_low_stores_wait_and_nothing_is_lost_without_another_warning() {
+    if !can_run("lmdb") {
+        return;
+    }
+    let (dir, place) = (TestDir::new(), tempfile::tempdir().unwrap());
+    let power = place.path().join("power");
+    let source = format!("file:{}", power.display());
+    let options = ["--warning", &source, "--power-settle", "100ms"];
+    let mut writer = Writer::start_with(dir.path(), &options, &[]);
+    writer.until(500);
+    let low = || {
+        std::fs::write(&power, "low").unwrap();
+        // It is acted on within a second.
+        std::thread::sleep(Duration::from_secs(1));
+    };
+    low();
+    std::fs::write(&power, "steady").unwrap();
+    while writer.commits.try_recv().is_ok() {}
+    writer.next().expect("stores go on");
+    low();
+    cut_the_power(&mut writer, dir.path());
+    let last = writer.last();
+    output(dir.path(), &["true"]);
+    let found = found(dir.path());
+    assert!(found == last || found == last + 1, "{found} of {last}");
+}
+
+/// Ends the holder and the run, whose program stops before and says nothing that is not saved.
+fn cut_the_power(writer: &mut Writer, dir: &Path) {
+    let holder = holder_of(&dir.join(".perdura")).unwrap();
+    signal_process(writer.child.id(), "STOP");
+    signal_process(holder, "KILL");
+    writer.child.kill().unwrap();
+    writer.child.wait().unwrap();
+}
+
+#[test]
 fn a_loss_of_power_without_warning_leaves_a_sound_database_as_of_a_checkpoint() {
     if !can_run("lmdb") {
         return;
@@ -209,11 +262,7 @@ fn a_loss_of_power_without_warning_leaves_a_sound_database_as_of_a_checkpoint() 
             sure = commit;
         }
     }
-    let holder = holder_of(&dir.path().join(".perdura")).unwrap();
-    signal_process(writer.child.id(), "STOP");
-    signal_process(holder, "KILL");
-    writer.child.kill().unwrap();
-    writer.child.wait().unwrap();
+    cut_the_power(&mut writer, dir.path());
     let last = writer.last();
     output(dir.path(), &["true"]);
     let found = found(dir.path());
@@ -246,10 +295,7 @@ fn a_warning_is_kept_to_when_only_a_program_that_was_left_behind_runs() {
     let dir = TestDir::new();
     let (script, db) = (script("lmdb_writer.py"), dir.path().join("db"));
     let line = format!("{PYTHON} {} {} stubborn & sleep 2", script.display(), db.display());
-    let mut command = run(dir.path(), &["bash", "-c", &line]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap());
-    let mut writer = Writer { child, lines, said: 0 };
+    let mut writer = Writer::of(run(dir.path(), &["bash", "-c", &line]));
     // The program itself ends after two seconds, when the other one has mapped its files.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(3) {

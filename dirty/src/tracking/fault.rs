@@ -33,7 +33,7 @@ const PLANTED_EVERY: u64 = 7;
 /// The reason why a fault cannot be served at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocked {
-    /// A cut is being made.
+    /// A cut is being made, or stores are held.
     Cut,
     /// Another thread, the cleaner or a prepared write has locked the page.
     Locked,
@@ -106,9 +106,12 @@ impl PageTracker {
     /// Enters a page in the ledger and opens it, if that is possible at once.
     ///
     /// `credit_bytes` is budget that was taken before. If it is given, the page stays locked until
-    /// [`PageTracker::release`].
+    /// [`PageTracker::release`], and the caller has asked whether stores are held.
     pub fn open_page(&self, page: u64, credit_bytes: Option<&mut u64>) -> Result<(), Blocked> {
         let _inside = self.gate.enter().ok_or(Blocked::Cut)?;
+        if credit_bytes.is_none() && self.is_held() {
+            return Err(Blocked::Cut);
+        }
         let (word, bit) = ((page / WORD_GRAINS) as usize, 1 << (page % WORD_GRAINS));
         // Inside the gate no epoch is cut, so a page that is not owed now will not be owed.
         if self.memory.ledger.bitmap(self.memory.parity() ^ 1)[word].load(Acquire) & bit != 0 {

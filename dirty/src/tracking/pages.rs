@@ -75,6 +75,8 @@ pub struct PageTracker {
     /// Counts the events for which stores wait: a page is unlocked, a cut is over, old bytes are
     /// captured.
     pub unblocked: EventCount,
+    /// Whether stores to closed pages wait until this is over.
+    held: AtomicBool,
     /// Whether the region is being dropped: faults then end unserved.
     pub(super) gone: AtomicBool,
     pub(super) urgent: Urgent,
@@ -120,6 +122,7 @@ impl PageTracker {
             gate: Gate::default(),
             prepared: Gate::default(),
             unblocked: EventCount::default(),
+            held: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             urgent: Urgent::default(),
             room_asked: AtomicBool::new(false),
@@ -295,6 +298,19 @@ impl PageTracker {
         self.gate.shut(&*self.memory.clock);
         let outcome = self.protect_open();
         outcome.map_err(|source| RegionError::Protection { source })
+    }
+
+    /// Lets stores to closed pages wait, or go on. Pages that are open are closed by the next cut,
+    /// and none is stored to from then on.
+    pub fn hold(&self, is_held: bool) {
+        self.held.store(is_held, SeqCst);
+        self.unblocked.notify();
+    }
+
+    /// Whether stores wait. Asked inside a gate, because a cut that follows [`PageTracker::hold`]
+    /// waits for whoever is inside.
+    pub fn is_held(&self) -> bool {
+        self.held.load(SeqCst)
     }
 
     /// Ends every fault unserved, because the region is dropped.

@@ -6,6 +6,7 @@ mod compression;
 mod directory;
 mod files;
 mod guests;
+mod holding;
 mod kept_inputs;
 mod kinds;
 mod loading;
