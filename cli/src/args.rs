@@ -80,6 +80,10 @@ pub struct RunArgs {
     /// With --dir, a source of warnings besides signals, as of `serve`.
     #[arg(long, value_name = "SOURCE", requires = "dir")]
     pub warning: Vec<String>,
+    /// With --dir, socket of a guard that keeps the memory if this process dies, in the place of a
+    /// holder, as of `serve`. If the guard is lost, stores wait until it is back.
+    #[arg(long, value_name = "SOCKET", requires = "dir")]
+    pub guard: Option<PathBuf>,
     /// With --dir, the time for which the power must be back before stores go on, or the whole
     /// budget may be used, again [default: 10s].
     #[arg(long, value_name = "TIME", requires = "dir")]

@@ -1,12 +1,13 @@
-//! `perdura holder`: the process that `serve` starts to keep the memory. Its standard input is the
-//! link to the server.
+//! Who keeps the memory besides a server or a run: a guard, or a holder. `perdura holder` is the
+//! process that is started for that; its standard input is the link to the server.
 
 use anyhow::{Context, Result};
-use perdura_guard::HolderOptions;
+use perdura_guard::{GuardEar, Guarded, HolderOptions, Orders};
 use perdura_media::RealClock;
-use perdura_region::holder::HolderProgram;
+use perdura_region::holder::{HeldBy, HolderProgram, Supervisor, Voice};
 use perdura_warning::Warnings;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::args::HolderArgs;
@@ -20,6 +21,25 @@ pub fn program(sources: &[String]) -> HolderProgram {
     program.arguments.extend(sources.iter().map(|source| format!("--warning={source}").into()));
     program.hidden_variables.push(PASSWORD_VARIABLE.into());
     program
+}
+
+/// The guard at a socket, and its ear. It is also a source of warnings, which hears through the
+/// link.
+pub fn guard(socket: &Path, warnings: &mut Warnings) -> Result<(HeldBy, GuardEar)> {
+    let (guarded, ear) = Guarded::new(socket.to_owned())?;
+    warnings.add(Box::new(guarded));
+    Ok((HeldBy::Guard(socket.to_owned()), ear))
+}
+
+/// Lets the guard's words arrive at its ear. Returns its orders, and the way to answer.
+pub fn listen(
+    supervisor: Option<&mut Supervisor>,
+    ear: Option<GuardEar>,
+) -> (Arc<Orders>, Voice) {
+    let Some((supervisor, ear)) = supervisor.zip(ear) else { return Default::default() };
+    let heard = (ear.orders(), supervisor.voice());
+    supervisor.tell(Box::new(ear));
+    heard
 }
 
 /// Adds the sources that `--warning` names.

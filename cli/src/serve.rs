@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use perdura_guard::{GuardEar, Guarded, Keeper, Watch, Writers};
+use perdura_guard::{Keeper, Watch, Writers};
 use perdura_media::{Bytes, Clock, RealClock, format_duration};
 use perdura_region::Region;
 use perdura_region::directory::{Claim, Directory, DirectoryError};
-use perdura_region::holder::{HeldBy, Holders, Voice};
+use perdura_region::holder::{HeldBy, Holders};
 use perdura_server::{Durability, Power, ServerConfig, StopFlag};
 use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
@@ -30,7 +30,12 @@ const TURN_PATIENCE: Duration = Duration::from_millis(100);
 
 pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     holder::add_sources(&mut warnings, &args.warning)?;
-    let (held_by, ear) = held_by(args, &mut warnings)?;
+    let guard = args.guard.as_ref().map(|socket| holder::guard(socket, &mut warnings));
+    let (held_by, ear) = match guard.transpose()? {
+        Some((held_by, ear)) => (Some(held_by), Some(ear)),
+        None if args.no_holder => (None, None),
+        None => (Some(HeldBy::Holder(holder::program(&args.warning))), None),
+    };
     let mut place = settings::place(&args.place, held_by)?;
     if let Some(size) = &args.maxmemory {
         place.config.region_bytes = settings::redis_size(size)?;
@@ -73,11 +78,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     server.power = Some(Arc::clone(&power));
     let banner = banner::banner(&directory, &server, grace, args.guard.as_deref());
     let Directory { region, terms, promise, mut supervisor, link, .. } = directory;
-    let (mut orders, mut voice) = (Arc::default(), Voice::default());
-    if let Some((supervisor, ear)) = supervisor.as_mut().zip(ear) {
-        (orders, voice) = (ear.orders(), supervisor.voice());
-        supervisor.tell(Box::new(ear));
-    }
+    let (orders, voice) = holder::listen(supervisor.as_mut(), ear);
     if let Some((file, _)) = battery::open(&args.place.battery)? {
         battery::follow(file, grace, Arc::clone(&orders), Arc::clone(&power))?;
     }
@@ -126,21 +127,6 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     tracing::info!(commands = report.commands, "intake stopped; flushing");
     store.save_counts();
     finish(store.region(), holders, threads, grace, began)
-}
-
-/// Who is to hold the memory besides this process. A guard is also a source of warnings, which
-/// hears through the link.
-fn held_by(
-    args: &ServeArgs,
-    warnings: &mut Warnings,
-) -> Result<(Option<HeldBy>, Option<GuardEar>)> {
-    let Some(socket) = &args.guard else {
-        let program = || HeldBy::Holder(holder::program(&args.warning));
-        return Ok(((!args.no_holder).then(program), None));
-    };
-    let (guarded, ear) = Guarded::new(socket.clone())?;
-    warnings.add(Box::new(guarded));
-    Ok((Some(HeldBy::Guard(socket.clone())), Some(ear)))
 }
 
 /// Logs what the given options cannot do or give away. It comes after the banner, which is read

@@ -26,7 +26,7 @@ use crate::isolate;
 use crate::parent::ToParent;
 use crate::readings;
 use crate::sys::{Peer, own_user};
-use crate::tenancy::{DIVIDE_EVERY, Tenancy};
+use crate::tenancy::Tenancy;
 use crate::visitor::{Visitor, Visitors};
 
 /// Time between two looks at memory without a server: whether its wait is over, and whether the
@@ -175,8 +175,8 @@ impl Holding {
         if !self.visitors.are_none() || self.held.iter().any(Held::is_ending) {
             return Some(WATCH_EVERY);
         }
-        if self.tenancy().is_some() && !self.held.is_empty() {
-            return Some(DIVIDE_EVERY);
+        if let Some(tenancy) = self.tenancy().filter(|_| !self.held.is_empty()) {
+            return Some(tenancy.divide_every());
         }
         let is_guard = matches!(self.role, Role::Guard { .. });
         (is_guard || self.held.iter().any(Held::is_alone)).then_some(LOOK_EVERY)

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use perdura_guard::{Keeper, Orders, Watch, Writers};
+use perdura_guard::{GuardEar, Keeper, Orders, Watch, Writers};
 use perdura_mapped::{DIR_VARIABLE, Host, REGION_NAME, SOCKET_VARIABLE, Serving, region_config};
 use perdura_media::file::{Direct, Engine};
 use perdura_media::{Bytes, RealClock, format_duration};
@@ -50,6 +50,9 @@ struct Opened {
     holders: Holders,
     promise: Promise,
     terms: Terms,
+    /// What a guard orders, and the way to answer it.
+    orders: Arc<Orders>,
+    voice: Voice,
 }
 
 pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
@@ -60,16 +63,18 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
     let threads = flush_threads(None)?;
     let mut command = with_library(&args.program, &LIBRARY)?;
 
+    let guard = args.guard.as_ref().map(|socket| holder::guard(socket, &mut warnings));
+    let ear = guard.transpose()?.map(|(_, ear)| ear);
     let place = dir.join(REGION_NAME);
     if has_image(&place) {
-        let left = open(args, &dir, grace, threads)?;
+        let left = open(args, &dir, grace, threads, None)?;
         if !left.host.is_empty() {
             tracing::info!(files = left.host.len(), "writing the files that an earlier run left");
             write_files(&left.host)?;
         }
         close(left, threads, &place)?;
     }
-    let opened = open(args, &dir, grace, threads)?;
+    let mut opened = open(args, &dir, grace, threads, ear)?;
     tracing::info!(
         "at most {} dirty, safe {} after a warning; the program has {} of the {} to end",
         Bytes(opened.promise.budget_bytes),
@@ -84,7 +89,7 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
     let (tell, events) = channel();
     let settle = time("power-settle", &args.power_settle)?.unwrap_or(SETTLE);
     let response = Response::new(grace, None).settling(settle);
-    watch(warnings, response, threads, &opened, tell.clone())?;
+    watch(warnings, response, threads, &mut opened, tell.clone())?;
     let child = start(command)?;
     let pid = Pid::from_child(&child);
     wait_for(child, tell.clone())?;
@@ -103,7 +108,14 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
     Ok(exit_code(status))
 }
 
-fn open(args: &RunArgs, dir: &Path, grace: Duration, threads: usize) -> Result<Opened> {
+/// Opens the region of a directory. A guard's words arrive at `ear`.
+fn open(
+    args: &RunArgs,
+    dir: &Path,
+    grace: Duration,
+    threads: usize,
+    ear: Option<GuardEar>,
+) -> Result<Opened> {
     let Bytes(bytes) = optional("size", &args.size)?.unwrap_or(SIZE);
     let settings = Settings {
         dir: dir.join(REGION_NAME),
@@ -117,17 +129,21 @@ fn open(args: &RunArgs, dir: &Path, grace: Duration, threads: usize) -> Result<O
         engine: Engine::Auto,
         direct: Direct::Auto,
         threads,
-        holder: Some(HeldBy::Holder(holder::program(&args.warning))),
+        holder: Some(match &args.guard {
+            Some(socket) => HeldBy::Guard(socket.clone()),
+            None => HeldBy::Holder(holder::program(&args.warning)),
+        }),
         holder_wait: Some(HOLDER_WAIT),
         prove_again: false,
     };
     let bar = LateBar::new("proving the flush rate");
     let opened = Directory::open(settings, Arc::new(RealClock), &|done, of| bar.bytes(done, of));
     bar.finish();
-    let Directory { region, promise, terms, supervisor, link, .. } = opened?;
+    let Directory { region, promise, terms, mut supervisor, link, .. } = opened?;
+    let (orders, voice) = holder::listen(supervisor.as_mut(), ear);
     let holders = Holders::watch(supervisor, link)?;
     let host = Arc::new(Host::new(region, dir.to_owned())?);
-    Ok(Opened { host, holders, promise, terms })
+    Ok(Opened { host, holders, promise, terms, orders, voice })
 }
 
 /// Ends the memory, whose files are all written.
@@ -274,7 +290,7 @@ fn watch(
     warnings: Warnings,
     response: Response,
     threads: usize,
-    opened: &Opened,
+    opened: &mut Opened,
     tell: Sender<Event>,
 ) -> Result<()> {
     let watch = Watch {
@@ -283,8 +299,8 @@ fn watch(
         clock: Arc::new(RealClock),
         writers: Arc::new(Program(Arc::downgrade(&opened.host))),
         flush_threads: threads,
-        orders: Arc::<Orders>::default(),
-        voice: Voice::default(),
+        orders: Arc::clone(&opened.orders),
+        voice: std::mem::take(&mut opened.voice),
     };
     let kept = Arc::downgrade(&opened.host);
     watch

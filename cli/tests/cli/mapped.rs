@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use crate::guarding::*;
 use crate::running::*;
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -206,6 +207,36 @@ fn lmdb_loses_nothing_when_the_host_is_killed_and_the_holder_is_warned() {
         let found = found(dir.path());
         assert!(found >= last && last >= 8_000, "{found} of {last}, warned: {is_warned}");
     }
+}
+
+#[test]
+fn a_guard_keeps_what_a_killed_run_leaves_and_stores_wait_while_it_is_lost() {
+    if !can_run("lmdb") {
+        return;
+    }
+    let (dir, mut guard) = (TestDir::new(), GuardProcess::start());
+    guard.again_with(&["--grace", "10s"]);
+    let socket = guard.socket.to_str().unwrap().to_owned();
+    let options = ["--guard", &socket, "--power-settle", "100ms"];
+    let mut writer = Writer::start_with(dir.path(), &options, &[]);
+    writer.until(2_000);
+    guard.kill_both();
+    std::thread::sleep(Duration::from_secs(1));
+    while writer.commits.try_recv().is_ok() {}
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(writer.commits.try_recv().is_err(), "stores go on without a guard");
+    guard.again_with(&["--grace", "10s"]);
+    writer.next().expect("stores go on");
+    // The guard, and nobody else, has what is not saved when the run is killed.
+    writer.child.kill().unwrap();
+    writer.child.wait().unwrap();
+    let last = writer.last();
+    assert_eq!(holder_of(&dir.path().join(".perdura")), None);
+    let recovered = run_with(dir.path(), &options, &["true"]).output().unwrap();
+    assert!(recovered.status.success(), "{}", text(&recovered.stderr));
+    assert!(is_tidy(dir.path()));
+    let found = found(dir.path());
+    assert!(found == last || found == last + 1, "{found} of {last}");
 }
 
 #[test]
