@@ -2,9 +2,9 @@
 // which are durable bytes without a heap. See docs/heap.md.
 //
 // Who owns what: a heap is the caller's, from perdura_open until perdura_close, and a mapping from
-// perdura_map until perdura_unmap. Memory is the heap's; what a call returns is taken until it is given back. Strings and buffers that are passed
-// in stay the caller's and are not used after the call. A call that fails changes nothing and keeps
-// nothing; perdura_error() says why.
+// perdura_map until perdura_unmap. Memory is the heap's; what a call returns is taken until it is
+// given back. Strings and buffers that are passed in stay the caller's and are not used after the
+// call. A call that fails changes nothing and keeps nothing; perdura_error() says why.
 //
 // Made by cbindgen from capi/src; to make it again:
 // PERDURA_BLESS=1 cargo test -p perdura-capi --test capi header
@@ -111,8 +111,9 @@ typedef struct perdura_mapping {
   uint64_t len_bytes;
 } perdura_mapping;
 
-// Settings of `perdura_open` and `perdura_map`. All zero bytes, and a null pointer, are the defaults. Fields may be
-// added at the end: fill the structure with zeros first, and set `size_bytes`.
+// Settings of `perdura_open` and `perdura_map`. All zero bytes, and a null pointer, are the
+// defaults. Fields may be added at the end: fill the structure with zeros first, and set
+// `size_bytes`.
 typedef struct perdura_options {
   // `sizeof(struct perdura_options)`, which tells how many fields the program knows. 0 stands
   // for the fields here. A later library takes fields that the program does not know for zero;
@@ -127,16 +128,16 @@ typedef struct perdura_options {
   uint32_t bind_numa;
   // Number of the NUMA node.
   uint32_t numa_node;
-  // For a heap in a directory, or a mapping: milliseconds from the warning to the loss of power, which decide
-  // how much may be dirty. 0 stands for 30,000. The library watches for no warning: at SIGTERM,
-  // or at a battery's signal, the program calls perdura_close or perdura_unmap, which flush in that time. If
-  // the program does not, the process of `holder` does.
+  // For a heap in a directory, or a mapping: milliseconds from the warning to the loss of power,
+  // which decide how much may be dirty. 0 stands for 30,000. The library watches for no warning:
+  // at SIGTERM, or at a battery's signal, the program calls perdura_close or perdura_unmap,
+  // which flush in that time. If the program does not, the process of `holder` does.
   uint32_t warning_ms;
-  // For a heap in a directory, or a mapping: path of the program `perdura`, which then runs as the holder. The
-  // holder keeps the memory if this process dies. At its own SIGTERM, SIGINT or SIGPWR, or at
-  // `perdura flush`, the holder flushes the memory once this process has closed it or
-  // died, and ends a process that does neither. With null, memory that was not flushed is lost
-  // with the process.
+  // For a heap in a directory, or a mapping: path of the program `perdura`, which then runs as
+  // the holder. The holder keeps the memory if this process dies. At its own SIGTERM, SIGINT or
+  // SIGPWR, or at `perdura flush`, the holder flushes the memory once this process has closed it
+  // or died, and ends a process that does neither. With null, memory that was not flushed is
+  // lost with the process.
   const char *holder;
   // For a heap in a directory, or a mapping: the most bytes that may be dirty. 0: as many as can
   // be flushed within the warning, of which nothing larger is accepted.
@@ -257,11 +258,11 @@ void *perdura_replace_at(struct perdura_heap *heap,
                          size_t size,
                          const void *contents);
 
-// Maps the durable bytes in `directory`, or makes them, all zero. They are changed by plain stores;
-// no more is dirty at any time than can be flushed within `options->warning_ms`. A store may wait
-// until there is room for it. After perdura_unmap, or after a crash if `options->holder` is given,
-// the next perdura_map finds everything that was stored, perhaps at another address; after a loss
-// of power without warning, everything as of one moment, the last checkpoint.
+// Maps the durable bytes in `directory`, or makes them, all zero. They are changed by plain
+// stores; no more is dirty at any time than can be flushed within `options->warning_ms`. A store
+// may wait until there is room for it. After perdura_unmap, or after a crash if `options->holder`
+// is given, the next perdura_map finds everything that was stored, perhaps at another address;
+// after a loss of power without warning, everything as of one moment, the last checkpoint.
 //
 // Stores are noticed as those to a heap in a directory are: see perdura_open for SIGBUS and
 // SIGSEGV, and for forked children. System calls that store to the memory need
@@ -276,8 +277,8 @@ const struct perdura_mapping *perdura_map(const char *directory,
                                           const struct perdura_options *options);
 
 // Flushes a mapping to the SSD and ends it. No thread stores to it any more. If this fails, the
-// mapping stays, and the call may be repeated: the memory has everything as long as this process or
-// its holder lives. Null is ignored.
+// mapping stays, and the call may be repeated: the memory has everything as long as this process
+// or its holder lives. Null is ignored.
 //
 // What it needs:
 // `mapping` is null or mapped, and nobody uses it.

@@ -1,4 +1,5 @@
-//! The C interface of the heap and of mapped regions: `libperdura.so`, `libperdura.a`, `include/perdura.h`.
+//! The C interface of the heap and of mapped regions: `libperdura.so`, `libperdura.a`,
+//! `include/perdura.h`.
 //!
 //! Names are those of the paper pMem (`persistmalloc`, `capmalloc`, `nvmmap`) where it has names.
 //! The header is made from this source by cbindgen, and a test compares both. Opening, closing and

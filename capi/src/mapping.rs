@@ -54,11 +54,11 @@ pub struct perdura_figures {
     pub checkpoints: u64,
 }
 
-/// Maps the durable bytes in `directory`, or makes them, all zero. They are changed by plain stores;
-/// no more is dirty at any time than can be flushed within `options->warning_ms`. A store may wait
-/// until there is room for it. After perdura_unmap, or after a crash if `options->holder` is given,
-/// the next perdura_map finds everything that was stored, perhaps at another address; after a loss
-/// of power without warning, everything as of one moment, the last checkpoint.
+/// Maps the durable bytes in `directory`, or makes them, all zero. They are changed by plain
+/// stores; no more is dirty at any time than can be flushed within `options->warning_ms`. A store
+/// may wait until there is room for it. After perdura_unmap, or after a crash if `options->holder`
+/// is given, the next perdura_map finds everything that was stored, perhaps at another address;
+/// after a loss of power without warning, everything as of one moment, the last checkpoint.
 ///
 /// Stores are noticed as those to a heap in a directory are: see perdura_open for SIGBUS and
 /// SIGSEGV, and for forked children. System calls that store to the memory need
@@ -94,8 +94,8 @@ pub unsafe extern "C" fn perdura_map(
 }
 
 /// Flushes a mapping to the SSD and ends it. No thread stores to it any more. If this fails, the
-/// mapping stays, and the call may be repeated: the memory has everything as long as this process or
-/// its holder lives. Null is ignored.
+/// mapping stays, and the call may be repeated: the memory has everything as long as this process
+/// or its holder lives. Null is ignored.
 ///
 /// # Safety
 /// `mapping` is null or mapped, and nobody uses it.

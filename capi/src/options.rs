@@ -17,8 +17,9 @@ pub enum perdura_durability {
     PERDURA_ORDERED = 1,
 }
 
-/// Settings of `perdura_open` and `perdura_map`. All zero bytes, and a null pointer, are the defaults. Fields may be
-/// added at the end: fill the structure with zeros first, and set `size_bytes`.
+/// Settings of `perdura_open` and `perdura_map`. All zero bytes, and a null pointer, are the
+/// defaults. Fields may be added at the end: fill the structure with zeros first, and set
+/// `size_bytes`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct perdura_options {
@@ -35,16 +36,16 @@ pub struct perdura_options {
     pub bind_numa: u32,
     /// Number of the NUMA node.
     pub numa_node: u32,
-    /// For a heap in a directory, or a mapping: milliseconds from the warning to the loss of power, which decide
-    /// how much may be dirty. 0 stands for 30,000. The library watches for no warning: at SIGTERM,
-    /// or at a battery's signal, the program calls perdura_close or perdura_unmap, which flush in that time. If
-    /// the program does not, the process of `holder` does.
+    /// For a heap in a directory, or a mapping: milliseconds from the warning to the loss of power,
+    /// which decide how much may be dirty. 0 stands for 30,000. The library watches for no warning:
+    /// at SIGTERM, or at a battery's signal, the program calls perdura_close or perdura_unmap,
+    /// which flush in that time. If the program does not, the process of `holder` does.
     pub warning_ms: u32,
-    /// For a heap in a directory, or a mapping: path of the program `perdura`, which then runs as the holder. The
-    /// holder keeps the memory if this process dies. At its own SIGTERM, SIGINT or SIGPWR, or at
-    /// `perdura flush`, the holder flushes the memory once this process has closed it or
-    /// died, and ends a process that does neither. With null, memory that was not flushed is lost
-    /// with the process.
+    /// For a heap in a directory, or a mapping: path of the program `perdura`, which then runs as
+    /// the holder. The holder keeps the memory if this process dies. At its own SIGTERM, SIGINT or
+    /// SIGPWR, or at `perdura flush`, the holder flushes the memory once this process has closed it
+    /// or died, and ends a process that does neither. With null, memory that was not flushed is
+    /// lost with the process.
     pub holder: *const c_char,
     /// For a heap in a directory, or a mapping: the most bytes that may be dirty. 0: as many as can
     /// be flushed within the warning, of which nothing larger is accepted.

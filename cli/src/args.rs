@@ -93,8 +93,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub capacity: Option<PathBuf>,
     /// Most memory that the program may have; memory that it does not allocate costs nothing
-    /// [default: the machine's memory, or what is free on the NUMA node; at most 64GiB]. With --dir,
-    /// the memory for all mapped files, which may grow to four times as much [default: 1GiB].
+    /// [default: the machine's memory, or what is free on the NUMA node; at most 64GiB]. With
+    /// --dir, the memory for all mapped files, which may grow to four times as much [default:
+    /// 1GiB].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// NUMA node to take the memory from, such as one of CXL memory, or of persistent memory that
@@ -134,8 +135,9 @@ pub struct DrillArgs {
     pub no_fill: bool,
 }
 
+/// Whom `status` and `top` ask.
 #[derive(Debug, Args)]
-pub struct StatusArgs {
+pub struct AskedArgs {
     /// Address of the running store.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
     pub connect: String,
@@ -146,6 +148,12 @@ pub struct StatusArgs {
     /// File with the store's password; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub asked: AskedArgs,
     /// Print the answer as JSON.
     #[arg(long)]
     pub json: bool,
@@ -153,16 +161,8 @@ pub struct StatusArgs {
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Address of the running store.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
-    pub connect: String,
-    /// Watch all the memory of this user that the guard at this socket keeps, or of all users if
-    /// root asks.
-    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["connect", "password_file"])]
-    pub guard: Option<PathBuf>,
-    /// File with the store's password; or set PERDURA_PASSWORD.
-    #[arg(long, value_name = "FILE")]
-    pub password_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub asked: AskedArgs,
     /// Time between two looks [default: 1s].
     #[arg(long, value_name = "TIME")]
     pub every: Option<String>,
@@ -193,8 +193,8 @@ pub struct GuardArgs {
     #[arg(long, value_name = "SOURCE")]
     pub warning: Vec<String>,
     /// Time from a warning to the loss of power, such as 30s: all servers share it. Together they
-    /// have no more dirty than can be flushed within it, and idle ones lend their part to busy ones.
-    /// Without it, the promise of each server counts alone.
+    /// have no more dirty than can be flushed within it, and idle ones lend their part to busy
+    /// ones. Without it, the promise of each server counts alone.
     #[arg(long, value_name = "TIME")]
     pub grace: Option<String>,
     /// A file that describes the battery, as of `serve`: the shared time follows its age, its

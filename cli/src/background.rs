@@ -35,7 +35,8 @@ pub fn start(store: &Arc<Store>, has_holder: bool) -> Result<()> {
     Ok(())
 }
 
-/// Warns of what would end server and holder together. By now the memory is locked, or could not be.
+/// Warns of what would end server and holder together. By now the memory is locked, or could not
+/// be.
 fn warn(store: &Weak<Store>, has_holder: bool) {
     let Some(store) = store.upgrade() else { return };
     let region = store.region();

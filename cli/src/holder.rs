@@ -32,10 +32,7 @@ pub fn guard(socket: &Path, warnings: &mut Warnings) -> Result<(HeldBy, GuardEar
 }
 
 /// Lets the guard's words arrive at its ear. Returns its orders, and the way to answer.
-pub fn listen(
-    supervisor: Option<&mut Supervisor>,
-    ear: Option<GuardEar>,
-) -> (Arc<Orders>, Voice) {
+pub fn listen(supervisor: Option<&mut Supervisor>, ear: Option<GuardEar>) -> (Arc<Orders>, Voice) {
     let Some((supervisor, ear)) = supervisor.zip(ear) else { return Default::default() };
     let heard = (ear.orders(), supervisor.voice());
     supervisor.tell(Box::new(ear));

@@ -143,8 +143,8 @@ pub struct PlaceArgs {
     /// start, nor than --grace, if that is given, allows.
     #[arg(long, value_name = "FILE", conflicts_with = "joules", help_heading = PROMISE)]
     pub battery: Option<PathBuf>,
-    /// Power that the machine draws while it flushes: for --joules, and for sources of warnings that
-    /// say the energy that is left, and not the time.
+    /// Power that the machine draws while it flushes: for --joules, and for sources of warnings
+    /// that say the energy that is left, and not the time.
     #[arg(long, value_name = "WATTS", help_heading = PROMISE)]
     pub watts: Option<String>,
     /// Most data that may be dirty (changed and not on the SSD yet): a size, or a share of the

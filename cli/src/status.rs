@@ -54,7 +54,7 @@ pub struct Status {
 
 /// Exits 0 if the promise holds, 1 if it does not, 2 if the store could not be asked.
 pub fn run(args: &StatusArgs) -> ExitCode {
-    if let Some(socket) = &args.guard {
+    if let Some(socket) = &args.asked.guard {
         return guard_status::run(socket, args.json).unwrap_or_else(|error| {
             complain("perdura", &error);
             ExitCode::from(NOT_ASKED)
@@ -70,14 +70,14 @@ pub fn run(args: &StatusArgs) -> ExitCode {
     if args.json {
         say(serde_json::json!(status));
     } else {
-        show(&args.connect, &status);
+        show(&args.asked.connect, &status);
     }
     if status.holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn ask(args: &StatusArgs) -> Result<Status> {
-    let mut client = Client::connect(&args.connect, password(&args.password_file)?)?;
-    Status::of(&client.ask(&["INFO", "perdura"])?).with_context(|| args.connect.clone())
+    let mut client = Client::connect(&args.asked.connect, password(&args.asked.password_file)?)?;
+    Status::of(&client.ask(&["INFO", "perdura"])?).with_context(|| args.asked.connect.clone())
 }
 
 impl Status {

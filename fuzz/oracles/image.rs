@@ -37,8 +37,8 @@ fn config() -> Config {
     }
 }
 
-/// The input is a list of patches, each with two or three bytes of place and one of value. The first
-/// byte says whether checksums are made right again, so that later checks are reached.
+/// The input is a list of patches, each with two or three bytes of place and one of value. The
+/// first byte says whether checksums are made right again, so that later checks are reached.
 pub fn check(input: &[u8]) {
     let Some((mode, patches)) = input.split_first() else { return };
     let mut image = IMAGE.clone();

@@ -3,9 +3,9 @@
 
 use perdura_plan::trace::{Format, ReadOptions, generate};
 
-/// The first byte chooses the format, the second the number of bad records that are passed over, the
-/// third a seed. With a seed the rest is a list of changes to a generated trace, each with three
-/// bytes of place and one of value.
+/// The first byte chooses the format, the second the number of bad records that are passed over,
+/// the third a seed. With a seed the rest is a list of changes to a generated trace, each with
+/// three bytes of place and one of value.
 pub fn check(data: &[u8]) {
     let [choice, skip_bad, seed, rest @ ..] = data else { return };
     let format = Format::ALL.get(usize::from(*choice)).copied();

@@ -15,8 +15,8 @@ use crate::battery::BatteryWatch;
 use crate::held::Held;
 use crate::shares::{Needs, Order, Refused, Shares, Use};
 
-/// Time between two divisions while somebody writes, and so until a need is seen. Flush time that is
-/// lent comes back one flush of it later, which is some 100 ms; the look must not be long beside
+/// Time between two divisions while somebody writes, and so until a need is seen. Flush time that
+/// is lent comes back one flush of it later, which is some 100 ms; the look must not be long beside
 /// that.
 const DIVIDE_EVERY: Duration = Duration::from_millis(10);
 /// The same while nobody does: looks cost the processor 0.7 % at the pace above.
@@ -269,7 +269,8 @@ impl Tenancy {
         if self.is_busy { DIVIDE_EVERY } else { DIVIDE_EVERY_IDLE }
     }
 
-    /// Looks at all regions, and divides the battery anew if it is time. Returns the orders to give.
+    /// Looks at all regions, and divides the battery anew if it is time. Returns the orders to
+    /// give.
     pub(crate) fn divide(&mut self, held: &[Held], clock: &dyn Clock) -> Vec<(ImageFile, Order)> {
         let now_ns = clock.now_ns();
         let since_ns = u128::from(now_ns.saturating_sub(self.divided_ns));

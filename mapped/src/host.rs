@@ -51,7 +51,8 @@ struct Served {
 }
 
 impl Host {
-    /// A host of the files below `dir`, with a region that is new, or has what an earlier host left.
+    /// A host of the files below `dir`, with a region that is new, or has what an earlier host
+    /// left.
     ///
     /// # Errors
     /// The region is of another kind.
@@ -199,7 +200,8 @@ impl Host {
         Ok(files.catalog.files[number].pieces.clone())
     }
 
-    /// Notes the length of a file. What was cut off reads as zeros if the file becomes longer again.
+    /// Notes the length of a file. What was cut off reads as zeros if the file becomes longer
+    /// again.
     pub(crate) fn set_len(&self, number: u64, len: u64) -> Result<(), MappedError> {
         let mut files = self.lock();
         let number = known(&files, number)?;

@@ -65,8 +65,8 @@ impl Cleaner {
     /// Gains some of the space for a larger budget. Returns whether another step should follow; the
     /// cleaner may be released in between.
     ///
-    /// At first the reserve is still that of the budget in force. With the larger one there might be
-    /// no spare segment to which live data could be moved.
+    /// At first the reserve is still that of the budget in force. With the larger one there might
+    /// be no spare segment to which live data could be moved.
     pub(crate) fn gain_space(
         &mut self,
         backed: &Backed,

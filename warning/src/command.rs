@@ -14,8 +14,8 @@ const PACE: Pace = Pace { every: Duration::from_secs(2), silence_max: Duration::
 /// Bytes of the output that are read.
 const LINE_BYTES: u64 = 256;
 
-/// A shell command whose first line of output is a [status line](Reading::parse). One that fails has
-/// not answered.
+/// A shell command whose first line of output is a [status line](Reading::parse). One that fails
+/// has not answered.
 struct Shell {
     command: String,
 }

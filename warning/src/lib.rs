@@ -1,9 +1,9 @@
 //! Warnings that power, or the time of the process, is about to end.
 //!
 //! A [`WarningSource`] is one way to be told: [`Signals`], or a file that a UPS script writes. It
-//! says a [`Reading`]: a state, what is left, and how far it can be believed. A process collects its
-//! sources in [`Warnings`] and waits there; the most pessimistic counts. The room knows nothing of
-//! memory or flushing: the server, the holder and embedding programs act.
+//! says a [`Reading`]: a state, what is left, and how far it can be believed. A process collects
+//! its sources in [`Warnings`] and waits there; the most pessimistic counts. The room knows nothing
+//! of memory or flushing: the server, the holder and embedding programs act.
 //!
 //! - A source is waited on through a descriptor, so one thread waits for all of them at once and
 //!   shares nothing with the threads that write.

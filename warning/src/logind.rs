@@ -1,8 +1,8 @@
 //! systemd-logind, which ends the machine: it is asked to wait until everything is saved.
 //!
 //! A *delay lock* (`Inhibit`, systemd's "Inhibitor Locks") makes a shutdown or reboot wait until
-//! the lock's descriptor is closed, for `InhibitDelayMaxSec` of logind.conf at most. While it waits,
-//! the property `PreparingForShutdown` is true.
+//! the lock's descriptor is closed, for `InhibitDelayMaxSec` of logind.conf at most. While it
+//! waits, the property `PreparingForShutdown` is true.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! A source that must be asked again and again, from a thread of its own.
 //!
-//! - The thread shares nothing with threads that write or wait for warnings, so a slow answer delays
-//!   nobody.
-//! - Each answer sets a timer again. When it runs out, the source is [lost](Reading::lost), although
-//!   the thread may still wait for an answer.
+//! - The thread shares nothing with threads that write or wait for warnings, so a slow answer
+//!   delays nobody.
+//! - Each answer sets a timer again. When it runs out, the source is [lost](Reading::lost),
+//!   although the thread may still wait for an answer.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

@@ -12,8 +12,8 @@ pub trait WarningSource: Send + Sync {
     fn descriptor(&self) -> BorrowedFd<'_>;
 
     /// What the source says now, if that may differ from before, without waiting. The descriptor is
-    /// not readable afterwards until there is something new. A source that has not been asked before
-    /// answers nothing only if it is steady.
+    /// not readable afterwards until there is something new. A source that has not been asked
+    /// before answers nothing only if it is steady.
     ///
     /// # Errors
     /// The source is broken: nothing will be seen through it any more.

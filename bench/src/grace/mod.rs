@@ -96,8 +96,8 @@ pub enum GraceError {
 }
 
 /// Runs all rounds. `progress` is told what is done of what; `is_over` ends the run early. Returns
-/// the rounds that were made, and why there are no more: a disk or a server has failed in a way that
-/// is no result.
+/// the rounds that were made, and why there are no more: a disk or a server has failed in a way
+/// that is no result.
 pub fn run(
     settings: &Settings,
     is_over: &AtomicBool,

@@ -6,9 +6,9 @@ const PREAMBLE: &str = "\
 // which are durable bytes without a heap. See docs/heap.md.
 //
 // Who owns what: a heap is the caller's, from perdura_open until perdura_close, and a mapping from
-// perdura_map until perdura_unmap. Memory is the heap's; what a call returns is taken until it is given back. Strings and buffers that are passed
-// in stay the caller's and are not used after the call. A call that fails changes nothing and keeps
-// nothing; perdura_error() says why.
+// perdura_map until perdura_unmap. Memory is the heap's; what a call returns is taken until it is
+// given back. Strings and buffers that are passed in stay the caller's and are not used after the
+// call. A call that fails changes nothing and keeps nothing; perdura_error() says why.
 //
 // Made by cbindgen from capi/src; to make it again:
 // PERDURA_BLESS=1 cargo test -p perdura-capi --test capi header";

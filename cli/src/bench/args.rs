@@ -40,8 +40,8 @@ pub struct GraceArgs {
     /// Rate of the disk [default: 125MiB/s].
     #[arg(long, value_name = "RATE")]
     pub rate: Option<String>,
-    /// Rate to which the disk falls in some rounds, as when a burst credit is used up [default: half
-    /// of --rate].
+    /// Rate to which the disk falls in some rounds, as when a burst credit is used up [default:
+    /// half of --rate].
     #[arg(long, value_name = "RATE")]
     pub low_rate: Option<String>,
     /// Rounds of each server and size [default: 1].

@@ -69,11 +69,11 @@ pub struct Watched {
 impl Source {
     /// Whoever the options name; a server is connected to at once.
     pub fn open(args: &TopArgs) -> Result<Self> {
-        if let Some(socket) = &args.guard {
+        if let Some(socket) = &args.asked.guard {
             return Ok(Self::Guard(socket.clone()));
         }
-        let client = Client::connect(&args.connect, password(&args.password_file)?)?;
-        Ok(Self::Server { address: args.connect.clone(), client })
+        let client = Client::connect(&args.asked.connect, password(&args.asked.password_file)?)?;
+        Ok(Self::Server { address: args.asked.connect.clone(), client })
     }
 
     pub fn title(&self) -> String {

@@ -1,6 +1,6 @@
 //! Three servers under load that share a battery of ten seconds, and the end of their time: SIGTERM
-//! to the guard, a notice of a cloud, whose metadata service is on loopback here, or a shutdown by a
-//! systemd-logind that is alone on a bus of its own.
+//! to the guard, a notice of a cloud, whose metadata service is on loopback here, or a shutdown by
+//! a systemd-logind that is alone on a bus of its own.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

@@ -6,8 +6,9 @@
 //! An epoch ends when every page that was open has been protected once. Each call does a bounded
 //! batch, sized so that protecting and the traps that follow take at most a tenth of the time
 //! between calls; so a large dirty set stretches the epoch instead of slowing the writers. Nothing
-//! is sampled for policies that do not need it, while less than half of the budget is dirty, because
-//! nothing will be cleaned soon, or where all memory may be dirty, because nothing ever will.
+//! is sampled for policies that do not need it, while less than half of the budget is dirty,
+//! because nothing will be cleaned soon, or where all memory may be dirty, because nothing ever
+//! will.
 
 use std::time::Duration;
 

@@ -3,7 +3,8 @@
 //! `perdura run --dir` loads the library with `LD_PRELOAD`. It replaces the C library's functions
 //! that map, read and write files: a file below the directory that is mapped shared is *served*
 //! from then on, in every process that has the library. Its mappings are of the host's memory, and
-//! so are its reads and writes. Its length stays that of the file itself, so that everybody sees it.
+//! so are its reads and writes. Its length stays that of the file itself, so that everybody sees
+//! it.
 //!
 //! A served file is known by its inode, which the host's *board* lists. Whether a descriptor may be
 //! of such a file is remembered by number; whether it still is the same file is asked of the kernel

@@ -176,7 +176,8 @@ fn receive(socket: c_int) -> Result<Answer, c_int> {
         iov_base: answer.words.as_mut_ptr().cast(),
         iov_len: size_of_val(&answer.words),
     };
-    // SAFETY: as in `send`; descriptors are read only as far as the kernel says that they are there.
+    // SAFETY: as in `send`; descriptors are read only as far as the kernel says that they are
+    // there.
     unsafe {
         let mut message: libc::msghdr = zeroed();
         message.msg_iov = &raw mut part;

@@ -11,8 +11,8 @@ pub struct Holders {
     /// The holder or guard that was asked for. A thread replaces a holder that dies, and looks for
     /// a guard that is gone.
     watched: Option<Watch>,
-    /// A holder that an earlier process left, where another one or none was asked for. It waits, and
-    /// does not flush, as long as this link lives.
+    /// A holder that an earlier process left, where another one or none was asked for. It waits,
+    /// and does not flush, as long as this link lives.
     found: Option<Link>,
 }
 

@@ -261,8 +261,8 @@ impl Link {
     }
 
     /// Tells the holder or guard that everything is on the SSD, so that it lets the memory go, and
-    /// waits until it has: at most 10 s where this process did not start it. A holder that ended earlier, for
-    /// example by a crash, is no error.
+    /// waits until it has: at most 10 s where this process did not start it. A holder that ended
+    /// earlier, for example by a crash, is no error.
     pub(crate) fn goodbye(self) -> Result<(), LinkError> {
         match send(&self.socket, &Message::Goodbye, &[]) {
             Ok(()) => loop {

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The program that is started as a holder, such as `perdura holder`. The program gets the words of `arguments`, then `--dir DIR --threads N`, and the link as its standard input.
+/// The program that is started as a holder, such as `perdura holder`. The program gets the words of
+/// `arguments`, then `--dir DIR --threads N`, and the link as its standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HolderProgram {
     /// Path of the executable file.

@@ -1,5 +1,5 @@
-//! Microsoft Azure: scheduled events. A spot machine gets its notice 30 s before it is evicted, other
-//! events are announced minutes before.
+//! Microsoft Azure: scheduled events. A spot machine gets its notice 30 s before it is evicted,
+//! other events are announced minutes before.
 
 use serde::Deserialize;
 

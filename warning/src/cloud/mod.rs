@@ -1,5 +1,5 @@
-//! Interruption notices of clouds: asked of the metadata service that each machine has at an address
-//! of its own. The address is an argument, so that tests and proxies can serve it.
+//! Interruption notices of clouds: asked of the metadata service that each machine has at an
+//! address of its own. The address is an argument, so that tests and proxies can serve it.
 //!
 //! - A service that hangs, fails or says something else has not answered; a notice that is there
 //!   means the end.

@@ -40,7 +40,8 @@ fn refuse(number: i64, argument: Option<(u32, u32)>) -> std::io::Result<()> {
     filter.push(answer(libc::SECCOMP_RET_ERRNO | libc::EIO as u32));
     filter.push(answer(libc::SECCOMP_RET_ALLOW));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: both calls concern this thread only; the program lives through the call that reads it.
+    // SAFETY: both calls concern this thread only; the program lives through the call that reads
+    // it.
     let is_set = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0

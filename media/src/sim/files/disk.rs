@@ -146,8 +146,8 @@ impl Disk {
         Ok(taken)
     }
 
-    /// Accepts a write, of which perhaps only the first part is taken, in flight. Returns its number
-    /// and the bytes taken.
+    /// Accepts a write, of which perhaps only the first part is taken, in flight. Returns its
+    /// number and the bytes taken.
     pub(super) fn submit(
         &mut self,
         file: usize,
