@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What a guard costs its servers, and what servers that share a battery get.
 
-Usage: tenants.py DIR cost|take-back|curve|noise [ROUNDS]
+Usage: tenants.py DIR cost|take-back|curve|noise [ROUNDS [CLIENTS PIPELINE]]
+
+The last two are take-back's: the load of each server.
 
 Needs redis-benchmark and target/release/perdura; writes some GiB below DIR. redis-benchmark makes
 the load, so no code is shared with what is measured.
@@ -82,13 +84,13 @@ def guard(directory, name, *options):
 
 
 @contextlib.contextmanager
-def loud(server, keys):
+def loud(server, keys, clients=16, pipeline=16):
     """A server that is written to all the time."""
     is_over = threading.Event()
 
     def write():
         while not is_over.is_set():
-            load(server, 200_000, keys)
+            load(server, 200_000, keys, clients=clients, pipeline=pipeline)
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -131,8 +133,9 @@ def cost(directory, rounds):
             server.stop()
 
 
-def take_back(directory, rounds):
+def take_back(directory, rounds, *load_of_each):
     """The time until a server has its half again, beside the flush time of what was lent."""
+    how = [int(number) for number in load_of_each]
     common = ["--memory", "768MiB", "--grace", "10s", "--checkpoint", "off"]
     with guard(directory, "shared", "--grace", "300ms") as path:
         lender, borrower = (
@@ -141,11 +144,11 @@ def take_back(directory, rounds):
         rates = [one.figure("proven_rate_bytes_per_s") for one in (lender, borrower)]
         shares, times = [], []
         for _ in range(rounds):
-            with loud(borrower, 600_000):
+            with loud(borrower, 600_000, *how):
                 time.sleep(4)
                 had, small = (one.figure("budget_now_bytes") for one in (borrower, lender))
                 began, taken, ends = None, None, time.monotonic() + 10
-                with loud(lender, 600_000):
+                with loud(lender, 600_000, *how):
                     while taken is None and time.monotonic() < ends:
                         facts = lender.info()
                         if began is None and float(facts["dirty_bytes"]) >= 0.5 * small:
@@ -158,7 +161,7 @@ def take_back(directory, rounds):
                 if taken is None:
                     sys.exit(f"the share did not come back: {own / MIB:.0f} MiB of the lender, "
                              f"{left / MIB:.0f} MiB of the borrower, bytes/s proven {rates}")
-            flush = (had - left) / rates[1]
+            flush = max(had - left, 1) / rates[1]
             times.append(taken)
             shares.append(taken / flush)
             print(f"lent {(had - left) / MIB:,.0f} MiB, {flush * 1e3:.0f} ms to flush at the proven "
@@ -173,9 +176,9 @@ def take_back(directory, rounds):
 
 def curve(directory, rounds):
     """Eight servers that write in turn and share batteries, each beside one with its own."""
-    own_ms, burst, keys = 160, 400_000, 400_000
+    own_ms, burst, keys = 160, 300_000, 200_000
     own_time = ["--grace", f"{own_ms * 10 // 9}ms"]
-    common = ["--memory", "640MiB", "--checkpoint", "off", *own_time]
+    common = ["--memory", "320MiB", "--checkpoint", "off", *own_time]
 
     def start(first, *options):
         servers = [Server(directory, first + n, *common, *options) for n in range(8)]
@@ -229,13 +232,13 @@ def noise(directory, rounds):
             print(f"  {name:26} {spread(them, '.3f')} ms", flush=True)
 
 
-def main(directory, what, rounds=5):
+def main(directory, what, rounds=5, *more):
     measure = {"cost": cost, "take-back": take_back, "curve": curve, "noise": noise}[what]
     place = os.path.join(directory, "perdura-tenants")
     shutil.rmtree(place, ignore_errors=True)
     os.makedirs(place)
     try:
-        measure(place, int(rounds))
+        measure(place, int(rounds), *more)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

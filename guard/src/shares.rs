@@ -13,8 +13,9 @@
 //!   not been pressed for a while is left with what it uses; one that writes nothing, with its
 //!   minimum.
 //! - A share is made smaller by an *order*. Its time is given to others only when the tenant has
-//!   confirmed that order: its dirty data fit the smaller share then. So the shares in force are
-//!   never longer than the battery, and taking time back takes one flush of it at most.
+//!   confirmed that order, and as far as no later one is larger: its dirty data fit the smaller
+//!   share then. So the shares in force are never longer than the battery, and taking time back
+//!   takes one flush of it at most.
 //!
 //! This is arithmetic only: nothing here reads a clock or sends a message.
 
@@ -22,7 +23,7 @@ mod fill;
 mod pool;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use fill::{Part, fill};
 use pool::{Piece, Pool};
@@ -31,6 +32,8 @@ use pool::{Piece, Pool};
 const PRESSED_FOR_NS: u64 = 1_000_000_000;
 /// Shares change by at least this part of the battery, so that small changes cause no traffic.
 const STEP: u64 = 64;
+/// Most orders that a tenant has not confirmed and that are told apart.
+const UNCONFIRMED_MAX: usize = 16;
 /// A tenant that is not pressed keeps this many times what it uses: a quarter more.
 const ROOM: (u64, u64) = (5, 4);
 
@@ -113,6 +116,8 @@ struct Tenant {
     /// What it may have in force: at least its last order's share.
     granted: Piece,
     order: Order,
+    /// The orders that it has not confirmed, oldest first. It may follow any of them.
+    sent: VecDeque<Order>,
     /// Whether it was told a share since it came.
     is_told: bool,
     used_us: u64,
@@ -191,6 +196,7 @@ impl<Id: Ord + Copy> Shares<Id> {
             needs,
             granted: Piece::default(),
             order,
+            sent: VecDeque::new(),
             is_told: false,
             used_us: 0,
             pressed_until_ns: 0,
@@ -203,6 +209,7 @@ impl<Id: Ord + Copy> Shares<Id> {
         tenant.granted.join(self.pool.owe(more_us));
         // It has not read what was ordered before it came.
         (tenant.order, tenant.is_told) = (order, false);
+        tenant.sent.clear();
         self.check();
     }
 
@@ -226,12 +233,14 @@ impl<Id: Ord + Copy> Shares<Id> {
         self.check();
     }
 
-    /// Notes that a tenant keeps to an order: what it had beyond that is free.
+    /// Notes that a tenant keeps to an order. It may follow later ones by and by; what it had beyond
+    /// all of them is free.
     pub(crate) fn confirm(&mut self, id: Id, serial: u64) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        // A tenant that confirms an older order has not read the newest one yet.
-        if serial == tenant.order.serial {
-            self.pool.put(tenant.granted.cut_to(tenant.order.share_us));
+        if tenant.sent.iter().any(|order| order.serial == serial) {
+            tenant.sent.retain(|order| order.serial >= serial);
+            let most_us = tenant.sent.iter().map(|order| order.share_us).max().unwrap_or(0);
+            self.pool.put(tenant.granted.cut_to(most_us));
         }
         self.check();
     }
@@ -242,6 +251,7 @@ impl<Id: Ord + Copy> Shares<Id> {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         tenant.is_there = false;
         tenant.order = Order { serial, share_us: dirty_us };
+        tenant.sent.clear();
         let more_us = dirty_us.saturating_sub(tenant.granted.us());
         tenant.granted.join(self.pool.owe(more_us));
         self.pool.put(tenant.granted.cut_to(dirty_us));
@@ -335,6 +345,11 @@ impl<Id: Ord + Copy> Shares<Id> {
         let share_us = share_us.min(tenant.granted.us());
         tenant.is_told = true;
         tenant.order = Order { serial, share_us };
+        tenant.sent.push_back(tenant.order);
+        if tenant.sent.len() > UNCONFIRMED_MAX {
+            // To confirm the oldest changes nothing any more; to confirm a later one frees more.
+            tenant.sent.pop_front();
+        }
         Some((id, tenant.order))
     }
 
