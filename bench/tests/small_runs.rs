@@ -115,9 +115,10 @@ fn an_array_of_records_announced_and_trapped() {
 #[test]
 fn recency_switched_off_protects_nothing_again() {
     let dir = tempfile::tempdir().unwrap();
-    let setup = setup(dir.path(), TrackingKind::Trap(TrapKind::Auto));
+    let mut setup = setup(dir.path(), TrackingKind::Trap(TrapKind::Auto));
     // Neither checkpoints nor cleaning protect any page: all data fit, and more than half of the
-    // budget is used.
+    // budget is used. Not all of the memory may be dirty, so recency could be of use.
+    setup.memory_bytes = Some(8 << 20);
     let mut settings = settings("a", Place::Array(setup), RecordKind::Hash);
     settings.side.checkpoint_every = None;
     settings.side.budget = BudgetShare::Percent(150.0);
