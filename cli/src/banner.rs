@@ -43,7 +43,7 @@ pub fn banner(
         version = env!("CARGO_PKG_VERSION"),
         memory = Bytes(region.len_bytes()),
         addresses = addresses(server),
-        origin = origin(region),
+        origin = origin(directory),
         device = region.describe_device(),
         locked = region.describe_memory(),
         tracking = region.describe_tracking(),
@@ -79,11 +79,13 @@ fn promise(directory: &Directory, grace: Duration) -> String {
     )
 }
 
-fn origin(region: &Region) -> String {
-    let Origin::Recovered { was_final, tail_frames, flawed_commit_at, .. } = region.origin() else {
-        return match region.origin() {
-            Origin::Created => "new".to_owned(),
-            _ => "memory kept by the holder; nothing was read".to_owned(),
+fn origin(directory: &Directory) -> String {
+    let origin = directory.region.origin();
+    let Origin::Recovered { was_final, tail_frames, flawed_commit_at, .. } = origin else {
+        return match (origin, directory.was_in_files) {
+            (Origin::Created, _) => "new".to_owned(),
+            (_, true) => "memory kept in files; nothing was read".to_owned(),
+            (_, false) => "memory kept by the holder; nothing was read".to_owned(),
         };
     };
     let from = match (was_final, tail_frames) {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use perdura_media::{Bytes, format_duration};
-use perdura_region::directory::IMAGE_NAME;
+use perdura_region::directory::{self, IMAGE_NAME};
 use perdura_region::holder::wire::ImageFile;
 use perdura_region::holder::{self, LinkError, SOCKET_NAME};
 
@@ -36,6 +36,11 @@ pub fn run(args: &FlushArgs) -> Result<ExitCode> {
         None if args.guard.is_some() => {
             say(format_args!("the guard holds no memory of {dir}: nothing to flush"));
         }
+        None if let Some(place) = directory::memory_files_of(&args.dir)? => bail!(
+            "no holder in {dir}, but its memory is in files, in {}: start a server there; SIGTERM to \
+             it flushes",
+            place.display()
+        ),
         None => say(format_args!("no holder in {dir}: nothing to flush")),
     }
     Ok(ExitCode::SUCCESS)

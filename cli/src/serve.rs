@@ -1,5 +1,6 @@
 //! `perdura serve`: open, promise, serve, flush.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock, Weak};
@@ -9,7 +10,7 @@ use anyhow::{Context, Result};
 use perdura_guard::{Keeper, Watch, Writers};
 use perdura_media::{Bytes, Clock, RealClock, format_duration};
 use perdura_region::Region;
-use perdura_region::directory::{Claim, Directory, DirectoryError};
+use perdura_region::directory::{self, Claim, Directory, DirectoryError};
 use perdura_region::holder::{HeldBy, Holders};
 use perdura_server::{Durability, Power, ServerConfig, StopFlag};
 use perdura_slots::Heap;
@@ -126,7 +127,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     service_manager::tell("STOPPING=1");
     tracing::info!(commands = report.commands, "intake stopped; flushing");
     store.save_counts();
-    finish(store.region(), holders, threads, grace, began)
+    finish(store.region(), &dir, holders, threads, grace, began)
 }
 
 /// Logs what the given options cannot do or give away. It comes after the banner, which is read
@@ -159,6 +160,7 @@ fn remark(args: &ServeArgs, clients_wanted: usize, server: &ServerConfig) {
 /// and forked children may call it, and a call whose flush failed may be repeated.
 fn finish(
     region: &Region,
+    dir: &Path,
     mut holders: Holders,
     threads: usize,
     grace: Duration,
@@ -177,6 +179,7 @@ fn finish(
                 if late { ": later than promised, but safe" } else { "" }
             ));
             holders.let_go().context("everything is on the SSD, but the holder did not go")?;
+            directory::end(region, dir);
             Ok(if late { ExitCode::from(3) } else { ExitCode::SUCCESS })
         }
         Err(error) => {

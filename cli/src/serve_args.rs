@@ -159,6 +159,10 @@ pub struct PlaceArgs {
     /// flushes and lets the memory go; `off`: without end [default: 10m].
     #[arg(long, value_name = "TIME", help_heading = PROMISE)]
     pub holder_wait: Option<String>,
+    /// Directory for the memory, which then outlives every process: in `/dev/shm`, or in a file
+    /// system on persistent memory (DAX), where it may outlive the kernel, too.
+    #[arg(long, value_name = "DIR", help_heading = PROMISE)]
+    pub memory_dir: Option<PathBuf>,
     /// Size that the memory may ever grow to; fixed when the image is made [default: 4 x memory].
     #[arg(long, value_name = "SIZE", help_heading = EXPERT)]
     pub reserve_memory: Option<String>,

@@ -61,6 +61,7 @@ pub fn place(args: &PlaceArgs, holder: Option<HeldBy>) -> Result<Settings> {
         threads,
         holder,
         holder_wait: holder_wait(&args.holder_wait)?,
+        memory_dir: args.memory_dir.clone(),
         prove_again: args.prove_again,
     })
 }

@@ -149,6 +149,14 @@ impl<'r> LaneGuard<'r> {
         self.memory().load(offset)
     }
 
+    /// Notes for the next start that the data at `offset` were read. Writes are noted by
+    /// [`LaneGuard::announced_mut`].
+    #[inline]
+    pub fn note_access(&self, offset: u64) {
+        let number = self.tracked.lanes.count_access(self.lane);
+        self.tracked.memory.block_heat.note(offset, number);
+    }
+
     /// Announces and changes the 8-byte word at `offset`, a multiple of 8, in one store: after a
     /// kill the change is whole or absent.
     pub fn store(&mut self, offset: u64, value: u64) -> Result<(), Need> {
@@ -190,6 +198,7 @@ impl<'r> LaneGuard<'r> {
         heat: Option<Heat>,
     ) -> Result<&mut [u8], Need> {
         self.announce_as(offset, len as u64, heat)?;
+        self.note_access(offset);
         // SAFETY: the range belongs to this lane (asserted by `announce_as`), whose lock we hold
         // exclusively (`&mut self`); the cleaner only reads it, under the same lock.
         Ok(unsafe { self.tracked.memory.map.bytes_mut(offset, len) })

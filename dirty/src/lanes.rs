@@ -8,7 +8,7 @@ use std::any::Any;
 use crate::cache_padded::CachePadded;
 use crate::geometry::BLOCK_BYTES;
 use crate::ranks::Rank;
-use crate::sync::{AtomicU16, AtomicU64, Ordering::*};
+use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 use crate::waited::{Waited, WaitedGuard};
 
 /// Number of a lane.
@@ -31,6 +31,8 @@ struct CountedLane {
     dirtied_bytes: AtomicU64,
     /// Dirty bytes that were dropped under the lane.
     dropped_bytes: AtomicU64,
+    /// Accesses that its holders noted.
+    accesses: AtomicU32,
 }
 
 impl CountedLane {
@@ -39,6 +41,7 @@ impl CountedLane {
             lock: Waited::new(Rank::Lane(number), LaneState::default()),
             dirtied_bytes: AtomicU64::new(0),
             dropped_bytes: AtomicU64::new(0),
+            accesses: AtomicU32::new(0),
         }
     }
 }
@@ -82,6 +85,15 @@ impl Lanes {
                 counter.store(counter.load(Relaxed) + bytes, Relaxed);
             }
         }
+    }
+
+    /// The number of an access under a lane, which the caller holds.
+    #[inline]
+    pub(crate) fn count_access(&self, lane: LaneId) -> u32 {
+        let accesses = &self.lanes[usize::from(lane.0)].accesses;
+        let number = accesses.load(Relaxed).wrapping_add(1);
+        accesses.store(number, Relaxed);
+        number
     }
 
     /// Bytes that became dirty under any lane.

@@ -154,10 +154,30 @@ impl Ledger {
         image_id: u64,
         region_bytes: u64,
     ) -> Result<Self, SetupError> {
+        let len_bytes = Self::len_bytes(&geometry);
+        let memory = SharedMemory::create("perdura-ledger", len_bytes)
+            .map_err(|source| SetupError::Memory { what: "ledger", len_bytes, source })?;
+        Self::create_in(memory, geometry, image_id, region_bytes)
+    }
+
+    /// Bytes of the ledger of a region with this geometry.
+    pub fn len_bytes(geometry: &Geometry) -> u64 {
+        Offsets::of(geometry).total
+    }
+
+    /// Creates a ledger in `memory`, which is all zeros and has [`Ledger::len_bytes`].
+    ///
+    /// # Errors
+    /// The memory cannot be mapped.
+    pub fn create_in(
+        memory: SharedMemory,
+        geometry: Geometry,
+        image_id: u64,
+        region_bytes: u64,
+    ) -> Result<Self, SetupError> {
         let offsets = Offsets::of(&geometry);
         let refused =
             |source| SetupError::Memory { what: "ledger", len_bytes: offsets.total, source };
-        let memory = SharedMemory::create("perdura-ledger", offsets.total).map_err(refused)?;
         let map = memory.map().map_err(refused)?;
         let ledger = Self { memory, map, geometry, offsets };
         ledger.set(Word::Layout, LIVE_LAYOUT);

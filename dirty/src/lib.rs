@@ -9,6 +9,7 @@
 
 mod announce;
 mod backing;
+mod block_heat;
 mod budget;
 mod cache_padded;
 mod count;
@@ -62,6 +63,7 @@ pub use tracked::Tracked;
 pub use tracking::{Blocked, Guest, PageTracker, Service, TrackingKind, TrapKind};
 
 // What is cleaned, and how much may be dirty.
+pub use block_heat::BlockHeat;
 pub use budget::Tell;
 pub use floor::Floor;
 pub use heat::{Heat, Planes};

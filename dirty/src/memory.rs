@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use perdura_media::{Clock, DeviceError};
 
+use crate::block_heat::BlockHeat;
 use crate::budget::Budget;
 use crate::cache_padded::CachePadded;
 use crate::error::{RegionError, SetupError};
@@ -56,6 +57,8 @@ pub struct Memory {
     pub budget: CachePadded<Budget>,
     /// The hints of policies about past writes.
     pub hints: Hints,
+    /// How often blocks were used lately, for the next start.
+    pub block_heat: BlockHeat,
     /// Counters for statistics.
     pub stats: CachePadded<Counters>,
     /// The clock for policies and waits.
@@ -83,6 +86,7 @@ impl Memory {
         let summary = |parity| Summary::of(&geometry, &ledger.bitmap(parity)[..words_in_use]);
         Ok(Self {
             hints: Hints::new(&geometry, policy, recency)?,
+            block_heat: BlockHeat::new(geometry.blocks()),
             summaries: [summary(0), summary(1)],
             huge_pages: HugePages::new(&map, &ledger),
             budget: CachePadded::default(),

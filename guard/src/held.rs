@@ -83,7 +83,7 @@ impl Held {
     ) -> Result<Self, HoldError> {
         let (times, rate_bytes_per_s) = terms;
         let [memory, ledger, image] = fds;
-        check_handed_over(memory.as_fd(), ledger.as_fd(), image.as_fd())?;
+        check_handed_over(memory.as_fd(), ledger.as_fd(), image.as_fd(), owner)?;
         let name = ImageFile::of(&image).map_err(failed("the image"))?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("copy a descriptor"));
         let attachment = Arc::new(Attachment::new(copy(&memory)?, copy(&ledger)?)?);

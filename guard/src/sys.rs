@@ -40,16 +40,20 @@ pub(crate) fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
 }
 
 /// Checks descriptors from a peer. A file that its owner could cut short would end this process at
-/// its next access, and a file that cannot be written would keep no flush.
+/// its next access: only the user of this process is trusted with that. A file that cannot be
+/// written would keep no flush.
 pub(crate) fn check_handed_over(
     memory: BorrowedFd<'_>,
     ledger: BorrowedFd<'_>,
     image: BorrowedFd<'_>,
+    owner: u32,
 ) -> Result<(), HoldError> {
     let foreign = |what, why| HoldError::Foreign { what, why };
     for (what, fd) in [("memory", memory), ("ledger", ledger)] {
         let sealed = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
-        if !sealed.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL) {
+        // A file of a file system (`--memory-dir`) cannot be sealed.
+        let is_sealed = sealed.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL);
+        if !is_sealed && owner != own_user() {
             return Err(foreign(what, "is no memory file of a sealed length"));
         }
     }

@@ -7,12 +7,13 @@
 //! - A change that meets the closing is refused when the closing is over.
 //! - A forked child closes nothing, because everything belongs to its parent.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use perdura_media::{Clock, RealClock};
 use perdura_region::holder::Holders;
-use perdura_region::{Region, RegionError};
+use perdura_region::{Region, RegionError, directory};
 
 use crate::error::CloseError;
 
@@ -33,6 +34,7 @@ pub struct Flushed {
 /// The state that a directory needs at its closing.
 #[derive(Debug)]
 pub(crate) struct Closing {
+    dir: PathBuf,
     threads: usize,
     warning: Duration,
     /// The process that opened the directory.
@@ -47,9 +49,9 @@ enum State {
 }
 
 impl Closing {
-    pub fn new(holders: Holders, threads: usize, warning: Duration) -> Self {
+    pub fn new(dir: PathBuf, holders: Holders, threads: usize, warning: Duration) -> Self {
         let state = Mutex::new(State::Open(holders));
-        Self { threads, warning, process: std::process::id(), state }
+        Self { dir, threads, warning, process: std::process::id(), state }
     }
 
     /// Whether this process was forked from the one that opened the directory.
@@ -83,6 +85,7 @@ impl Closing {
         };
         *state = State::Closed(flushed);
         holders.let_go().map_err(CloseError::HolderStays)?;
+        directory::end(region, &self.dir);
         Ok(flushed)
     }
 

@@ -1,7 +1,7 @@
 //! How a directory is opened: sizes, promise, durability, holder.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +64,7 @@ pub struct Options {
     compression: Compression,
     holder: Option<Holder>,
     holder_wait: Duration,
+    memory_dir: Option<PathBuf>,
     flush_threads: usize,
     prove_again: bool,
     progress: Option<Progress>,
@@ -83,6 +84,7 @@ impl Default for Options {
             compression: Compression::Off,
             holder: None,
             holder_wait: HOLDER_WAIT,
+            memory_dir: None,
             flush_threads: std::thread::available_parallelism()
                 .map_or(2, usize::from)
                 .min(FLUSH_THREADS_MAX),
@@ -106,6 +108,7 @@ impl fmt::Debug for Options {
             .field("compression", &self.compression)
             .field("holder", &self.holder)
             .field("holder_wait", &self.holder_wait)
+            .field("memory_dir", &self.memory_dir)
             .field("flush_threads", &self.flush_threads)
             .field("prove_again", &self.prove_again)
             .finish_non_exhaustive()
@@ -192,6 +195,14 @@ impl Options {
         self
     }
 
+    /// Directory of a file system for the memory, which then outlives every process: in `/dev/shm`,
+    /// or on persistent memory (DAX), where it may outlive the kernel, too. Default: the memory is
+    /// gone with the last process that has it.
+    pub fn memory_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.memory_dir = Some(dir.into());
+        self
+    }
+
     /// Threads of a flush, at least 1. The flush rate is proven with as many. Default: the
     /// machine's processors, at most 4.
     pub fn flush_threads(mut self, threads: usize) -> Self {
@@ -272,6 +283,7 @@ impl Options {
             threads: self.flush_threads,
             holder: self.holder.as_ref().map(|holder| HeldBy::Holder(holder.program_to_start())),
             holder_wait: Some(self.holder_wait),
+            memory_dir: self.memory_dir.clone(),
             prove_again: self.prove_again,
         };
         let clock = Arc::new(RealClock);
@@ -282,7 +294,7 @@ impl Options {
         };
         let opened = Directory::open(settings, clock, &progress)?;
         let holders = Holders::watch(opened.supervisor, opened.link)?;
-        let closing = Closing::new(holders, self.flush_threads, self.warning);
+        let closing = Closing::new(dir.to_owned(), holders, self.flush_threads, self.warning);
         let region = opened.region;
         Ok(Opened { region, promise: opened.promise, closing })
     }

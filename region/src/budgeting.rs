@@ -6,6 +6,7 @@ use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES};
 use perdura_dirty::{RegionError, SetupError};
 use perdura_image::{OpenError, Pump};
 
+use crate::memory_files::reserve;
 use crate::region::Region;
 use crate::space::Raising;
 
@@ -107,6 +108,7 @@ impl Region {
             .into());
         }
         let mut cleaner = running.open_cleaner()?;
+        reserve(&backed.memory.file, region_bytes)?;
         backed.fit_log(region_bytes.max(backed.memory.region_bytes()), self.budget_bytes())?;
         if let (Some(tracker), true) =
             (backed.tracked.pages(), region_bytes > backed.memory.region_bytes())

@@ -1,5 +1,6 @@
 //! Settings of a region, and the checks that refuse some of them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES, BUFFERS, Geometry, REGION_MIN_BYTES};
@@ -52,6 +53,12 @@ pub struct Config {
     /// touched before that are loaded first. Damage is found late in this case: see
     /// [`Unreadable`](crate::Unreadable).
     pub defer_load: bool,
+    /// What [`Region::heat`](crate::Region::heat) was when an earlier run ended: deferred loading
+    /// loads first what was hot. Empty: nothing is known.
+    pub heat: Vec<u8>,
+    /// Directory in whose file system the region's memory and ledger are made, as files without a
+    /// name. `None`: they are memory files of the kernel.
+    pub memory_dir: Option<PathBuf>,
     /// Whether cleaning, checkpoints and compaction compress data. The emergency flush does not,
     /// and the budget assumes that nothing shrinks.
     pub compression: Compression,
@@ -79,6 +86,8 @@ impl Config {
             epoch: Duration::from_millis(1),
             thread: true,
             defer_load: false,
+            heat: Vec::new(),
+            memory_dir: None,
             compression: Compression::Off,
             seed: 0,
             planted: Planted::None,

@@ -2,18 +2,23 @@
 //!
 //! ```text
 //! DIR/image.perdura   the image, locked while somebody uses or holds it
+//! DIR/heat.perdura    which blocks were hot when the last run ended
+//! DIR/memory          link to memory and ledger, if they are files (Settings::memory_dir)
 //! DIR/rate.toml       the proven flush rate, and how it was measured
 //! DIR/holder.sock     the holder, while there is one
 //! ```
 
 mod error;
 mod find;
+mod heat;
+mod kept;
 mod made;
 mod promise;
 mod rate;
 mod settings;
 
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use perdura_dirty::geometry::BUDGET_MIN_BYTES;
@@ -36,6 +41,7 @@ const ASK_AGAIN_NS: u64 = 50_000_000;
 
 pub use error::DirectoryError;
 pub use find::{IMAGE_NAME, has_image};
+pub use kept::place_of as memory_files_of;
 pub use rate::RateRecord;
 pub use settings::{HOLDER_WAIT, Settings};
 
@@ -43,6 +49,8 @@ pub use settings::{HOLDER_WAIT, Settings};
 pub struct Directory {
     /// The region, with the promise's budget in force.
     pub region: Region,
+    /// Whether the memory that the last run left in files was used, and nothing was read.
+    pub was_in_files: bool,
     /// The promise: how many bytes may be dirty, and how long a flush of them takes.
     pub promise: Promise,
     /// Whether the disk limits the budget, and not the warning.
@@ -72,6 +80,15 @@ impl Directory {
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self, DirectoryError> {
         Claim::new(settings, clock)?.open(progress)
+    }
+}
+
+/// Ends the use of a directory whose region was closed: everything is on the SSD, and no holder is
+/// left. What fails is logged, because nothing can be lost by it.
+pub fn end(region: &Region, dir: &Path) {
+    heat::save(region, dir);
+    if let Err(error) = kept::remove(dir) {
+        tracing::error!(%error, "the files of the memory stay");
     }
 }
 
@@ -127,8 +144,10 @@ fn open_found(
     let wrong = |source: OpenError| DirectoryError::Image { path: path.clone(), source };
     let mut config = settings.config.clone();
     config.budget_bytes = BUDGET_MIN_BYTES;
+    config.heat = heat::read(dir);
     // Processes that make images in the same millisecond give them different identities.
     config.seed ^= u64::from(std::process::id());
+    let (mut new_files, mut was_in_files) = (None, false);
     let (held, image, region) = match found {
         Found::Held(held, keeper) => {
             let image =
@@ -139,8 +158,21 @@ fn open_found(
             (Some((held.link, keeper)), image, region.map_err(wrong)?)
         }
         Found::Image(image) => {
-            let region = Region::open(Arc::new(image.clone()), clock.clone(), config);
-            (None, image, region.map_err(wrong)?)
+            let device = Arc::new(image.clone());
+            let region = match kept::find(dir, &image)? {
+                Some(kept) => {
+                    was_in_files = true;
+                    config.budget_bytes = kept.used_bytes.max(BUDGET_MIN_BYTES);
+                    Region::attach(kept.memory, kept.ledger, device, clock.clone(), config)
+                        .map_err(wrong)?
+                }
+                None => {
+                    new_files = settings.memory_dir.as_deref();
+                    config.memory_dir = settings.memory_dir.clone();
+                    Region::open(device, clock.clone(), config).map_err(wrong)?
+                }
+            };
+            (None, image, region)
         }
     };
     if made.image.is_some() && !dir.join(RATE_NAME).exists() {
@@ -155,6 +187,9 @@ fn open_found(
         region.set_budget(promise.budget_bytes)?;
     }
     region.watch_rate(&terms)?;
+    if let Some(memory_dir) = new_files {
+        kept::publish(memory_dir, dir, &region, made)?;
+    }
     let (supervisor, link) = match settings.holder.clone() {
         Some(by) => (
             Some(keep(&region, &image, settings, by, held, rate.rate_bytes_per_s, &**clock)?),
@@ -162,7 +197,7 @@ fn open_found(
         ),
         None => (None, held.map(|(link, _)| link)),
     };
-    Ok(Directory { region, promise, is_short_of_room, terms, rate, supervisor, link })
+    Ok(Directory { region, was_in_files, promise, is_short_of_room, terms, rate, supervisor, link })
 }
 
 /// Lets the memory be held by `by`. One of the other kind that held it until now lets it go.

@@ -16,10 +16,11 @@ pub(crate) fn load_or_defer(
     config: &Config,
     ledger: &Ledger,
     memory: &SharedMemory,
-    loading: Loading,
+    mut loading: Loading,
 ) -> Result<Option<Loading>, OpenError> {
     let defers = config.defer_load && matches!(config.tracking, TrackingKind::Barrier);
     if defers && !loading.is_complete() {
+        loading.hottest_first(&config.heat);
         ledger.loading().store(1, Release);
         return Ok(Some(loading));
     }

@@ -22,7 +22,7 @@ use crate::clean::Cleaner;
 use crate::config::{Config, check_grain, checked};
 use crate::flush::{FlushOptions, commit_all, redo};
 use crate::load_first::load_or_defer;
-use crate::memory_files::{adopt, map_region, new_memory};
+use crate::memory_files::{adopt, map_region, new_ledger, new_memory, reserve};
 use crate::region::{Origin, Region};
 use crate::running::Running;
 use crate::thread::spawn_cleaner;
@@ -51,10 +51,10 @@ impl Region {
         let segments =
             geometry.segments_wanted(config.log_percent, config.region_bytes, config.budget_bytes);
         device.grow(Layout::of(&geometry).segment_at(segments))?;
-        let ledger = Ledger::create(geometry, image_id, config.region_bytes)?;
+        let ledger = new_ledger(&config, geometry, image_id, config.region_bytes)?;
         ledger.segments().store(u64::from(segments), Release);
         ledger.incarnation().store(1, Release);
-        let memory = new_memory(&geometry)?;
+        let memory = new_memory(&config, &geometry, config.region_bytes)?;
         slots::prepare(&*device, &geometry)?;
         let (to, made) = (Arc::clone(&device), Origin::Created);
         let region = Self::start(to, clock, config, memory, ledger, made, None)?;
@@ -72,14 +72,15 @@ impl Region {
         image_id: u64,
     ) -> Result<Self, OpenError> {
         check_grain(&geometry, &config)?;
-        let ledger = Ledger::create(geometry, image_id, 0)?;
-        let memory = new_memory(&geometry)?;
+        let ledger = new_ledger(&config, geometry, image_id, 0)?;
+        let memory = new_memory(&config, &geometry, config.region_bytes)?;
         let planted = config.planted;
         let (found, loading) =
             recover(&*device, &geometry, image_id, &ledger, Tail::Committed, planted)?;
-        let loading = load_or_defer(&*device, &config, &ledger, &memory, loading)?;
         let header = &found.slot.header;
         config.region_bytes = config.region_bytes.max(header.region_bytes.get());
+        reserve(&memory, config.region_bytes)?;
+        let loading = load_or_defer(&*device, &config, &ledger, &memory, loading)?;
         let segments = geometry
             .segments_wanted(config.log_percent, config.region_bytes, config.budget_bytes)
             .max(header.segments.get())
@@ -119,6 +120,7 @@ impl Region {
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
         check_grain(ledger.geometry(), &config)?;
         let memory = take_over(&ledger, memory, config.planted)?;
+        reserve(&memory, config.region_bytes)?;
         ledger.put_back(&map_region(&memory)?, config.planted);
         let layout = Layout::of(ledger.geometry());
         forget_prezeroing(&ledger);
@@ -197,6 +199,7 @@ impl Region {
             recency: config.recency,
             planted: config.planted,
         })?);
+        memory.block_heat.restore(&config.heat);
         let tracker = match config.tracking {
             TrackingKind::Barrier => None,
             TrackingKind::Trap(kind) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::thread::JoinHandle;
 
-use perdura_dirty::geometry::Geometry;
+use perdura_dirty::geometry::{BLOCK_BYTES, Geometry};
 use perdura_dirty::planted::Planted;
 use perdura_dirty::promise::Terms;
 use perdura_dirty::sys::prefetch;
@@ -243,6 +243,13 @@ impl Region {
     /// The errors of [`Region::load_next`].
     pub fn load_all(&self) -> Result<(), Unreadable> {
         self.backed().loads.load_all(self.backed().place())
+    }
+
+    /// About how often each block of the region was used lately, a byte a block: see
+    /// [`BlockHeat`](perdura_dirty::BlockHeat).
+    pub fn heat(&self) -> Vec<u8> {
+        let memory = &self.backed().memory;
+        memory.block_heat.bytes(memory.region_bytes().div_ceil(BLOCK_BYTES) as usize)
     }
 
     /// How far deferred loading has come; `None` if everything is in memory.

@@ -12,6 +12,9 @@ use crate::config::Config;
 use crate::panics::PanicWatch;
 use crate::running::Running;
 
+/// Time between two coolings of blocks, nanoseconds: heat is halved each 80 s.
+const COOLING_NS: u64 = 10_000_000_000;
+
 /// Starts a region's thread.
 pub(crate) fn spawn_cleaner(
     running: &Arc<Running>,
@@ -39,6 +42,7 @@ impl Running {
         let every_ns = checkpoint_every.map(nanoseconds);
         let mut rhythm = Rhythm::new(nanoseconds(epoch), every_ns, backed.memory.clock.now_ns());
         let mut log_was_full = false;
+        let mut cooled_ns = backed.memory.clock.now_ns();
         self.prepare_buffers();
         while backed.memory.failure().is_none() {
             let seen = backed.memory.budget.cleaner_version();
@@ -48,6 +52,10 @@ impl Running {
                 return;
             }
             let began_ns = backed.memory.clock.now_ns();
+            if began_ns.saturating_sub(cooled_ns) >= COOLING_NS {
+                cooled_ns = began_ns;
+                backed.memory.block_heat.cool();
+            }
             let due = rhythm.checkpoint_due_ns().is_some_and(|due_ns| began_ns >= due_ns);
             let outcome = cleaner.tick(backed, rhythm.is_epoch(began_ns)).and_then(|more| {
                 if due && !cleaner.is_committed(backed) {

@@ -99,6 +99,12 @@ impl<'h> Lane<'h> {
         self.guard.load(offset)
     }
 
+    /// Notes for the next start that the object at `offset` was read.
+    #[inline]
+    pub fn note_access(&self, offset: u64) {
+        self.guard.note_access(offset);
+    }
+
     /// How likely it is that an object which replaces the object at `offset` is soon replaced
     /// itself.
     pub fn heat_of_successor(&self, offset: u64) -> Heat {

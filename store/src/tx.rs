@@ -172,7 +172,9 @@ impl<'s> Tx<'s> {
     pub fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let place = self.place(key);
         let found = self.find_live(&place, key)?;
-        Some(Entry::new(self.op.lane(place.lane), found.record()))
+        let lane = self.op.lane(place.lane);
+        lane.note_access(found.record());
+        Some(Entry::new(lane, found.record()))
     }
 
     /// Sets the key to a string, whatever the key held.

@@ -9,7 +9,8 @@
 //! The disk behaves as if it had a volatile write cache: a part of the data that the guest has not
 //! flushed is lost (see `machine::Machine::new_disk`). The host goes on running.
 //!
-//! Two more cases use an NVDIMM. In one it becomes system RAM, and capacity memory is bound to it
+//! In one case the server's memory lies on an NVDIMM, which keeps every store. Two more cases use an
+//! NVDIMM. In one it becomes system RAM, and capacity memory is bound to it
 //! (`numa.rs`). In the other it becomes a DAX file system, which a workload measures (`dax.rs`,
 //! `cargo xtask test-dax`).
 
@@ -17,20 +18,23 @@ mod dax;
 mod machine;
 mod numa;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use machine::{Guest, Machine, SERVE};
+use machine::{Guest, KEPT, Machine, SERVE, Task};
 
 const SIZES: &str = "--memory 64MiB --budget 4MiB --grace 10s --flush-threads 1";
+/// The NVDIMM has room for the memory, and for a ledger of four times the memory.
+const NVDIMM_BYTES: u64 = 256 << 20;
 const NUMA_NAME: &str = "an NVDIMM as NUMA node: capacity memory on it, nothing else";
 /// The name of the case that `cargo xtask test-dax` runs alone.
 pub const DAX_NAME: &str = "an NVDIMM as DAX file system: a workload with MAP_SYNC";
 
 struct Case {
     name: &'static str,
+    task: Task,
     /// The options of `perdura serve`, in addition to [`SIZES`].
     options: &'static str,
     is_warned: bool,
@@ -46,9 +50,10 @@ struct Case {
 /// commit.
 const PAUSES_MS: [u64; 3] = [0, 3, 11];
 
-const CASES: [Case; 3] = [
+const CASES: [Case; 4] = [
     Case {
         name: "unwarned loss, durability fsync: everything acknowledged",
+        task: SERVE,
         options: "--durability fsync",
         is_warned: false,
         keeps_all: true,
@@ -57,6 +62,7 @@ const CASES: [Case; 3] = [
     },
     Case {
         name: "unwarned loss, durability warned: a checkpoint, never a mixture",
+        task: SERVE,
         options: "--checkpoint 300ms",
         is_warned: false,
         keeps_all: false,
@@ -65,10 +71,20 @@ const CASES: [Case; 3] = [
     },
     Case {
         name: "warned loss (SIGTERM), durability warned: everything acknowledged",
+        task: SERVE,
         options: "--checkpoint off",
         is_warned: true,
         keeps_all: true,
         origin: "loaded after a complete flush",
+        writes: [640, 5_000, 15_000],
+    },
+    Case {
+        name: "unwarned loss, memory on an NVDIMM: everything acknowledged, nothing is read",
+        task: KEPT,
+        options: "--checkpoint off",
+        is_warned: false,
+        keeps_all: true,
+        origin: "memory kept in files",
         writes: [640, 5_000, 15_000],
     },
 ];
@@ -110,14 +126,15 @@ impl Case {
     /// Runs the case and returns the number of writes of each cut, as text.
     fn run(&self, machine: &Machine, index: usize) -> Result<String> {
         let disk = machine.new_disk(&format!("disk{index}"))?;
-        let mut guest = self.boot(machine, &disk, &[])?;
+        let nvdimm = machine.new_nvdimm(&format!("nvdimm{index}"), NVDIMM_BYTES)?;
+        let mut guest = self.boot(machine, [&disk, &nvdimm], &[])?;
         // The first write of each boot, from which the guest knows the boot of each value.
         let mut starts = vec![guest.wait_for("found")?];
         let mut counts = format!("[{}]", guest.device());
         for (writes, pause_ms) in self.writes.into_iter().zip(PAUSES_MS) {
             let before = starts[starts.len() - 1];
             let acked = self.write_and_cut(guest, before + writes, pause_ms)?;
-            guest = self.boot(machine, &disk, &starts)?;
+            guest = self.boot(machine, [&disk, &nvdimm], &starts)?;
             let found = guest.wait_for("found")?;
             counts += &format!(" {acked} acknowledged, {found} found;");
             let banner = guest.transcript();
@@ -131,13 +148,21 @@ impl Case {
     }
 
     /// Boots the guest. `starts` are the first writes of the earlier boots.
-    fn boot(&self, machine: &Machine, disk: &Path, starts: &[u64]) -> Result<Guest> {
+    fn boot(
+        &self,
+        machine: &Machine,
+        [disk, nvdimm]: [&PathBuf; 2],
+        starts: &[u64],
+    ) -> Result<Guest> {
         let starts: Vec<String> = starts.iter().map(u64::to_string).collect();
         let words = format!("STARTS={} OPTIONS=\"{SIZES} {}\"", starts.join(","), self.options);
-        let hardware = ["-machine", "q35,accel=tcg", "-m", "512M", "-drive"];
-        let mut hardware = hardware.map(str::to_owned).to_vec();
+        let mut hardware = match self.task.name == KEPT.name {
+            true => Machine::with_nvdimm(nvdimm, NVDIMM_BYTES),
+            false => ["-machine", "q35,accel=tcg", "-m", "512M"].map(str::to_owned).to_vec(),
+        };
+        hardware.push("-drive".into());
         hardware.push(format!("file={},format=qcow2,if=virtio,cache=none", disk.display()));
-        machine.boot(&SERVE, &words, &hardware)
+        machine.boot(&self.task, &words, &hardware)
     }
 
     /// Cuts the machine after `until` writes and returns the number of acknowledged writes that the

@@ -32,6 +32,7 @@ pub fn measure(dir: &Path) -> Result<BytesPerSecond> {
         threads,
         holder: None,
         holder_wait: None,
+        memory_dir: None,
         prove_again: false,
     };
     let bar = LateBar::new("proving the flush rate");

@@ -134,6 +134,7 @@ fn open(
             None => HeldBy::Holder(holder::program(&args.warning)),
         }),
         holder_wait: Some(HOLDER_WAIT),
+        memory_dir: None,
         prove_again: false,
     };
     let bar = LateBar::new("proving the flush rate");

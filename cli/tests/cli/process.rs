@@ -47,6 +47,63 @@ fn killed_under_load_and_started_again_nothing_acknowledged_is_missing() {
 }
 
 #[test]
+fn memory_in_files_outlives_server_and_holder_and_goes_at_a_stop() {
+    let dir = dir();
+    let memory = TestDir::new();
+    let settings = [&SETTINGS[..], &["--memory-dir", memory.path().to_str().unwrap()]].concat();
+    let mut acknowledged = 0;
+    for round in 0..3 {
+        let mut server = Server::start(dir.path(), &settings);
+        let was_kept = server.banner.contains("kept in files");
+        assert_eq!(was_kept, round > 0, "{}", server.banner);
+        acknowledged = verify(&server, acknowledged);
+        let writer = load_for(&server, acknowledged, 400);
+        // Not even a holder is left.
+        signal_process(holder_of(dir.path()).unwrap(), "KILL");
+        server.signal("KILL");
+        let _ = server.wait();
+        acknowledged = writer.join().unwrap();
+        // The server may have started another one.
+        while let Some(holder) = holder_of(dir.path()) {
+            let _ = Command::new("kill").args(["-KILL", &holder.to_string()]).status().unwrap();
+        }
+    }
+    let flush = Command::new(PERDURA).arg("flush").arg("--dir").arg(dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&flush.stderr);
+    assert!(!flush.status.success() && said.contains("its memory is in files"), "{said}");
+    let server = Server::start(dir.path(), &settings);
+    verify(&server, acknowledged);
+    stop(server, dir.path());
+    assert_eq!(std::fs::read_dir(memory.path()).unwrap().count(), 0, "the files are left");
+    // The image alone has everything.
+    let server = Server::start(dir.path(), &SETTINGS);
+    assert!(server.banner.contains("loaded after a complete flush"), "{}", server.banner);
+    verify(&server, acknowledged);
+    stop(server, dir.path());
+}
+
+#[test]
+fn a_start_loads_first_what_was_hot() {
+    let dir = dir();
+    let settings = ["--memory", "256MiB", "--grace", "10s"];
+    let server = Server::start(dir.path(), &settings);
+    verify(&server, 0);
+    let mut client = server.client();
+    for n in 0..20_000 {
+        assert_eq!(client.ask(&["SET", &key(n), &value(n)]), "+OK");
+    }
+    stop(server, dir.path());
+    let heat = std::fs::read(dir.path().join("heat.perdura")).unwrap();
+    assert_eq!(heat.len(), 24 + (256 << 20) / (64 << 10));
+    assert!(heat[24..].iter().any(|byte| *byte > 0), "nothing is hot");
+    // A damaged file changes nothing but the order.
+    std::fs::write(dir.path().join("heat.perdura"), "damaged").unwrap();
+    let server = Server::start(dir.path(), &settings);
+    verify(&server, 20_000);
+    stop(server, dir.path());
+}
+
+#[test]
 fn compressed_on_the_ssd_everything_is_there_killed_warned_and_without_compression_again() {
     let dir = dir();
     let packed = [&SETTINGS[..], &["--compress", "lz4", "--checkpoint", "100ms"]].concat();

@@ -5,11 +5,13 @@
 //! therefore reached through atomics, through copies, or through slices whose exclusion the caller
 //! argues.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+    AtFlags, CWD, FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals,
+    fcntl_get_seals, ftruncate, linkat, memfd_create, openat,
 };
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock_with, mmap, mmap_anonymous, munmap};
@@ -24,9 +26,10 @@ const MADV_COLLAPSE: libc::c_int = 25;
 #[cfg(target_env = "gnu")]
 const _: () = assert!(MADV_COLLAPSE == libc::MADV_COLLAPSE);
 
-/// A memory file, which exists as long as any process holds a descriptor of it.
+/// A memory file, which exists as long as any process holds a descriptor of it, or as it has a name
+/// in a file system ([`SharedMemory::create_in`]).
 ///
-/// Its size is sealed, so that no process can take pages away under a mapping. It is not sealed
+/// Without a file system its size is sealed, so that no process can take pages away under a mapping. It is not sealed
 /// against writing (`F_SEAL_FUTURE_WRITE`): seals belong to the file and not to a descriptor, they
 /// can never be removed, and a restarted server must map the file for writing again. So a process
 /// that is given the descriptor could map it for writing or call `pwrite`; the library hands no
@@ -35,6 +38,11 @@ const _: () = assert!(MADV_COLLAPSE == libc::MADV_COLLAPSE);
 pub struct SharedMemory {
     fd: OwnedFd,
     len_bytes: u64,
+    /// Whether the file is in no file system, and so has a sealed length.
+    is_anonymous: bool,
+    /// Whether the file lies in persistent memory that is mapped as it is (DAX). A page of it is
+    /// durable as soon as it can be stored to.
+    is_dax: bool,
 }
 
 impl SharedMemory {
@@ -43,13 +51,49 @@ impl SharedMemory {
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, len_bytes)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok(Self { fd, len_bytes })
+        Ok(Self { fd, len_bytes, is_anonymous: true, is_dax: false })
+    }
+
+    /// Makes a sparse file of zeros in the file system of `dir`. It has no name until
+    /// [`SharedMemory::link`] gives it one, and is gone with the last descriptor until then.
+    pub fn create_in(dir: impl AsFd, len_bytes: u64) -> Result<Self, Errno> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let fd = openat(dir, c".", flags, Mode::RUSR | Mode::WUSR)?;
+        ftruncate(&fd, len_bytes)?;
+        Self::from_fd(fd)
+    }
+
+    /// Gives a file of a file system its name.
+    pub fn link(&self, path: &Path) -> Result<(), Errno> {
+        let own = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        linkat(CWD, own, CWD, path, AtFlags::SYMLINK_FOLLOW)
+    }
+
+    /// Gives the first bytes of a file in a file system their space, because a store for which there
+    /// is none ends the process.
+    pub fn reserve(&self, len_bytes: u64) -> Result<(), Errno> {
+        if self.is_anonymous {
+            return Ok(());
+        }
+        loop {
+            match fallocate(&self.fd, FallocateFlags::empty(), 0, len_bytes) {
+                Err(Errno::INTR) => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Adopts a descriptor handed over by another process.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, Errno> {
         let len_bytes = rustix::fs::fstat(&fd)?.st_size as u64;
-        Ok(Self { fd, len_bytes })
+        let is_anonymous = fcntl_get_seals(&fd).is_ok_and(|it| it.contains(SealFlags::SHRINK));
+        let is_dax = !is_anonymous && maps_persistent_memory(&fd);
+        Ok(Self { fd, len_bytes, is_anonymous, is_dax })
+    }
+
+    /// Whether the file lies in persistent memory that is mapped as it is (DAX).
+    pub fn is_dax(&self) -> bool {
+        self.is_dax
     }
 
     /// Size of the file, bytes.
@@ -104,6 +148,7 @@ impl SharedMemory {
             unsafe { mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
         let before = free.addr().next_multiple_of(HUGE_PAGE_BYTES) - free.addr();
         let (at, len_up) = (free.wrapping_byte_add(before), len.next_multiple_of(4096));
+        let sharing = if self.is_dax { SYNC } else { MapFlags::SHARED };
         // SAFETY: the addresses replaced or given back are those just taken. The file is never
         // shrunk, so no access inside `len` can fault for being beyond its end.
         let mapped = unsafe {
@@ -111,7 +156,7 @@ impl SharedMemory {
                 at,
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED,
+                sharing | MapFlags::NORESERVE | MapFlags::FIXED,
                 &self.fd,
                 0,
             );
@@ -130,6 +175,20 @@ impl SharedMemory {
                 Err(errno)
             }
         }
+    }
+}
+
+/// Shared, of a file in persistent memory: what the file system must know of a page is durable
+/// before the page can be stored to.
+const SYNC: MapFlags = MapFlags::SHARED_VALIDATE.union(MapFlags::SYNC);
+
+/// Whether the kernel maps this file's persistent memory as it is. It is tried, because no file
+/// system says so.
+fn maps_persistent_memory(fd: &OwnedFd) -> bool {
+    let (none, page) = (std::ptr::null_mut(), 4096);
+    // SAFETY: fresh addresses that the kernel chooses, which nobody is told of.
+    unsafe {
+        mmap(none, page, ProtFlags::READ, SYNC, fd, 0).is_ok_and(|at| munmap(at, page).is_ok())
     }
 }
 

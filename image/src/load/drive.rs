@@ -1,4 +1,4 @@
-//! Loading the next segment in the log's order, everything, or one block.
+//! Loading the next segment, everything, or one block.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -18,9 +18,10 @@ impl Loading {
     /// loaded.
     pub(crate) fn load_next(&self, to: &Target<'_>) -> Result<bool, Arc<OpenError>> {
         loop {
-            let segment = self.next.fetch_add(1, Relaxed);
-            let Some(left) = self.segments_left.get(segment) else { return Ok(false) };
-            if left.load(Acquire) > 0 {
+            let place = self.next.fetch_add(1, Relaxed);
+            let Some(segment) = self.order.get(place) else { return Ok(false) };
+            let segment = *segment as usize;
+            if self.segments_left[segment].load(Acquire) > 0 {
                 let loaded = self.with_buffers(|own| self.load_segment(to, segment, own));
                 return loaded.map(|()| true).map_err(|error| self.fail(error));
             }

@@ -1,5 +1,5 @@
-//! The state of loading: memory is filled in the log's order, or a block at a time for a reader
-//! that needs it first.
+//! The state of loading: memory is filled segment by segment, or a block at a time for a reader that
+//! needs it first.
 //!
 //! Recovery reads no payload. The extent tables say which copy of each grain is the newest. This
 //! copy has *won*, and the grain is *pending* until its bytes are in memory. Invariants:
@@ -66,7 +66,9 @@ pub struct Loading {
     pub(super) large: Vec<u32>,
     /// The locks of the parts. Each is locked thousands of times.
     pub(super) locks: Box<[CachePadded<Ranked<()>>]>,
-    /// Number of the segment that is taken up next.
+    /// The segments in the order in which they are taken up.
+    pub(super) order: Vec<u32>,
+    /// Place in the order of the segment that is taken up next.
     pub(super) next: AtomicUsize,
     pub(super) bytes_left: AtomicU64,
     pub(super) total_bytes: u64,
@@ -134,6 +136,7 @@ impl Loading {
             locks: (0..parts.count as u32)
                 .map(|part| CachePadded(Ranked::new(Rank::Loading(part), ())))
                 .collect(),
+            order: (0..segments).collect(),
             next: AtomicUsize::new(0),
             bytes_left: AtomicU64::new(total_bytes),
             total_bytes,

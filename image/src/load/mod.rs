@@ -1,13 +1,14 @@
 //! Filling memory from the image. `table` sorts the extents of a frame by their place in the
 //! region, `newest` finds the newest copy of each grain, `loading` has the state of what is
 //! pending, `window` reads frames and places grains, `compressed` decodes, and `drive` loads
-//! segments, blocks or everything.
+//! segments, blocks or everything, in the `order` of what was hot.
 
 mod buffers;
 mod compressed;
 mod drive;
 mod loading;
 mod newest;
+mod order;
 mod table;
 mod window;
 

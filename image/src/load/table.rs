@@ -73,6 +73,11 @@ impl Parts {
         (part as u64) << self.shift..(part as u64 + 1) << self.shift
     }
 
+    /// Blocks of a portion.
+    pub(super) fn portion_blocks(&self) -> usize {
+        1 << (self.portion_shift - self.block_shift)
+    }
+
     /// The portion of its part that has a grain.
     #[inline]
     fn portion(&self, grain: u64) -> u64 {
@@ -264,6 +269,12 @@ impl Table {
         }
     }
 
+    /// The table's shares of all parts of which it has pieces.
+    pub(super) fn shares(&self) -> impl Iterator<Item = Share<'_>> {
+        let parts = self.starts.split_last().map_or(&[][..], |(_, parts)| parts);
+        parts.iter().map(|start| self.share(start.part as usize))
+    }
+
     /// Whether the table has few pieces, as that of a group commit has: there may be hundreds of
     /// thousands of them.
     pub(super) fn is_small(&self) -> bool {
@@ -304,6 +315,15 @@ impl Share<'_> {
             at -= run.len;
             f(run, Won { words: self.won, at });
         }
+    }
+
+    /// The portions of the region of which the share has pieces.
+    pub(super) fn portions_of_region(&self) -> impl Iterator<Item = u64> {
+        let first = self.parts.grains(self.part).start >> self.parts.portion_shift;
+        let portions = self.portions();
+        (0..u64::from(u64::BITS))
+            .filter(move |at| portions >> at & 1 != 0)
+            .map(move |at| first + at)
     }
 
     /// Number of grains that have won.

@@ -3,6 +3,7 @@
 mod beside;
 mod checkpoint;
 mod compact;
+mod hottest_first;
 mod notified;
 mod prezero;
 mod schedules;

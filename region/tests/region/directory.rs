@@ -29,6 +29,7 @@ fn settings(dir: &Path) -> Settings {
         threads: 1,
         holder: None,
         holder_wait: None,
+        memory_dir: None,
         prove_again: false,
     }
 }

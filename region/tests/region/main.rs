@@ -10,6 +10,7 @@ mod holding;
 mod kept_inputs;
 mod kinds;
 mod loading;
+mod memory_dir;
 mod paged;
 mod races;
 mod rate;

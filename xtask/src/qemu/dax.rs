@@ -16,19 +16,7 @@ const FIGURES: u64 = 2 * 6;
 /// Runs the case and returns the number of measured cells and their place, as text.
 pub fn run(machine: &Machine) -> Result<String> {
     let nvdimm = machine.new_nvdimm("nvdimm-dax", NVDIMM_BYTES)?;
-    let hardware = [
-        "-machine q35,accel=tcg,nvdimm=on,nvdimm-persistence=cpu",
-        "-m 512M,slots=2,maxmem=2G",
-        "-device nvdimm,id=nv,memdev=medium",
-        "-object",
-    ];
-    let mut hardware: Vec<String> =
-        hardware.iter().flat_map(|words| words.split(' ')).map(str::to_owned).collect();
-    // This word is not split, because its path may have spaces.
-    hardware.push(format!(
-        "memory-backend-file,id=medium,share=on,size={NVDIMM_BYTES},align=2M,mem-path={}",
-        nvdimm.display()
-    ));
+    let hardware = Machine::with_nvdimm(&nvdimm, NVDIMM_BYTES);
     let mut guest = machine.boot(&DAX, "", &hardware)?;
     let status = guest.wait_for("run_status")?;
     let (left, figures) = (guest.wait_for("left")?, guest.wait_for("dax_cells")?);

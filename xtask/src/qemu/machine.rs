@@ -20,6 +20,7 @@ const MUSL: &str = "x86_64-unknown-linux-musl";
 /// The package that depends on Debian's newest kernel for virtual machines, the smallest kernel.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 const INIT: &str = include_str!("guest/init.sh");
+const FSDAX: &str = include_str!("guest/fsdax.sh");
 
 /// The work of a guest, with the kernel modules that it needs.
 pub struct Task {
@@ -33,6 +34,13 @@ pub const SERVE: Task = Task {
     name: "serve",
     script: include_str!("guest/serve.sh"),
     modules: &["virtio_pci", "virtio_blk", "ext4"],
+};
+
+/// As [`SERVE`], with the server's memory on an NVDIMM.
+pub const KEPT: Task = Task {
+    name: "kept",
+    script: include_str!("guest/kept.sh"),
+    modules: &["virtio_pci", "virtio_blk", "nfit", "nd_pmem", "ext4"],
 };
 
 pub const NUMA: Task = Task {
@@ -66,7 +74,7 @@ impl Machine {
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(root.join("bin"))?;
         let (release, kernel) = unpack_kernel(&dir)?;
-        for task in [SERVE, NUMA, DAX] {
+        for task in [SERVE, KEPT, NUMA, DAX] {
             copy_task(&task, &dir, &release, &root)?;
         }
         for (program, name) in build_programs()? {
@@ -74,6 +82,7 @@ impl Machine {
         }
         fs::copy("/bin/busybox", root.join("bin/busybox"))?;
         fs::write(root.join("init"), INIT)?;
+        fs::write(root.join("bin/fsdax.sh"), FSDAX)?;
         fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))?;
         let initramfs = dir.join("initramfs");
         let names = output(Command::new("find").arg(".").current_dir(&root))?;
@@ -110,6 +119,20 @@ impl Machine {
         let file = self.dir.join(name);
         File::create(&file)?.set_len(len_bytes)?;
         Ok(file)
+    }
+
+    /// The words that give a guest an NVDIMM whose stores are kept when the machine is cut, with
+    /// everything that its processor had cached.
+    pub fn with_nvdimm(file: &Path, len_bytes: u64) -> Vec<String> {
+        let hardware = "-machine q35,accel=tcg,nvdimm=on,nvdimm-persistence=cpu \
+                        -m 512M,slots=2,maxmem=2G -device nvdimm,id=nv,memdev=medium -object";
+        let mut hardware: Vec<String> = hardware.split_whitespace().map(str::to_owned).collect();
+        // This word is not split, because its path may have spaces.
+        hardware.push(format!(
+            "memory-backend-file,id=medium,share=on,size={len_bytes},align=2M,mem-path={}",
+            file.display()
+        ));
+        hardware
     }
 
     /// Starts a guest with this hardware. `words` are `NAME=value` settings, which the kernel gives
