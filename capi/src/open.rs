@@ -109,8 +109,11 @@ pub(crate) fn directory_options(wanted: Wanted) -> Options {
     if let Some(bytes) = wanted.budget_bytes {
         options = options.budget(Budget::Bytes(bytes));
     }
-    match wanted.holder {
-        Some(path) => options.holder(Holder::perdura(path)),
+    if let Some(path) = wanted.holder {
+        options = options.holder(Holder::perdura(path));
+    }
+    match wanted.guard {
+        Some(socket) => options.guard(socket),
         None => options,
     }
 }

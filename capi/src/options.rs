@@ -50,6 +50,11 @@ pub struct perdura_options {
     /// For a heap in a directory, or a mapping: the most bytes that may be dirty. 0: as many as can
     /// be flushed within the warning, of which nothing larger is accepted.
     pub budget_bytes: u64,
+    /// For a heap in a directory, or a mapping: socket of a guard (`perdura guard`), which keeps the
+    /// memory in the place of a holder. Threads of the library do what the guard says: they keep to
+    /// this program's share of a battery, let stores wait while the power is low or the guard is
+    /// gone, and at the end of the power flush and close; stores wait from then on.
+    pub guard: *const c_char,
 }
 
 /// Settings that were checked.
@@ -60,11 +65,12 @@ pub(crate) struct Wanted {
     pub warning_ms: u32,
     pub holder: Option<PathBuf>,
     pub budget_bytes: Option<u64>,
+    pub guard: Option<PathBuf>,
 }
 
 impl Wanted {
     /// # Safety
-    /// Null or valid options; the holder's path is null or ends with a zero byte.
+    /// Null or valid options; each path is null or ends with a zero byte.
     pub unsafe fn of(options: *const perdura_options) -> Result<Self, Refusal> {
         let zeros = perdura_options {
             size_bytes: 0,
@@ -75,6 +81,7 @@ impl Wanted {
             warning_ms: 0,
             holder: std::ptr::null(),
             budget_bytes: 0,
+            guard: std::ptr::null(),
         };
         // SAFETY: the caller's promise.
         let given = unsafe { options.as_ref() }.unwrap_or(&zeros);
@@ -89,17 +96,21 @@ impl Wanted {
                 return Err(Refusal::Argument { what: "options->durability", why });
             }
         };
-        let holder = (!given.holder.is_null()).then(|| {
-            // SAFETY: the caller's promise.
-            let path = unsafe { CStr::from_ptr(given.holder) };
-            PathBuf::from(OsStr::from_bytes(path.to_bytes()))
-        });
+        let path = |path: *const c_char| {
+            (!path.is_null()).then(|| {
+                // SAFETY: the caller's promise.
+                let path = unsafe { CStr::from_ptr(path) };
+                PathBuf::from(OsStr::from_bytes(path.to_bytes()))
+            })
+        };
+        let (holder, guard) = (path(given.holder), path(given.guard));
         Ok(Self {
             len_bytes: (given.len_bytes > 0).then_some(given.len_bytes),
             durability,
             numa_node: (given.bind_numa != 0).then_some(given.numa_node),
             warning_ms: if given.warning_ms == 0 { 30_000 } else { given.warning_ms },
             holder,
+            guard,
             budget_bytes: (given.budget_bytes > 0).then_some(given.budget_bytes),
         })
     }
@@ -111,7 +122,7 @@ const OPTIONS_BYTES: u32 = size_of::<perdura_options>() as u32;
 const OPTIONS_BYTES_MAX: u32 = 4096;
 
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(OPTIONS_BYTES == 48);
+const _: () = assert!(OPTIONS_BYTES == 56);
 
 /// Refuses options with fields that this library does not know.
 ///

@@ -43,6 +43,8 @@ pub struct LaneGuard<'r> {
     closing: bool,
     /// The lane was locked after the final flush had begun: it is good for reading only.
     is_closed: bool,
+    /// The lane was locked while writers wait: it is good for reading only.
+    is_held: bool,
     /// Bytes that became dirty; added to the lane's counter when it is released.
     dirtied_bytes: u64,
     dropped_bytes: u64,
@@ -63,6 +65,7 @@ impl<'r> LaneGuard<'r> {
         // The final flush takes every lane, so it flushes whatever was done under a lane locked
         // before.
         let is_closed = tracked.memory.budget.is_closed();
+        let is_held = tracked.memory.budget.is_held();
         let (dirtied_bytes, dropped_bytes, undo) = (0, 0, None);
         Self {
             tracked,
@@ -72,6 +75,7 @@ impl<'r> LaneGuard<'r> {
             parity,
             closing,
             is_closed,
+            is_held,
             dirtied_bytes,
             dropped_bytes,
             undo,
@@ -210,8 +214,9 @@ impl<'r> LaneGuard<'r> {
     /// # Errors
     /// The budget or the frame buffers are used up. The caller releases every lane, passes the need
     /// to `Region::satisfy`, and tries again. Nothing is lost; some of the range may be entered
-    /// already. After the final flush has begun nothing can be announced, and `Region::satisfy`
-    /// refuses with `RegionError::Closed`.
+    /// already. While writers are held nothing can be announced, and `Region::satisfy` waits. After
+    /// the final flush has begun nothing can be announced, and `Region::satisfy` refuses with
+    /// `RegionError::Closed`.
     pub fn announce(&mut self, offset: u64, len: u64) -> Result<(), Need> {
         self.announce_as(offset, len, None)
     }
@@ -225,7 +230,7 @@ impl<'r> LaneGuard<'r> {
             // In trap mode the store itself announces: it traps.
             return Ok(());
         }
-        if self.is_closed {
+        if self.is_closed || self.is_held {
             return Err(Need::Room { bytes: len });
         }
         let shift = self.tracked.memory.ledger.geometry().grain_shift;

@@ -37,6 +37,7 @@ pub struct Budget {
     /// works.
     call_above: AtomicU64,
     closed: AtomicBool,
+    held: AtomicBool,
 }
 
 impl Default for Budget {
@@ -52,6 +53,7 @@ impl Default for Budget {
             cleaner_version: AtomicU32::new(0),
             call_above: AtomicU64::new(u64::MAX),
             closed: AtomicBool::new(false),
+            held: AtomicBool::new(false),
         }
     }
 }
@@ -237,6 +239,17 @@ impl Budget {
         self.closed.store(true, SeqCst);
         self.notify();
         self.call_cleaner();
+    }
+
+    /// Lets writers wait, or go on. A writer that has its lane by now ends its operation.
+    pub fn hold(&self, is_held: bool) {
+        self.held.store(is_held, SeqCst);
+        self.notify();
+    }
+
+    /// Whether writers wait.
+    pub fn is_held(&self) -> bool {
+        self.held.load(Acquire)
     }
 
     /// Whether the final flush has begun.

@@ -54,6 +54,16 @@ impl Closing {
         Self { dir, threads, warning, process: std::process::id(), state }
     }
 
+    /// Threads of a flush.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Time from a warning to the end.
+    pub fn warning(&self) -> Duration {
+        self.warning
+    }
+
     /// Whether this process was forked from the one that opened the directory.
     pub fn is_forked(&self) -> bool {
         std::process::id() != self.process

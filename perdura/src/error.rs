@@ -4,6 +4,7 @@ use perdura_heap::{HeapError, MemoryError};
 use perdura_region::RegionError;
 use perdura_region::directory::DirectoryError;
 use perdura_region::holder::LinkError;
+use perdura_warning::WarningError;
 
 /// Why something could not be opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +26,12 @@ pub enum OpenError {
     /// The holder could not be started or watched.
     #[error(transparent)]
     Holder(#[from] LinkError),
+    /// What the guard says cannot be heard.
+    #[error(transparent)]
+    Guard(#[from] WarningError),
+    /// The system starts no thread that does what the guard says.
+    #[error("start a thread: {0}")]
+    Thread(#[source] std::io::Error),
     /// The image holds no store, or a damaged one.
     #[error(transparent)]
     Store(#[from] perdura_store::OpenError),

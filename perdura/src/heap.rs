@@ -9,6 +9,7 @@ use perdura_region::{TrackingKind, TrapKind, directory};
 
 use crate::closing::{Closing, Flushed};
 use crate::error::{CloseError, OpenError};
+use crate::guarded;
 use crate::options::Options;
 
 /// Length of a new heap if none is given.
@@ -42,7 +43,7 @@ pub struct Heap {
 /// The region of a directory's heap.
 struct Beneath {
     region: Arc<perdura_region::Region>,
-    closing: Closing,
+    closing: Arc<Closing>,
 }
 
 /// How a heap is opened.
@@ -187,6 +188,7 @@ impl HeapOptions {
         let options = options.clone().memory_bytes(len_bytes);
         let opened = options.open(dir, TrackingKind::Trap(TrapKind::Auto))?;
         let beneath = Beneath { region: Arc::new(opened.region), closing: opened.closing };
+        guarded::follow(opened.following, &beneath.region, &beneath.closing)?;
         let memory = Memory::region(Arc::clone(&beneath.region))?;
         match perdura_heap::Heap::open(memory, self.config) {
             Ok(heap) => Ok(Heap { heap: Arc::new(heap), beneath: Some(beneath) }),

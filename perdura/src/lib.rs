@@ -41,8 +41,9 @@
 //! # What is protected
 //!
 //! A *holder* is a second process that has the memory's descriptors and writes nothing until it
-//! must. Without a holder, [`Store`] and [`Region`] wait for the SSD in every change, unless
-//! [`Options::durability`] says otherwise; that is [`Durability::Fsync`].
+//! must; a *guard* ([`Options::guard`]) is one for many programs. Without either, [`Store`] and
+//! [`Region`] wait for the SSD in every change, unless [`Options::durability`] says otherwise; that
+//! is [`Durability::Fsync`].
 //!
 //! | event | with a holder (default `Warned`) | without (default `Fsync`) | without, `Warned` chosen |
 //! |---|---|---|---|
@@ -91,6 +92,7 @@
 mod closing;
 mod commits;
 mod error;
+mod guarded;
 mod heap;
 pub mod holder;
 mod options;

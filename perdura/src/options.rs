@@ -5,13 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use perdura_guard::Keeper;
 use perdura_media::{Direct, Engine, RealClock};
 use perdura_region::directory::{self, Directory, HOLDER_WAIT, Settings};
 use perdura_region::holder::{HeldBy, Holders};
 use perdura_region::{BudgetWish, Compression, Config, PolicyKind, TrackingKind};
 
+use perdura_warning::SETTLE;
+
 use crate::closing::Closing;
 use crate::error::OpenError;
+use crate::guarded::{Following, Heard};
 use crate::holder::Holder;
 
 /// Memory of a new directory if no size is given.
@@ -63,6 +67,8 @@ pub struct Options {
     policy: PolicyKind,
     compression: Compression,
     holder: Option<Holder>,
+    guard: Option<PathBuf>,
+    power_settle: Duration,
     holder_wait: Duration,
     memory_dir: Option<PathBuf>,
     flush_threads: usize,
@@ -83,6 +89,8 @@ impl Default for Options {
             policy: PolicyKind::default(),
             compression: Compression::Off,
             holder: None,
+            guard: None,
+            power_settle: SETTLE,
             holder_wait: HOLDER_WAIT,
             memory_dir: None,
             flush_threads: std::thread::available_parallelism()
@@ -107,6 +115,8 @@ impl fmt::Debug for Options {
             .field("policy", &self.policy)
             .field("compression", &self.compression)
             .field("holder", &self.holder)
+            .field("guard", &self.guard)
+            .field("power_settle", &self.power_settle)
             .field("holder_wait", &self.holder_wait)
             .field("memory_dir", &self.memory_dir)
             .field("flush_threads", &self.flush_threads)
@@ -156,7 +166,7 @@ impl Options {
         self
     }
 
-    /// When a change is durable. Default: [`Durability::Warned`] with a holder, because the holder
+    /// When a change is durable. Default: [`Durability::Warned`] with a holder or a guard, because it
     /// keeps what a killed process leaves; [`Durability::Fsync`] without one.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
@@ -188,7 +198,23 @@ impl Options {
         self
     }
 
-    /// Time that a holder whose program is gone waits for another before it flushes and lets the
+    /// The socket of a guard (`perdura guard`), which keeps the memory in the place of a holder. Two
+    /// threads of this library do what it says: they keep to this program's share of a battery, let
+    /// changes wait while the power is low or the guard is gone, and at the end of the power close
+    /// what is open; every later change is refused. Default: none.
+    pub fn guard(mut self, socket: impl Into<PathBuf>) -> Self {
+        self.guard = Some(socket.into());
+        self
+    }
+
+    /// With a guard: time for which the power must be back before changes go on and the whole budget
+    /// may be used. Default: 10 s.
+    pub fn power_settle(mut self, settle: Duration) -> Self {
+        self.power_settle = settle;
+        self
+    }
+
+    /// Time that a holder or guard whose program is gone waits for another before it flushes and lets the
     /// memory go. Nothing is lost when it is over. Default: 10 minutes.
     pub fn holder_wait(mut self, wait: Duration) -> Self {
         self.holder_wait = wait;
@@ -231,11 +257,8 @@ impl Options {
 
     /// The durability that was chosen, or the default.
     pub(crate) fn chosen_durability(&self) -> Durability {
-        let by_holder = match self.holder {
-            Some(_) => Durability::Warned,
-            None => Durability::Fsync,
-        };
-        self.durability.unwrap_or(by_holder)
+        let is_held = self.holder.is_some() || self.guard.is_some();
+        self.durability.unwrap_or(if is_held { Durability::Warned } else { Durability::Fsync })
     }
 
     /// Refuses [`Durability::Fsync`] for plain stores, because nobody sees when a plain store is
@@ -261,6 +284,19 @@ impl Options {
                 expected: "at least 1",
             });
         }
+        let by = match (&self.holder, &self.guard) {
+            (Some(_), Some(socket)) => {
+                return Err(OpenError::Setting {
+                    name: "guard",
+                    value: socket.display().to_string(),
+                    expected: "no holder beside a guard, which keeps the memory itself",
+                });
+            }
+            (Some(holder), None) => Some(HeldBy::Holder(holder.program_to_start())),
+            (None, Some(socket)) => Some(HeldBy::Guard(socket.clone())),
+            (None, None) => None,
+        };
+        let heard = self.guard.clone().map(Heard::new).transpose()?;
         let memory_bytes = self.memory_bytes.unwrap_or(match directory::has_image(dir) {
             // The smallest request never shrinks an image that is there.
             true => perdura_region::REGION_MIN_BYTES,
@@ -281,7 +317,7 @@ impl Options {
             engine: Engine::Auto,
             direct: Direct::Auto,
             threads: self.flush_threads,
-            holder: self.holder.as_ref().map(|holder| HeldBy::Holder(holder.program_to_start())),
+            holder: by,
             holder_wait: Some(self.holder_wait),
             memory_dir: self.memory_dir.clone(),
             prove_again: self.prove_again,
@@ -292,11 +328,16 @@ impl Options {
                 progress(done, of);
             }
         };
-        let opened = Directory::open(settings, clock, &progress)?;
+        let mut opened = Directory::open(settings, clock, &progress)?;
+        let following = heard.zip(opened.supervisor.as_mut()).map(|(heard, supervisor)| {
+            let keeper = Keeper::new(opened.terms, opened.promise.budget_bytes);
+            heard.listen(supervisor, keeper, self.power_settle)
+        });
         let holders = Holders::watch(opened.supervisor, opened.link)?;
-        let closing = Closing::new(dir.to_owned(), holders, self.flush_threads, self.warning);
+        let closing =
+            Arc::new(Closing::new(dir.to_owned(), holders, self.flush_threads, self.warning));
         let region = opened.region;
-        Ok(Opened { region, promise: opened.promise, closing })
+        Ok(Opened { region, promise: opened.promise, closing, following })
     }
 }
 
@@ -304,5 +345,8 @@ impl Options {
 pub(crate) struct Opened {
     pub region: perdura_region::Region,
     pub promise: perdura_region::Promise,
-    pub closing: Closing,
+    pub closing: Arc<Closing>,
+    /// What the guard says, if there is one; [`guarded::follow`](crate::guarded::follow) begins to
+    /// do it.
+    pub following: Option<Following>,
 }

@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::closing::{Closing, Flushed};
 use crate::commits::Commits;
 use crate::error::{AccessError, CloseError, OpenError};
+use crate::guarded;
 use crate::options::{Durability, Options};
 
 const WORD_BYTES: u64 = 8;
@@ -39,7 +40,7 @@ pub struct Region {
     durability: Durability,
     commits: Commits,
     promise: Promise,
-    closing: Closing,
+    closing: Arc<Closing>,
 }
 
 impl std::fmt::Debug for Region {
@@ -74,6 +75,7 @@ impl Region {
         for block in 0..region.geometry().blocks() as u64 {
             region.assign_block(block, lane_of(&region, block));
         }
+        guarded::follow(opened.following, &region, &opened.closing)?;
         Ok(Self {
             region,
             durability: options.chosen_durability(),

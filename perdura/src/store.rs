@@ -13,6 +13,7 @@ use perdura_store::{Access, Entry, Expiry, Key, StoreError, WrongType};
 use crate::closing::{Closing, Flushed};
 use crate::commits::Commits;
 use crate::error::{CloseError, OpenError};
+use crate::guarded;
 use crate::options::{Durability, Options};
 use crate::transaction::Transaction;
 
@@ -45,7 +46,7 @@ pub struct Store {
     commits: Commits,
     writes: AtomicU32,
     promise: Promise,
-    closing: Closing,
+    closing: Arc<Closing>,
 }
 
 impl std::fmt::Debug for Store {
@@ -77,8 +78,10 @@ impl Store {
             perdura_store::Heap::open(opened.region).map_err(perdura_store::OpenError::from)?;
         let clock = Arc::new(RealClock);
         let engine = perdura_store::Store::open(heap, clock, Default::default())?;
+        let engine = Arc::new(engine);
+        guarded::follow(opened.following, &engine, &opened.closing)?;
         Ok(Self {
-            engine: Arc::new(engine),
+            engine,
             durability: options.chosen_durability(),
             commits: Commits::default(),
             writes: AtomicU32::new(0),

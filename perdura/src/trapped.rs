@@ -8,6 +8,7 @@ use perdura_region::{Prepared, Promise, RegionError, TrackingKind, TrapKind, Tra
 
 use crate::closing::{Closing, Flushed};
 use crate::error::{AccessError, CloseError, OpenError};
+use crate::guarded;
 use crate::options::Options;
 use crate::region::check_range;
 
@@ -33,7 +34,7 @@ use crate::region::check_range;
 pub struct TrappedRegion {
     region: Arc<perdura_region::Region>,
     promise: Promise,
-    closing: Closing,
+    closing: Arc<Closing>,
 }
 
 impl std::fmt::Debug for TrappedRegion {
@@ -68,6 +69,7 @@ impl TrappedRegion {
         options.check_plain_stores()?;
         let opened = options.open(dir.as_ref(), TrackingKind::Trap(TrapKind::Auto))?;
         let region = Arc::new(opened.region);
+        guarded::follow(opened.following, &region, &opened.closing)?;
         Ok(Self { region, promise: opened.promise, closing: opened.closing })
     }
 

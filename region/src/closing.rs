@@ -23,6 +23,18 @@ impl Region {
         }
     }
 
+    /// Lets writers wait, or go on: for a battery that is nearly empty. Operations that have begun
+    /// end. After the next checkpoint no byte changes, and everything is on the SSD, until they go
+    /// on. A close ends the wait as it ends every other.
+    pub fn hold_writers(&self, is_held: bool) {
+        let backed = &self.running().backed;
+        match backed.tracked.pages() {
+            // Whoever stores cannot be told, so it waits.
+            Some(tracker) => tracker.hold(is_held),
+            None => backed.memory.budget.hold(is_held),
+        }
+    }
+
     /// Refuses writers for good, flushes everything, and commits that as final.
     ///
     /// A writer that holds a lane ends its operation first. A writer that waits for budget gets

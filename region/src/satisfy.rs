@@ -11,6 +11,7 @@
 //! - a prepared write ends, and its pages can be cleaned;
 //! - a limit rises: the budget was changed, the log has more space, the device is as fast as
 //!   proven;
+//! - writers are not held any more;
 //! - a failure was latched, or the final flush has begun.
 //!
 //! Credit that lanes keep is taken back from one lane after the other, waiting for lanes that are
@@ -58,6 +59,10 @@ impl Running {
             // Read before everything else, so that any later change is noticed.
             let seen = budget.version();
             memory.check_open()?;
+            if budget.is_held() {
+                self.await_change(seen);
+                continue;
+            }
             match need {
                 Need::Room { bytes } => {
                     let budget_bytes = budget.wanted_limit(ledger);

@@ -49,13 +49,6 @@ impl<'r> TrappedMemory<'r> {
         self.memory.region_bytes()
     }
 
-    /// Lets stores wait, or go on: for a battery that is nearly empty. After the next checkpoint no
-    /// byte changes, and everything is on the SSD, until they go on. Whoever stores cannot be told,
-    /// so it waits.
-    pub fn hold_stores(&self, is_held: bool) {
-        self.tracker.hold(is_held);
-    }
-
     /// Copies bytes out. Each byte that another thread is changing comes out old or new.
     ///
     /// # Panics

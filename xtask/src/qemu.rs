@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use machine::{Guest, KEPT, Machine, SERVE, Task};
+use machine::{Guest, KEPT, KEPT_BUT_NOT_CACHES, Machine, SERVE, Task};
 
 const SIZES: &str = "--memory 64MiB --budget 4MiB --grace 10s --flush-threads 1";
 /// The NVDIMM has room for the memory, and for a ledger of four times the memory.
@@ -50,7 +50,7 @@ struct Case {
 /// commit.
 const PAUSES_MS: [u64; 3] = [0, 3, 11];
 
-const CASES: [Case; 4] = [
+const CASES: [Case; 5] = [
     Case {
         name: "unwarned loss, durability fsync: everything acknowledged",
         task: SERVE,
@@ -86,6 +86,15 @@ const CASES: [Case; 4] = [
         keeps_all: true,
         origin: "memory kept in files",
         writes: [640, 5_000, 15_000],
+    },
+    Case {
+        name: "unwarned loss, memory on an NVDIMM that lacks what processors cache: not trusted",
+        task: KEPT_BUT_NOT_CACHES,
+        options: "--checkpoint 300ms",
+        is_warned: false,
+        keeps_all: false,
+        origin: "loaded from the last checkpoint",
+        writes: [8_000, 5_000, 5_000],
     },
 ];
 
@@ -156,9 +165,9 @@ impl Case {
     ) -> Result<Guest> {
         let starts: Vec<String> = starts.iter().map(u64::to_string).collect();
         let words = format!("STARTS={} OPTIONS=\"{SIZES} {}\"", starts.join(","), self.options);
-        let mut hardware = match self.task.name == KEPT.name {
-            true => Machine::with_nvdimm(nvdimm, NVDIMM_BYTES),
-            false => ["-machine", "q35,accel=tcg", "-m", "512M"].map(str::to_owned).to_vec(),
+        let mut hardware = match self.task.nvdimm_keeps {
+            Some(keeps) => Machine::with_nvdimm(nvdimm, NVDIMM_BYTES, keeps),
+            None => ["-machine", "q35,accel=tcg", "-m", "512M"].map(str::to_owned).to_vec(),
         };
         hardware.push("-drive".into());
         hardware.push(format!("file={},format=qcow2,if=virtio,cache=none", disk.display()));

@@ -228,7 +228,7 @@ struct later_options {
 static void bad_options(const char *path) {
   perdura_options options;
   memset(&options, 0, sizeof options);
-  EXPECT(sizeof options == 48 && (char *)&options.size_bytes == (char *)&options);
+  EXPECT(sizeof options == 56 && (char *)&options.size_bytes == (char *)&options);
   struct later_options later;
   memset(&later, 0, sizeof later);
   later.known.size_bytes = sizeof later;

@@ -136,6 +136,14 @@ static void mistakes(const char *directory) {
   options.warning_ms = 1;
   EXPECT(perdura_map(directory, &options) == NULL);
   FAILED(PERDURA_REGION, "warning");
+  memset(&options, 0, sizeof options);
+  options.len_bytes = LEN;
+  options.guard = "no-guard.sock";
+  EXPECT(perdura_map(directory, &options) == NULL);
+  FAILED(PERDURA_REGION, "no-guard.sock");
+  options.holder = "perdura";
+  EXPECT(perdura_map(directory, &options) == NULL);
+  FAILED(PERDURA_ARGUMENT, "no holder beside a guard");
   EXPECT(perdura_map("/dev/null/nowhere", NULL) == NULL);
   FAILED(PERDURA_FILE, "/dev/null");
 

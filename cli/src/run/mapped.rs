@@ -274,8 +274,8 @@ struct Program(Weak<Host>);
 
 impl Writers for Program {
     fn told(&self, _: &Reading, demand: Demand) {
-        if let Some(memory) = self.0.upgrade().as_ref().and_then(|host| host.region().trapped()) {
-            memory.hold_stores(demand == Demand::Clean);
+        if let Some(host) = self.0.upgrade() {
+            host.region().hold_writers(demand == Demand::Clean);
         }
     }
 

@@ -7,7 +7,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::machine::{DAX, Machine};
+use super::machine::{CACHES, DAX, Machine};
 
 const NVDIMM_BYTES: u64 = 128 << 20;
 /// The bandwidths in the results: two for each of the six cells, one of them the thread's.
@@ -16,7 +16,7 @@ const FIGURES: u64 = 2 * 6;
 /// Runs the case and returns the number of measured cells and their place, as text.
 pub fn run(machine: &Machine) -> Result<String> {
     let nvdimm = machine.new_nvdimm("nvdimm-dax", NVDIMM_BYTES)?;
-    let hardware = Machine::with_nvdimm(&nvdimm, NVDIMM_BYTES);
+    let hardware = Machine::with_nvdimm(&nvdimm, NVDIMM_BYTES, CACHES);
     let mut guest = machine.boot(&DAX, "", &hardware)?;
     let status = guest.wait_for("run_status")?;
     let (left, figures) = (guest.wait_for("left")?, guest.wait_for("dax_cells")?);

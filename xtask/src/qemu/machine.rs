@@ -28,12 +28,18 @@ pub struct Task {
     /// The shell script that process 1 runs.
     script: &'static str,
     modules: &'static [&'static str],
+    /// What the guest's NVDIMM keeps when the machine is lost, as QEMU calls it; `None`: it has none.
+    pub nvdimm_keeps: Option<&'static str>,
 }
+
+/// What an NVDIMM keeps with everything that processors had cached.
+pub const CACHES: &str = "cpu";
 
 pub const SERVE: Task = Task {
     name: "serve",
     script: include_str!("guest/serve.sh"),
     modules: &["virtio_pci", "virtio_blk", "ext4"],
+    nvdimm_keeps: None,
 };
 
 /// As [`SERVE`], with the server's memory on an NVDIMM.
@@ -41,18 +47,25 @@ pub const KEPT: Task = Task {
     name: "kept",
     script: include_str!("guest/kept.sh"),
     modules: &["virtio_pci", "virtio_blk", "nfit", "nd_pmem", "ext4"],
+    nvdimm_keeps: Some(CACHES),
 };
+
+/// As [`KEPT`], with an NVDIMM that loses what was cached.
+pub const KEPT_BUT_NOT_CACHES: Task = Task { nvdimm_keeps: Some("mem-ctrl"), ..KEPT };
 
 pub const NUMA: Task = Task {
     name: "numa",
     script: include_str!("guest/numa.sh"),
     modules: &["nfit", "dax_pmem", "device_dax", "kmem"],
+    // It becomes system RAM.
+    nvdimm_keeps: None,
 };
 
 pub const DAX: Task = Task {
     name: "dax",
     script: include_str!("guest/dax.sh"),
     modules: &["nfit", "nd_pmem", "ext4"],
+    nvdimm_keeps: Some(CACHES),
 };
 
 /// The longest wait for one line from the guest; a boot takes about 10 s.
@@ -121,11 +134,13 @@ impl Machine {
         Ok(file)
     }
 
-    /// The words that give a guest an NVDIMM whose stores are kept when the machine is cut, with
-    /// everything that its processor had cached.
-    pub fn with_nvdimm(file: &Path, len_bytes: u64) -> Vec<String> {
-        let hardware = "-machine q35,accel=tcg,nvdimm=on,nvdimm-persistence=cpu \
-                        -m 512M,slots=2,maxmem=2G -device nvdimm,id=nv,memdev=medium -object";
+    /// The words that give a guest an NVDIMM. The host keeps every store to it, whatever the guest is
+    /// told that it `keeps`.
+    pub fn with_nvdimm(file: &Path, len_bytes: u64, keeps: &str) -> Vec<String> {
+        let hardware = format!(
+            "-machine q35,accel=tcg,nvdimm=on,nvdimm-persistence={keeps} \
+             -m 512M,slots=2,maxmem=2G -device nvdimm,id=nv,memdev=medium -object"
+        );
         let mut hardware: Vec<String> = hardware.split_whitespace().map(str::to_owned).collect();
         // This word is not split, because its path may have spaces.
         hardware.push(format!(
