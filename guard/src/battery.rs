@@ -159,4 +159,35 @@ mod tests {
         write(&path, 300);
         assert_eq!(after(&clock, &mut late, 1), Some(300));
     }
+
+    /// The machine's clock steps, and the battery's age with it.
+    #[test]
+    fn a_clock_that_steps_never_makes_a_battery_last_longer_than_at_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("battery.toml");
+        let text = "nameplate = '12000J'\ninstalled = 2024-01-01\nfade_per_year = '10%'\n\
+                    [watts]\nall = 10\n";
+        std::fs::write(&path, text).unwrap();
+        let unix_ms = |year: u64| (year - 1970) * 31_557_600_000;
+        let clock = SimClock::new(unix_ms(2026));
+        // As a server and a guard choose it.
+        let most = BatteryFile::new(&path).lasts(clock.unix_ms()).unwrap().time;
+        let mut watch = BatteryWatch::new(BatteryFile::new(&path), most, &clock);
+        let start = watch.time();
+        let mut most_after = |year: u64, seconds: u64| {
+            clock.set_unix_ms(unix_ms(year));
+            for _ in 0..seconds {
+                after(&clock, &mut watch, 1);
+            }
+            (watch.time(), watch.is_lost())
+        };
+        let (aged, is_lost) = most_after(2030, 1);
+        assert!(aged < start && !is_lost, "{aged:?} of {start:?} is left after four years");
+        let (before_it_was_made, is_lost) = most_after(2020, 30);
+        assert!(before_it_was_made <= aged.mul_f64(0.11) && is_lost, "{before_it_was_made:?}");
+        let (back, is_lost) = most_after(2026, 1);
+        assert!(back <= start && back > aged && !is_lost, "{back:?} of {start:?}");
+        let (younger, _) = most_after(2024, 1);
+        assert!(younger <= start, "{younger:?} of {start:?}");
+    }
 }

@@ -77,6 +77,62 @@ fn at_the_file_s_creation_the_server_flushes_within_its_warning_and_a_restart_ha
     place.holder_ends();
 }
 
+/// A file system of 512 MiB in memory, unmounted when dropped.
+struct SmallDisk(TestDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let dir = TestDir::new();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=512m", "perdura-test"]).arg(dir.path());
+        mount.status().is_ok_and(|status| status.success()).then(|| Self(dir))
+    }
+
+    /// Leaves no byte free.
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.0.path().join("fills")).unwrap();
+        let full = std::io::copy(&mut std::io::repeat(1), &mut file).unwrap_err();
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_disk_that_becomes_full_on_battery_takes_everything_all_the_same() {
+    let Some(disk) = SmallDisk::mount() else {
+        println!("skipped: cannot mount a small tmpfs");
+        return;
+    };
+    let mut place = Place::new();
+    place.data = disk.0.path().join("data");
+    let mut settings = place.settings();
+    (settings[1], settings[3]) = ("96MiB".into(), "8MiB".into());
+    let words: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let mut server = Server::start(&place.data, &words);
+    let writer = load(&server);
+    std::fs::write(&place.told, "on-battery 2s").unwrap();
+    wait_until("a demand", || field(&server, "power_demand") == "shorter-flush");
+    disk.fill();
+    // Some more writes go through what the disk has no new room for.
+    std::thread::sleep(Duration::from_millis(300));
+    std::fs::write(&place.told, "ending").unwrap();
+    assert_eq!(server.wait(), Some(0));
+    let acknowledged = writer.join().unwrap();
+    place.holder_ends();
+    std::fs::remove_file(&place.told).unwrap();
+    let mut server = Server::start(&place.data, &words);
+    assert!(server.banner.contains("loaded after a complete flush"), "{}", server.banner);
+    verify(&server, acknowledged);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    place.holder_ends();
+}
+
 #[test]
 fn the_holder_of_a_killed_server_flushes_at_the_file_s_creation() {
     let place = Place::new();

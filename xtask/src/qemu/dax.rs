@@ -24,7 +24,7 @@ pub fn run(machine: &Machine) -> Result<String> {
     ensure!(status == 0, "the workload ended with {status}\n{}", guest.transcript());
     ensure!(left == 0, "{left} files were left on the medium\n{}", guest.transcript());
     ensure!(figures == FIGURES, "{figures} figures\n{}", guest.transcript());
-    let refused = guest.heard_lines().any(|line| line.contains("no DAX file system"));
+    let refused = guest.heard_lines().any(|line| line.contains("not a DAX file system"));
     ensure!(refused, "tmpfs was not refused for what it is\n{}", guest.transcript());
     let place = guest.heard_lines().find(|line| line.contains("\"place\""));
     let place = place.with_context(|| format!("no place\n{}", guest.transcript()))?;
