@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What a guard costs its servers, and what servers that share a battery get.
 
-Usage: tenants.py DIR cost|take-back|curve|noise [ROUNDS [CLIENTS PIPELINE]]
-
-The last two are take-back's: the load of each server.
+Usage: tenants.py DIR cost|noise [ROUNDS]
+       tenants.py DIR take-back [ROUNDS [CLIENTS PIPELINE]]    (the load of each server)
+       tenants.py DIR curve [ROUNDS [BURST [BATTERIES...]]]    (a burst in SETs)
 
 Needs redis-benchmark and target/release/perdura; writes some GiB below DIR. redis-benchmark makes
 the load, so no code is shared with what is measured.
@@ -174,9 +174,9 @@ def take_back(directory, rounds, *load_of_each):
         borrower.stop()
 
 
-def curve(directory, rounds):
+def curve(directory, rounds, burst="300000", *batteries):
     """Eight servers that write in turn and share batteries, each beside one with its own."""
-    own_ms, burst, keys = 160, 300_000, 200_000
+    own_ms, burst, keys = 160, int(burst), 200_000
     own_time = ["--grace", f"{own_ms * 10 // 9}ms"]
     common = ["--memory", "320MiB", "--checkpoint", "off", *own_time]
 
@@ -189,8 +189,8 @@ def curve(directory, rounds):
     own = start(0, "--no-holder")
     budgets = [server.figure("budget_bytes") / MIB for server in own]
     print(f"a battery of its own: {own_ms} ms, {spread(budgets, '.0f')} MiB", flush=True)
-    for batteries in (0.75, 1, 1.5, 2, 4, 8):
-        time_ms = round(own_ms * batteries)
+    for count in [float(count) for count in batteries] or (0.75, 1, 1.5, 2, 4, 8):
+        time_ms = round(own_ms * count)
         with guard(directory, "shared", "--grace", f"{time_ms * 10 // 9}ms") as path:
             shared = start(8, "--guard", path)
             time.sleep(1)
@@ -203,8 +203,8 @@ def curve(directory, rounds):
                 server.stop()
         for n in range(8):
             shutil.rmtree(os.path.join(directory, f"server-{8 + n}"))
-        print(f"{batteries} batteries for eight: {spread(pairs)} of the SETs/s with its own",
-              flush=True)
+        print(f"{count} batteries for eight, bursts of {burst:,}: {spread(pairs)} of the SETs/s with "
+              "its own", flush=True)
     for server in own:
         server.stop()
 

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, OFlags, SealFlags, fcntl_get_seals, fcntl_getfl, fstat};
 use rustix::net::{SocketFlags, accept_with, sockopt};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 
 use crate::error::HoldError;
 
@@ -32,6 +32,15 @@ impl Peer {
 /// The user of this process.
 pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// How far a thread in a hurry goes before others, in steps of `nice`.
+const HURRY: i32 = -10;
+
+/// Lets this thread run before others, where the system allows it.
+pub(crate) fn hurry() {
+    // Linux changes the thread of that number, and not all of its process.
+    let _ = setpriority_process(Some(rustix::thread::gettid()), HURRY);
 }
 
 /// Accepts a connection, if one waits.
@@ -78,5 +87,51 @@ pub(crate) fn end_server(pid: i32) -> bool {
             tracing::error!(%error, "it cannot be ended");
             false
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test's own failure
+mod tests {
+    use std::fs::File;
+
+    use perdura_dirty::sys::SharedMemory;
+
+    use super::*;
+
+    /// Why descriptors are refused, if they are.
+    fn refused(memory: impl AsFd, ledger: impl AsFd, image: impl AsFd, owner: u32) -> String {
+        let checked = check_handed_over(memory.as_fd(), ledger.as_fd(), image.as_fd(), owner);
+        checked.err().map_or(String::new(), |error| error.to_string())
+    }
+
+    #[test]
+    fn files_that_their_owner_could_cut_short_are_taken_of_the_own_user_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let sealed = SharedMemory::create("test", 4096).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let path = dir.path().join("image");
+        std::fs::write(&path, "").unwrap();
+        let image = File::options().read(true).write(true).open(&path).unwrap();
+        let (own, other) = (own_user(), own_user() + 1);
+        assert_eq!(refused(sealed.fd(), sealed.fd(), &image, other), "");
+        assert_eq!(refused(&file, &file, &image, own), "");
+        let why = refused(&file, sealed.fd(), &image, other);
+        assert!(why.contains("memory") && why.contains("sealed length"), "{why}");
+        let why = refused(sealed.fd(), &file, &image, other);
+        assert!(why.contains("ledger") && why.contains("sealed length"), "{why}");
+    }
+
+    #[test]
+    fn an_image_that_could_keep_no_flush_is_refused() {
+        let sealed = SharedMemory::create("test", 4096).unwrap();
+        let refuse = |image: BorrowedFd<'_>| refused(sealed.fd(), sealed.fd(), image, own_user());
+        let (pipe, _other) = std::io::pipe().unwrap();
+        assert!(refuse(pipe.as_fd()).contains("neither a file nor a block device"));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        std::fs::write(&path, "").unwrap();
+        let read_only = File::open(&path).unwrap();
+        assert!(refuse(read_only.as_fd()).contains("not open for reading and writing"));
     }
 }

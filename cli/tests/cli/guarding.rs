@@ -6,8 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 
 use crate::running::*;
 
-/// A budget far below what is written, so that cleaning and waiting are part of each run.
-pub const SETTINGS: [&str; 6] = ["--memory", "64MiB", "--budget", "2MiB", "--grace", "10s"];
+/// A budget far below what is written, so that cleaning and waiting are part of each run; and a
+/// memory that no writer fills on a fast machine: a refused write would be a gap.
+pub const SETTINGS: [&str; 6] = ["--memory", "512MiB", "--budget", "2MiB", "--grace", "10s"];
 
 /// A guard and its parent; both are killed when dropped.
 pub struct GuardProcess {

@@ -20,8 +20,8 @@ use crate::run;
 use servers::Server;
 
 /// The sizes of all values together, in MiB.
-const SIZES_MIB: [u64; 5] = [256, 512, 1024, 2048, 4096];
-const ROUNDS: usize = 3;
+const SIZES_MIB: [u64; 5] = [1024, 2048, 4096, 8192, 12_288];
+const ROUNDS: usize = 2;
 const VALUE_BYTES: usize = 1000;
 const BUDGET: &str = "256MiB";
 const SEED: u64 = 1;
