@@ -4,7 +4,7 @@
 //! `cargo run --release -p perdura-cli --example guarded_traps -- DIR [ROUNDS]`, after
 //! `cargo build --release`.
 
-#![allow(clippy::unwrap_used)] // an example: it may end at the first error
+#![allow(clippy::unwrap_used, clippy::expect_used)] // an example: it may end at the first error
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
