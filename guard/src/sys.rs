@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, OFlags, SealFlags, fcntl_get_seals, fcntl_getfl, fstat};
 use rustix::net::{SocketFlags, accept_with, sockopt};
-use rustix::process::{Pid, Signal, kill_process, setpriority_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::HoldError;
 
@@ -32,15 +32,6 @@ impl Peer {
 /// The user of this process.
 pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
-}
-
-/// How far a thread in a hurry goes before others, in steps of `nice`.
-const HURRY: i32 = -10;
-
-/// Lets this thread run before others, where the system allows it.
-pub(crate) fn hurry() {
-    // Linux changes the thread of that number, and not all of its process.
-    let _ = setpriority_process(Some(rustix::thread::gettid()), HURRY);
 }
 
 /// Accepts a connection, if one waits.

@@ -10,7 +10,6 @@ use perdura_region::{Region, RegionError};
 use perdura_warning::{Confidence, Demand, Reading, Response, State, Warnings};
 
 use crate::keeper::{Keeper, Most, Writers};
-use crate::sys::hurry;
 
 /// Everything that the two threads need.
 pub struct Watch {
@@ -52,8 +51,6 @@ impl Watch {
         let (taken, writers) = (Arc::clone(&order), Arc::clone(&self.writers));
         let flush_threads = self.flush_threads;
         let meet = move || {
-            // Others wait for what it does: tenants for their share, operators for the end.
-            hurry();
             let (mut demand, mut most) = (Demand::Promise, Most::default());
             while let Some(given) = taken.next() {
                 demand = given.demand.unwrap_or(demand);
