@@ -53,7 +53,7 @@ impl Store {
     /// The key's entry, unless it has expired.
     fn live<'l>(&self, lane: &'l Lane<'l>, place: &Place, key: Key<'_>) -> Option<Entry<'l>> {
         let found = find(lane, place, key)?;
-        lane.note_access(found.record());
+        found.note_access(lane);
         let is_live = !found.expires()
             || lane.load(found.record() + Header::AT_EXPIRY) > self.clock.unix_ms();
         is_live.then(|| Entry::found(lane, &found, key.bytes.len()))

@@ -61,6 +61,12 @@ impl Found {
         record_of(self.entry)
     }
 
+    /// Notes for the next start that the entry and its record were used.
+    pub fn note_access(&self, lane: &Lane<'_>) {
+        lane.note_access(self.at);
+        lane.note_access(self.record());
+    }
+
     /// Whether the entry's key expires.
     pub fn expires(&self) -> bool {
         expires(self.entry)

@@ -173,7 +173,7 @@ impl<'s> Tx<'s> {
         let place = self.place(key);
         let found = self.find_live(&place, key)?;
         let lane = self.op.lane(place.lane);
-        lane.note_access(found.record());
+        found.note_access(lane);
         Some(Entry::new(lane, found.record()))
     }
 
