@@ -108,9 +108,9 @@ def main(directory, rounds=3):
         for at in range(0, KEYS, 1000):
             server.set([key(number) for number in range(at, min(at + 1000, KEYS))])
         found = {"with": [], "without": []}
+        first_hot = random.randrange(KEYS - HOT_KEYS)
         for _ in range(int(rounds)):
             for way in random.sample(list(found), len(found)):
-                first_hot = random.randrange(KEYS - HOT_KEYS)
                 until = time.monotonic() + 15
                 while time.monotonic() < until:
                     server.get([wanted(first_hot) for _ in range(20)])

@@ -63,7 +63,8 @@ pub struct RunArgs {
     /// Directory whose files are durable memory where the program maps them shared: `msync` returns
     /// at once, and everything is safe within the warning. The files are complete when the program
     /// has ended; until then, what they held before and the data of the run are below DIR/.perdura.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["capacity", "numa_node", "report"])]
+    /// The heap stays where it is, unless --capacity, --numa-node or --report is given, too.
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// With --dir, the warning: time from SIGTERM, or from another sign, to the loss of power
     /// [default: 30s]. A quarter of it is the program's, to end by itself.
@@ -89,7 +90,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME", requires = "dir")]
     pub power_settle: Option<String>,
     /// Directory on the medium whose memory the heap takes, such as a DAX file system or tmpfs. The
-    /// memory is a file without a name in it [default: private memory].
+    /// memory is a file without a name in it. Or `anonymous`: private memory [default: anonymous].
     #[arg(long, value_name = "DIR")]
     pub capacity: Option<PathBuf>,
     /// Most memory that the program may have; memory that it does not allocate costs nothing

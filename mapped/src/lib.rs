@@ -3,7 +3,7 @@
 //! within the warning (Viyojit, section 4.3).
 //!
 //! A [`Host`] has the region, with a [`catalog`] of the files in its first bytes. Programs run with
-//! the library of `mapped/library` preloaded, which asks the host over a socket, in the words of
+//! the library of `interpose` preloaded, which asks the host over a socket, in the words of
 //! [`wire`], to serve a file, and maps the host's memory in the file's place. The host's memory is
 //! tracked in every process that maps it ([`perdura_region::TrapKind::Guests`]).
 //!

@@ -19,7 +19,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 pub use output::{Output, Outputs};
-pub use program::{Preloaded, become_program, set, with_library};
+pub use program::{become_program, set, with_library};
 pub use progress::LateBar;
 pub use say::{Shown, all_said, complain, once, say};
 pub use sys::ignore_file_size_signal;

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 /// Packages that only the laboratory, or formats of traces other than text, need.
-const NOT_IN_THE_PRODUCT: [&str; 13] = [
+const NOT_IN_THE_PRODUCT: [&str; 12] = [
     "bzip2",
     "flate2",
     "fuser",
@@ -13,7 +13,6 @@ const NOT_IN_THE_PRODUCT: [&str; 13] = [
     "matrixmultiply",
     "parquet",
     "perdura-block",
-    "perdura-files",
     "perdura-lab",
     "saphyr-parser",
     "snap",

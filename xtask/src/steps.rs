@@ -131,7 +131,7 @@ pub fn miri() -> Result<()> {
     Ok(())
 }
 
-/// Builds `perdura` as it is released, with all formats of traces, and the libraries
+/// Builds `perdura` as it is released, with all formats of traces, and the library
 /// that `perdura run` preloads.
 pub fn release() -> Result<()> {
     cargo(&[
@@ -140,9 +140,7 @@ pub fn release() -> Result<()> {
         "-p",
         "perdura-cli",
         "-p",
-        "perdura-preload",
-        "-p",
-        "perdura-mapped-library",
+        "perdura-interpose",
         "--features",
         RELEASE,
     ])

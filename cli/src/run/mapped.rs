@@ -16,18 +16,13 @@ use perdura_region::directory::{Directory, HOLDER_WAIT, Settings, has_image};
 use perdura_region::holder::{HeldBy, Holders, Voice};
 use perdura_region::{Config, Promise, Terms};
 use perdura_terminal::region::{checkpoint, flush_threads};
-use perdura_terminal::{LateBar, Preloaded, optional, time, with_library};
+use perdura_terminal::{LateBar, optional, time, with_library};
 use perdura_warning::{Demand, Reading, Response, SETTLE, Warnings, unblock_signals_of};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::args::RunArgs;
 use crate::{holder, settings};
 
-const LIBRARY: Preloaded = Preloaded {
-    file: "libperdura_maps.so",
-    package: "perdura-mapped-library",
-    variable: "PERDURA_MAPPED",
-};
 const SIZE: Bytes = Bytes(1 << 30);
 const GRACE: Duration = Duration::from_secs(30);
 /// One part in so many of the grace is the program's, to end by itself.
@@ -61,7 +56,10 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
     let dir = dir.canonicalize().with_context(|| format!("--dir {}", dir.display()))?;
     let grace = time("grace", &args.grace)?.unwrap_or(GRACE);
     let threads = flush_threads(None)?;
-    let mut command = with_library(&args.program, &LIBRARY)?;
+    let mut command = with_library(&args.program)?;
+    if args.capacity.is_some() || args.numa_node.is_some() || args.report {
+        super::set_heap(&mut command, args)?;
+    }
 
     let guard = args.guard.as_ref().map(|socket| holder::guard(socket, &mut warnings));
     let ear = guard.transpose()?.map(|(_, ear)| ear);

@@ -7,22 +7,16 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use perdura_media::Bytes;
-use perdura_terminal::{Preloaded, become_program, optional, set};
+use perdura_terminal::{become_program, optional, set};
 
 use crate::args::RunArgs;
-
-const LIBRARY: Preloaded = Preloaded {
-    file: "libperdura_preload.so",
-    package: "perdura-preload",
-    variable: "PERDURA_PRELOAD",
-};
 
 /// Turns this process into the program, and returns only if that fails; with --dir, runs it.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if let Some(dir) = &args.dir {
         return mapped::run(args, dir);
     }
-    become_program(&args.program, &LIBRARY, |command| set_heap(command, args))
+    become_program(&args.program, |command| set_heap(command, args))
 }
 
 fn set_heap(command: &mut Command, args: &RunArgs) -> Result<()> {
@@ -36,9 +30,11 @@ fn set_heap(command: &mut Command, args: &RunArgs) -> Result<()> {
         }
         command.env("PERDURA_CAPACITY", dir.canonicalize().context("--capacity")?);
     } else {
-        command.env_remove("PERDURA_CAPACITY");
+        command.env("PERDURA_CAPACITY", "anonymous");
     }
-    let size = optional::<Bytes>("size", &args.size)?;
+    // With --dir it is the size of something else.
+    let size = args.size.as_ref().filter(|_| args.dir.is_none()).cloned();
+    let size = optional::<Bytes>("size", &size)?;
     let size = size.map(|Bytes(bytes)| bytes.to_string());
     set(command, "PERDURA_CAPACITY_BYTES", size);
     set(command, "PERDURA_NUMA_NODE", args.numa_node.map(|node| node.to_string()));

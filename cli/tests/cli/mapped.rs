@@ -39,10 +39,10 @@ fn run(dir: &Path, program: &[&str]) -> Command {
 
 fn run_with(dir: &Path, options: &[&str], program: &[&str]) -> Command {
     // A test's dependency, so it lies where the test does.
-    let library = std::env::current_exe().unwrap().with_file_name("libperdura_maps.so");
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_interpose.so");
     let mut command = Command::new(PERDURA);
     command.args(["run", "--dir"]).arg(dir).args(OPTIONS).args(options).arg("--").args(program);
-    command.current_dir(dir).env("PERDURA_LOG", "warn").env("PERDURA_MAPPED", library);
+    command.current_dir(dir).env("PERDURA_LOG", "warn").env("PERDURA_INTERPOSE", library);
     command.stdin(Stdio::null());
     command
 }
@@ -382,6 +382,52 @@ fn numpy_tdb_and_rrdtool_find_what_they_have_stored_and_it_passes_their_own_chec
     assert!(is_tidy(dir.path()));
 }
 
+const STORES_TO_A_FILE: &str = "
+import ctypes, mmap
+allocate = ctypes.CDLL(None).malloc
+allocate.restype = ctypes.c_void_p
+assert allocate(30_000_000)
+with open('file', 'w+b') as file:
+    file.truncate(8192)
+    memory = mmap.mmap(file.fileno(), 8192)
+    memory[5000:5005] = b'bytes'
+    memory.flush()
+";
+
+#[test]
+fn a_program_has_its_heap_in_capacity_memory_and_its_files_in_durable_memory_at_once() {
+    if !can_run("mmap") {
+        return;
+    }
+    let dir = TestDir::new();
+    let words = [PYTHON, "-c", STORES_TO_A_FILE];
+    let output = run_with(dir.path(), &["--report"], &words).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let reported = said.split("capacity_bytes=").nth(1).unwrap_or_else(|| panic!("{said}"));
+    let bytes: u64 = reported.split(' ').next().unwrap().parse().unwrap();
+    assert!(bytes > 20_000_000, "{bytes} bytes of heap");
+    assert_eq!(&std::fs::read(dir.path().join("file")).unwrap()[5000..5005], b"bytes");
+}
+
+#[test]
+fn a_program_that_brings_its_own_allocator_keeps_it() {
+    let jemalloc = Path::new("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2");
+    if !can_run("mmap") || !jemalloc.exists() {
+        return;
+    }
+    let dir = TestDir::new();
+    let mut command = run(dir.path(), &[PYTHON, "-c", STORES_TO_A_FILE]);
+    command.env("LD_PRELOAD", jemalloc).env("MALLOC_CONF", "stats_print:true");
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let allocated = said.split("\nAllocated: ").skip(1);
+    let bytes = allocated.filter_map(|rest| rest.split(',').next()?.parse::<u64>().ok()).max();
+    assert!(bytes > Some(20_000_000), "{bytes:?} bytes by jemalloc: {said:.2000}");
+    assert_eq!(&std::fs::read(dir.path().join("file")).unwrap()[5000..5005], b"bytes");
+}
+
 #[test]
 fn what_cannot_be_run_is_refused_and_nothing_is_left_behind() {
     let dir = TestDir::new();
@@ -390,7 +436,7 @@ fn what_cannot_be_run_is_refused_and_nothing_is_left_behind() {
         let said = text(&output.stderr);
         assert!(!output.status.success() && said.contains(why), "{why:?} is missing in: {said}");
     };
-    refused(run(dir.path(), &["true"]).env("PERDURA_MAPPED", "/nowhere"), "/nowhere");
+    refused(run(dir.path(), &["true"]).env("PERDURA_INTERPOSE", "/nowhere"), "/nowhere");
     refused(&mut run(dir.path(), &["no-such-program-anywhere"]), "no-such-program-anywhere");
     let missing = dir.path().join("missing");
     let mut command = Command::new(PERDURA);

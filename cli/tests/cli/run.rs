@@ -9,10 +9,10 @@ use crate::running::PERDURA;
 
 /// Runs `perdura run` with the library that was built for this test.
 fn run(words: &[&str]) -> Output {
-    let library = std::env::current_exe().unwrap().with_file_name("libperdura_preload.so");
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_interpose.so");
     assert!(library.exists(), "no {}", library.display());
     let mut command = Command::new(PERDURA);
-    command.env("PERDURA_PRELOAD", library).arg("run").args(words).output().unwrap()
+    command.env("PERDURA_INTERPOSE", library).arg("run").args(words).output().unwrap()
 }
 
 fn refused(output: &Output, words: &[&str]) {
@@ -108,7 +108,7 @@ fn what_cannot_have_a_library_preloaded_is_refused_before_it_starts() {
 
 #[test]
 fn a_program_has_the_signal_of_file_sizes_as_the_caller_has_it() {
-    let library = std::env::current_exe().unwrap().with_file_name("libperdura_preload.so");
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_interpose.so");
     for (trap, is_ignored) in [("trap '' 25", true), ("trap - 25", false)] {
         let output = Command::new("sh")
             .args([
@@ -116,7 +116,7 @@ fn a_program_has_the_signal_of_file_sizes_as_the_caller_has_it() {
                 &format!("{trap}; exec \"$0\" run grep SigIgn: /proc/self/status"),
                 PERDURA,
             ])
-            .env("PERDURA_PRELOAD", &library)
+            .env("PERDURA_INTERPOSE", &library)
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
@@ -161,9 +161,9 @@ fn a_program_with_capabilities_is_refused_unless_root_starts_it() {
         eprintln!("skipped: no capabilities can be given to a file here: {errno}");
         return;
     }
-    let library = std::env::current_exe().unwrap().with_file_name("libperdura_preload.so");
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_interpose.so");
     let refusing = crate::running::unprivileged(Path::new(PERDURA), folder.path())
-        .env("PERDURA_PRELOAD", crate::running::for_everybody(&library, folder.path()))
+        .env("PERDURA_INTERPOSE", crate::running::for_everybody(&library, folder.path()))
         .arg("run")
         .arg(&program)
         .output()

@@ -13,7 +13,7 @@ use perdura_media::System;
 use perdura_media::recording::{HEADER_BYTES, Recording, STEPS_MAX};
 
 use clap::Args;
-use perdura_terminal::{Preloaded, become_program, set};
+use perdura_terminal::{become_program, set};
 
 /// Options of `perdura-lab run`: the served files, the medium, and the program.
 #[derive(Debug, Args)]
@@ -51,15 +51,9 @@ pub struct RunArgs {
     program: Vec<OsString>,
 }
 
-const LIBRARY: Preloaded = Preloaded {
-    file: "libperdura_files.so",
-    package: "perdura-files",
-    variable: "PERDURA_FILES_LIBRARY",
-};
-
 /// Becomes the program; returns only if that fails.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    become_program(&args.program, &LIBRARY, |command| set_files(command, args))
+    become_program(&args.program, |command| set_files(command, args))
 }
 
 /// Sets the environment variables that the preloaded library reads.

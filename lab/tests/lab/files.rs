@@ -19,10 +19,10 @@ fn folder() -> tempfile::TempDir {
 
 /// `perdura-lab run` with the library that was built for this test.
 fn run() -> Command {
-    let library = std::env::current_exe().unwrap().with_file_name("libperdura_files.so");
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_interpose.so");
     assert!(library.exists(), "no {}", library.display());
     let mut command = Command::new(LAB);
-    command.env("PERDURA_FILES_LIBRARY", library).arg("run");
+    command.env("PERDURA_INTERPOSE", library).arg("run");
     command
 }
 
@@ -483,9 +483,9 @@ fn a_recorded_program_is_a_load() {
     let (data, recording) = (dir.path().join("data"), dir.path().join("recording"));
     std::fs::create_dir(&data).unwrap();
     std::fs::write(data.join("in"), vec![7u8; 1 << 20]).unwrap();
-    let library = std::env::current_exe().unwrap().with_file_name("libperdura_files.so");
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_interpose.so");
     let ran = Command::new(LAB)
-        .env("PERDURA_FILES_LIBRARY", library)
+        .env("PERDURA_INTERPOSE", library)
         .args([
             "run",
             "--at",

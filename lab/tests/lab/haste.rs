@@ -6,9 +6,9 @@ use serde_json::Value;
 
 fn haste(words: &[&str]) -> Output {
     // The library that is preloaded into programs lies beside this test, not beside the binary.
-    let library = std::env::current_exe().unwrap().with_file_name("libperdura_files.so");
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_interpose.so");
     Command::new(env!("CARGO_BIN_EXE_perdura-lab"))
-        .env("PERDURA_FILES_LIBRARY", library)
+        .env("PERDURA_INTERPOSE", library)
         .arg("haste")
         .args(words)
         .output()

@@ -4,4 +4,4 @@ mod check;
 mod env_words;
 mod preload;
 
-pub use preload::{Preloaded, become_program, set, with_library};
+pub use preload::{become_program, set, with_library};

@@ -1,4 +1,5 @@
-//! Turns this process into another program, with a library loaded before the program's own.
+//! Turns this process into another program, with the interposing library loaded before the program's
+//! own.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -11,32 +12,28 @@ use super::check::{check, find};
 
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
-/// A library that is loaded before those of a program.
-pub struct Preloaded {
-    /// The library's file.
-    pub file: &'static str,
-    /// The package that it is built from.
-    pub package: &'static str,
-    /// The environment variable that says where the library is, if not beside this binary.
-    pub variable: &'static str,
-}
+/// The library's file.
+const FILE: &str = "libperdura_interpose.so";
+/// The package that it is built from.
+const PACKAGE: &str = "perdura-interpose";
+/// The environment variable that says where the library is, if not beside this binary.
+const VARIABLE: &str = "PERDURA_INTERPOSE";
 
 /// Turns this process into the program with its arguments, with this library loaded first.
 /// `prepare` sets the program's environment. This returns only if it fails.
 pub fn become_program(
     words: &[OsString],
-    library: &Preloaded,
     prepare: impl FnOnce(&mut Command) -> Result<()>,
 ) -> Result<ExitCode> {
-    let mut command = with_library(words, library)?;
+    let mut command = with_library(words)?;
     prepare(&mut command)?;
     let error = command.exec();
     Err(error).with_context(|| command.get_program().display().to_string())
 }
 
 /// The program with its arguments, to be started with this library loaded first.
-pub fn with_library(words: &[OsString], library: &Preloaded) -> Result<Command> {
-    let library = (library.find()?, library.variable);
+pub fn with_library(words: &[OsString]) -> Result<Command> {
+    let library = library()?;
     let Some((name, words)) = words.split_first() else { bail!("no program to run") };
     let path = find(name)?;
     check(&path, words)?;
@@ -56,12 +53,12 @@ pub fn set(command: &mut Command, name: &str, value: Option<impl Into<OsString>>
 
 /// The value of `LD_PRELOAD`: this library, and then those that are in it already. The first
 /// library that has a function is the one that counts.
-fn before_others((library, variable): (PathBuf, &str)) -> Result<OsString> {
+fn before_others(library: PathBuf) -> Result<OsString> {
     let mut all = library.into_os_string();
     if all.to_string_lossy().contains([' ', ':']) {
         bail!(
             "{}: LD_PRELOAD cannot name a path with a space or a colon in it; move it, or set \
-             {variable}",
+             {VARIABLE}",
             all.display()
         );
     }
@@ -72,25 +69,22 @@ fn before_others((library, variable): (PathBuf, &str)) -> Result<OsString> {
     Ok(all)
 }
 
-impl Preloaded {
-    /// Finds the library: at the path that the environment variable gives, else beside this binary
-    /// or in the `lib` folder beside its folder.
-    fn find(&self) -> Result<PathBuf> {
-        let Self { file, package, variable } = self;
-        if let Some(path) = std::env::var_os(variable) {
-            let path = PathBuf::from(path);
-            return path.canonicalize().with_context(|| format!("{variable} {}", path.display()));
-        }
-        let binary = std::env::current_exe().context("where this program is")?;
-        let folder = binary.parent().unwrap_or(Path::new("/"));
-        let places = [folder.join(file), folder.join("../lib").join(file)];
-        match places.iter().find(|place| place.is_file()) {
-            Some(found) => Ok(found.canonicalize()?),
-            None => bail!(
-                "no {file} beside {} or in the lib folder beside it; build it (cargo build \
-                 --release -p {package}), or say where it is with {variable}",
-                binary.display()
-            ),
-        }
+/// Finds the library: at the path that the environment variable gives, else beside this binary
+/// or in the `lib` folder beside its folder.
+fn library() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(VARIABLE) {
+        let path = PathBuf::from(path);
+        return path.canonicalize().with_context(|| format!("{VARIABLE} {}", path.display()));
+    }
+    let binary = std::env::current_exe().context("where this program is")?;
+    let folder = binary.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(FILE), folder.join("../lib").join(FILE)];
+    match places.iter().find(|place| place.is_file()) {
+        Some(found) => Ok(found.canonicalize()?),
+        None => bail!(
+            "no {FILE} beside {} or in the lib folder beside it; build it (cargo build \
+             --release -p {PACKAGE}), or say where it is with {VARIABLE}",
+            binary.display()
+        ),
     }
 }

@@ -14,8 +14,23 @@ use super::{Tree, Wrong};
 
 /// The rooms whose locks the page lists.
 const ROOMS: [&str; 17] = [
-    "media", "dirty", "image", "region", "heap", "slots", "store", "server", "plan", "sim",
-    "perdura", "capi", "preload", "cli", "python", "warning", "terminal",
+    "media",
+    "dirty",
+    "image",
+    "region",
+    "heap",
+    "slots",
+    "store",
+    "server",
+    "plan",
+    "sim",
+    "perdura",
+    "capi",
+    "interpose",
+    "cli",
+    "python",
+    "warning",
+    "terminal",
 ];
 const LOCKS: [&str; 7] =
     ["Mutex", "RwLock", "Condvar", "OnceLock", "Waited", "FaultLock", "Ranked"];

@@ -347,7 +347,7 @@ fn build_programs() -> Result<Vec<(PathBuf, String)>> {
     run::cargo(&package("perdura-cli"))?;
     run::cargo(&package("perdura-lab"))?;
     run::cargo(&[&package("xtask")[..], &["--examples"]].concat())?;
-    run::cargo(&[&build[..], &["--package", "perdura-preload"]].concat())?;
+    run::cargo(&[&build[..], &["--package", "perdura-interpose"]].concat())?;
     let heap_numa = build_test("perdura-heap", "numa", &target)?;
     let release = target_dir().join("release");
     let built = if is_static { target_dir().join(MUSL).join("release") } else { release.clone() };
@@ -358,7 +358,7 @@ fn build_programs() -> Result<Vec<(PathBuf, String)>> {
         named(built.join("examples/qemu_guest"), "qemu_guest"),
         named(built.join("examples/qemu_numa"), "qemu_numa"),
         named(heap_numa, "heap_numa"),
-        named(release.join("libperdura_preload.so"), "libperdura_preload.so"),
+        named(release.join("libperdura_interpose.so"), "libperdura_interpose.so"),
         named(PathBuf::from("/usr/bin/perl"), "perl"),
         named(PathBuf::from("/sbin/mkfs.ext4"), "mkfs.ext4"),
     ])
