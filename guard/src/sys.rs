@@ -54,7 +54,9 @@ pub(crate) fn check_handed_over(
         // A file of a file system (`--memory-dir`) cannot be sealed.
         let is_sealed = sealed.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL);
         if !is_sealed && owner != own_user() {
-            return Err(foreign(what, "is no memory file of a sealed length"));
+            let why = "is no memory file of a sealed length; files (--memory-dir) are held for the \
+                       guard's own user only";
+            return Err(foreign(what, why));
         }
     }
     let mode = fstat(image).map(|stat| FileType::from_raw_mode(stat.st_mode));

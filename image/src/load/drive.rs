@@ -68,6 +68,7 @@ impl Loading {
     /// Loads one block, also while other threads are at work.
     pub(crate) fn load_block(&self, to: &Target<'_>, block: u64) -> Result<(), Arc<OpenError>> {
         let Some(left) = self.blocks_left.get(block as usize) else { return Ok(()) };
+        let _asking = self.traffic.ask();
         let part = self.parts.of_block(block);
         let load = |buffers: &mut Buffers| {
             let small = self.small[part].of(self.parts.portion_of_block(block));

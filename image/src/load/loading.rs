@@ -25,6 +25,7 @@ use perdura_dirty::sys::Mapping;
 use perdura_dirty::{CachePadded, HugePages, Ledger, Rank, Ranked};
 
 use super::buffers::Buffers;
+use super::give_way::Traffic;
 use super::newest::{Found, SmallTables, find_all};
 use super::table::{Parts, Table};
 
@@ -70,6 +71,7 @@ pub struct Loading {
     pub(super) order: Vec<u32>,
     /// Place in the order of the segment that is taken up next.
     pub(super) next: AtomicUsize,
+    pub(super) traffic: Traffic,
     pub(super) bytes_left: AtomicU64,
     pub(super) total_bytes: u64,
     pub(super) failure: OnceLock<Arc<OpenError>>,
@@ -138,6 +140,7 @@ impl Loading {
                 .collect(),
             order: (0..segments).collect(),
             next: AtomicUsize::new(0),
+            traffic: Traffic::new(),
             bytes_left: AtomicU64::new(total_bytes),
             total_bytes,
             failure: OnceLock::new(),

@@ -81,7 +81,11 @@ impl Loading {
         let room_bytes = buffers.stored.as_slice().len();
         while let Some(range) = next_window(table, &buffers.wanted, at, room_bytes) {
             at = range.end;
-            self.read_window(to, table, range.clone(), buffers)?;
+            let mut read = || self.read_window(to, table, range.clone(), buffers);
+            match scope {
+                Scope::All => self.traffic.read(read)?,
+                Scope::Block(_) => read()?,
+            }
             let places = grains_of(range.start)..grains_of(range.end);
             let mut placed = 0;
             let outcome = self.place_window(to, table, scope, places, buffers, &mut placed);

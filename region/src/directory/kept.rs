@@ -15,9 +15,10 @@
 //!   it last still runs or the memory is durable with all that processors cache (the *persistence
 //!   domain* of the kernel's `libnvdimm`). Other memory may lack stores that its ledger has.
 
+use std::fs::DirBuilder;
 use std::io::ErrorKind::{self, NotFound};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Acquire;
 
@@ -176,7 +177,8 @@ pub(super) fn publish(
     made.files.push(link.clone());
     made.files.extend(NAMES.map(|name| place.join(name)));
     made.dirs.push(place.clone());
-    let begun = std::fs::create_dir(&place).and_then(|()| symlink(&dir, place.join("region")));
+    let begun = DirBuilder::new().mode(0o700).create(&place);
+    let begun = begun.and_then(|()| symlink(&dir, place.join("region")));
     begun.map_err(|error| failed(&place, error))?;
     note_boot(&place)?;
     for (name, file) in [("memory", &backed.memory.file), ("ledger", backed.memory.ledger.memory())]
