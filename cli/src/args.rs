@@ -215,6 +215,10 @@ pub struct GuardArgs {
     /// Threads of a flush of one region [default: the machine's processors, at most 4].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// The --memory-dir of servers: memory that they left there is held from the start, as after a
+    /// reboot.
+    #[arg(long, value_name = "DIR")]
+    pub memory_dir: Option<PathBuf>,
     /// Given to the guard by its parent.
     #[arg(long, hide = true)]
     pub is_child: bool,

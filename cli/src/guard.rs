@@ -34,7 +34,13 @@ fn options(args: &GuardArgs) -> Result<GuardOptions> {
         bail!("--regions-max 0: expected at least 1");
     }
     let threads = flush_threads(args.threads)?;
-    Ok(GuardOptions { socket: args.socket.clone(), regions_max, battery: shared(args)?, threads })
+    Ok(GuardOptions {
+        socket: args.socket.clone(),
+        regions_max,
+        battery: shared(args)?,
+        threads,
+        memory_dir: args.memory_dir.clone(),
+    })
 }
 
 /// The battery that the servers share, if they share one.

@@ -3,8 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use perdura_media::Clock;
+use perdura_region::directory::HOLDER_WAIT;
+use perdura_region::holder::Times;
 use perdura_region::holder::socket::{is_listening, listen_at};
 use perdura_warning::Warnings;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
@@ -20,6 +23,9 @@ use crate::visitor::Visitors;
 /// Default of [`GuardOptions::regions_max`].
 pub const REGIONS_MAX: usize = 64;
 
+/// Time that a flush of memory may take that servers have left, where no battery says more.
+const GRACE_OF_LEFT: Duration = Duration::from_secs(30);
+
 /// Settings of a guard.
 #[derive(Debug, Clone)]
 pub struct GuardOptions {
@@ -31,6 +37,8 @@ pub struct GuardOptions {
     pub battery: Option<Battery>,
     /// Threads that copy and write during an emergency flush of one region.
     pub threads: usize,
+    /// Directory below whose files memory may lie that servers have left, as after a reboot.
+    pub memory_dir: Option<PathBuf>,
 }
 
 /// The socket of a guard, with the lock that keeps other guards away from it.
@@ -87,6 +95,7 @@ impl Guard {
     ) -> Result<Self, HoldError> {
         let Inherited { parent, listener, held } = inherit(parent, &*clock)?;
         tracing::debug!(spared = %isolate::ask_to_be_spared(), "guarding");
+        let grace = options.battery.as_ref().map_or(GRACE_OF_LEFT, |battery| battery.grace);
         let tenancy = options.battery.map(|it| Box::new(Tenancy::new(it, &*clock)));
         let mut holding = Holding {
             role: Role::Guard {
@@ -109,6 +118,9 @@ impl Guard {
             tracing::warn!(regions = held.len(), "took over what an earlier guard held");
         }
         holding.resume(held);
+        if let Some(dir) = &options.memory_dir {
+            holding.take_left(dir, Times { grace, wait: Some(HOLDER_WAIT) })?;
+        }
         Ok(Self { holding })
     }
 

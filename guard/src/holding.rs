@@ -8,11 +8,12 @@
 //! - The loop never writes to a region's memory.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use perdura_media::Clock;
+use perdura_region::directory::{LeftInFiles, left_in_files};
 use perdura_region::holder::wire::{ImageFile, Message, receive, send_now};
 use perdura_region::holder::{Times, socket};
 use perdura_warning::{Reading, State as Power, Warnings};
@@ -660,6 +661,30 @@ impl Holding {
              that is not on the SSD is; restart the guard when you can"
         );
         parent.lose();
+    }
+
+    /// Takes memory in files that no process has any more, as after a reboot.
+    pub(crate) fn take_left(&mut self, memory_dir: &Path, times: Times) -> Result<(), HoldError> {
+        let read = failed(format!("read {}", memory_dir.display()));
+        for left in left_in_files(memory_dir).map_err(read)? {
+            let LeftInFiles { memory, ledger, image, user, rate_bytes_per_s } = left;
+            let state = State::Alone { since_ns: self.clock.now_ns() };
+            let terms = (times, rate_bytes_per_s);
+            match Held::new([memory, ledger, image], user, terms, 0, state) {
+                Ok(held) => {
+                    let name = held.name;
+                    tracing::warn!(
+                        image = %held.path(),
+                        dirty_bytes = held.attachment.used_bytes(),
+                        "found memory in files that no server has; holding it"
+                    );
+                    self.resume(vec![(held, 0)]);
+                    self.tell_parent(name);
+                }
+                Err(error) => tracing::error!(%error, user, "memory in files cannot be held"),
+            }
+        }
+        Ok(())
     }
 
     /// Takes regions that a guard before this one held, and tells their servers.

@@ -41,7 +41,7 @@ const ASK_AGAIN_NS: u64 = 50_000_000;
 
 pub use error::DirectoryError;
 pub use find::{IMAGE_NAME, has_image};
-pub use kept::place_of as memory_files_of;
+pub use kept::{LeftInFiles, left_in_files, place_of as memory_files_of};
 pub use rate::RateRecord;
 pub use settings::{HOLDER_WAIT, Settings};
 

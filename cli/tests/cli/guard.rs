@@ -50,6 +50,32 @@ fn servers_and_their_guard_are_killed_at_any_moment_and_nothing_acknowledged_is_
 }
 
 #[test]
+fn a_guard_finds_memory_in_files_that_everybody_else_has_lost() {
+    let memory = TestDir::new();
+    let mut guard = GuardProcess::start();
+    let mut acknowledged = 0;
+    for round in 0..3 {
+        let mut server = guard.serve_in_files("a", memory.path());
+        assert_eq!(server.banner.contains("kept by"), round > 0, "{}", server.banner);
+        acknowledged = verify(&server, acknowledged);
+        let writer = write_until_cut(server.port, acknowledged);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        // As a reboot does: nobody is left.
+        guard.kill_both();
+        server.signal("KILL");
+        let _ = server.wait();
+        acknowledged = writer.join().unwrap();
+        guard.again_with(&["--memory-dir", memory.path().to_str().unwrap()]);
+    }
+    let flushed = guard.flush("a");
+    let said = String::from_utf8_lossy(&flushed.stdout);
+    assert!(flushed.status.success() && said.contains("flushed"), "{said}");
+    // Without the memory.
+    std::fs::remove_file(guard.data("a").join("memory")).unwrap();
+    verify_image(&guard.data("a"), acknowledged);
+}
+
+#[test]
 fn a_server_whose_guard_is_lost_saves_everything_refuses_writes_and_goes_on_when_it_is_back() {
     let mut guard = GuardProcess::start();
     let mut server = guard.serve("a");

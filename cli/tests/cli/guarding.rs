@@ -88,6 +88,13 @@ impl GuardProcess {
         Server::start(&self.data(name), &[&SETTINGS[..], &more].concat())
     }
 
+    /// A server whose memory lies in files below `memory_dir`.
+    pub fn serve_in_files(&self, name: &str, memory_dir: &Path) -> Server {
+        let guard = self.socket.to_str().unwrap();
+        let more = ["--guard", guard, "--memory-dir", memory_dir.to_str().unwrap()];
+        Server::start(&self.data(name), &[&SETTINGS[..], &more].concat())
+    }
+
     pub fn say(&self, power: &str) {
         std::fs::write(&self.power, power).unwrap();
     }

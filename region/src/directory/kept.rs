@@ -17,19 +17,21 @@
 
 use std::fs::DirBuilder;
 use std::io::ErrorKind::{self, NotFound};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Acquire;
 
 use perdura_dirty::sys::SharedMemory;
 use perdura_image::slots::{read_slots, read_superblock};
-use perdura_media::Device;
-use perdura_media::file::{Kernel, replace, sync_parent};
+use perdura_media::file::{Direct, Engine, Kernel, OpenMode, replace, sync_parent};
+use perdura_media::{Device, FileDevice};
 use rustix::fs::{Mode, OFlags, fstat, major, minor, open};
 
 use super::error::DirectoryError;
+use super::find::IMAGE_NAME;
 use super::made::Made;
+use super::rate::{RATE_NAME, read_record};
 use crate::attachment::Attachment;
 use crate::region::Region;
 
@@ -137,6 +139,66 @@ fn check_boot(place: &Path, memory: &OwnedFd) -> Result<(), String> {
             domain.unwrap_or("none")
         )),
     }
+}
+
+/// Memory and ledger in files that no process uses, and their image, which this has locked.
+#[derive(Debug)]
+pub struct LeftInFiles {
+    /// The region's memory.
+    pub memory: OwnedFd,
+    /// Its ledger.
+    pub ledger: OwnedFd,
+    /// Its image.
+    pub image: OwnedFd,
+    /// The user whose files they are.
+    pub user: u32,
+    /// The proven flush rate on record, bytes per second.
+    pub rate_bytes_per_s: u64,
+}
+
+/// What runs left in files below `memory_dir`, as after a reboot. What a process uses is passed over,
+/// and so is what cannot be used; the log says why.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn left_in_files(memory_dir: &Path) -> std::io::Result<Vec<LeftInFiles>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(memory_dir)? {
+        let place = entry?.path();
+        let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !name.starts_with(PLACE_PREFIX) {
+            continue;
+        }
+        match take(&place) {
+            Ok(left) => all.extend(left),
+            Err(why) => tracing::warn!(place = %place.display(), "memory in files is left: {why}"),
+        }
+    }
+    Ok(all)
+}
+
+/// Takes what lies in a place; `None`: a process uses it, or its start was cut off.
+fn take(place: &Path) -> Result<Option<LeftInFiles>, String> {
+    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let dir = std::fs::read_link(place.join("region")).map_err(|error| said(&error))?;
+    let linked = place_of(&dir).map_err(|error| said(&error))?;
+    let full = std::fs::canonicalize(place).map_err(|error| said(&error))?;
+    if linked.as_deref() != Some(&*full) {
+        return Ok(None);
+    }
+    let path = dir.join(IMAGE_NAME);
+    let image = FileDevice::open(&path, OpenMode::Existing, Engine::Auto, Direct::Auto);
+    let image = image.map_err(|error| said(&error))?;
+    if !image.try_lock().map_err(|error| said(&error))? {
+        return Ok(None);
+    }
+    let Kept { memory, ledger, .. } = examine(place, &image)?;
+    let record = read_record(&dir.join(RATE_NAME)).map_err(|error| said(&error))?;
+    let record = record.ok_or("no flush rate is on record")?;
+    let user = fstat(&memory).map_err(|errno| said(&errno))?.st_uid;
+    let image = image.as_fd().try_clone_to_owned().map_err(|error| said(&error))?;
+    let rate_bytes_per_s = record.rate_bytes_per_s;
+    Ok(Some(LeftInFiles { memory, ledger, image, user, rate_bytes_per_s }))
 }
 
 /// The number of the kernel's start.

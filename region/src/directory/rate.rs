@@ -107,7 +107,8 @@ fn prove(
     })
 }
 
-fn read_record(path: &Path) -> Result<Option<RateRecord>, DirectoryError> {
+/// Reads the record; `None`: there is none.
+pub(super) fn read_record(path: &Path) -> Result<Option<RateRecord>, DirectoryError> {
     match std::fs::read_to_string(path) {
         Ok(text) => toml::from_str(&text).map(Some).map_err(|error| DirectoryError::Rate {
             path: path.to_owned(),
