@@ -7,15 +7,18 @@
 //!   have heard the same warning, and save by themselves until the end.
 //! - The loop never writes to a region's memory.
 
+mod arrivals;
+mod drill;
+
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drill::Drill;
 use perdura_media::Clock;
-use perdura_region::directory::{LeftInFiles, left_in_files};
+use perdura_region::holder::socket;
 use perdura_region::holder::wire::{ImageFile, Message, receive, send_now};
-use perdura_region::holder::{Times, socket};
 use perdura_warning::{Reading, State as Power, Warnings};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -23,12 +26,10 @@ use rustix::io::Errno;
 use crate::emergency::{Flushes, Outcome};
 use crate::error::{HoldError, failed};
 use crate::held::{Held, State};
-use crate::isolate;
 use crate::parent::ToParent;
 use crate::readings;
-use crate::sys::{Peer, own_user};
 use crate::tenancy::Tenancy;
-use crate::visitor::{Visitor, Visitors};
+use crate::visitor::Visitors;
 
 /// Time between two looks at memory without a server: whether its wait is over, and whether the
 /// image still has a name. A guard shows its parent as often that it is alive.
@@ -79,14 +80,6 @@ pub(crate) struct Holding {
     pub held: Vec<Held>,
     pub visitors: Visitors,
     pub drill: Option<Drill>,
-}
-
-/// A drill that is under way.
-pub(crate) struct Drill {
-    /// Who asked for it.
-    operator: OwnedFd,
-    /// The regions whose servers have not answered yet.
-    awaited: Vec<ImageFile>,
 }
 
 impl Holding {
@@ -324,266 +317,6 @@ impl Holding {
         }
     }
 
-    fn admit(&mut self) {
-        let is_guard = matches!(self.role, Role::Guard { .. });
-        let own = own_user();
-        // The mode of a guard's socket says who may connect to it.
-        let is_welcome = |peer: Peer| is_guard || peer.may_use(own);
-        self.visitors.admit(&self.listener, self.clock.now_ns(), is_welcome);
-    }
-
-    /// Answers a visitor.
-    fn meet(&mut self, visitor: Visitor) {
-        let Ok(Some((message, fds))) = receive(&visitor.socket) else { return };
-        self.drop_removed();
-        let answer = match message {
-            Message::Hold { times, rate_bytes_per_s }
-                if matches!(self.role, Role::Guard { .. }) =>
-            {
-                match self.hold(&visitor, (times, rate_bytes_per_s), fds) {
-                    Ok(name) => return self.welcome(name),
-                    Err(answer) => answer,
-                }
-            }
-            Message::TakeOver { times, image } => match self.check_use(image, visitor.peer) {
-                Err(answer) => answer,
-                Ok(()) => return self.hand_over(image, visitor, times),
-            },
-            Message::Look if matches!(self.role, Role::Guard { .. }) => {
-                return self.describe(&visitor);
-            }
-            Message::Drill { fills } if matches!(self.role, Role::Guard { .. }) => {
-                match self.begin_drill(&visitor, fills) {
-                    Ok(()) => return self.end_drill(),
-                    Err(why) => Message::Failed { why },
-                }
-            }
-            Message::Flush { image } => match self.check_use(image, visitor.peer) {
-                Err(answer) => answer,
-                Ok(()) => return self.flush(image, Some(visitor.socket)),
-            },
-            other => Message::Failed { why: format!("not for one who holds memory: {other:?}") },
-        };
-        let _ = send_now(&visitor.socket, &answer, &[]);
-    }
-
-    /// Lets all servers flush at the same time, for real.
-    fn begin_drill(&mut self, visitor: &Visitor, fills: bool) -> Result<(), String> {
-        if !visitor.peer.may_use(own_user()) {
-            return Err("a drill stops all servers for a moment: ask as the guard's user".into());
-        }
-        if self.drill.is_some() {
-            return Err("a drill is under way".into());
-        }
-        if self.power() != Power::Steady {
-            return Err("the power is not steady, so nothing is drilled".into());
-        }
-        let operator = visitor.socket.try_clone().map_err(|error| error.to_string())?;
-        let hears = |held: &&Held| {
-            held.link().is_some_and(|link| send_now(link, &Message::Drill { fills }, &[]).is_ok())
-        };
-        let awaited = self.held.iter().filter(hears).map(|held| held.name).collect();
-        self.drill = Some(Drill { operator, awaited });
-        Ok(())
-    }
-
-    /// Passes on how a drill went in one server.
-    fn note_drilled(&mut self, name: ImageFile, said: Message) {
-        let image = self.find(name).map(|held| held.path()).unwrap_or_default();
-        let Some(drill) = &mut self.drill else { return };
-        let Some(at) = drill.awaited.iter().position(|awaited| *awaited == name) else { return };
-        drill.awaited.swap_remove(at);
-        let said = match said {
-            Message::Drilled { used_bytes, budget_bytes, device_bytes, elapsed_ns, .. } => {
-                Message::Drilled { used_bytes, budget_bytes, device_bytes, elapsed_ns, image }
-            }
-            Message::Failed { why } => Message::NotDrilled { why: format!("{image}: {why}") },
-            other => other,
-        };
-        // An operator that has gone away gets no answer.
-        let _ = send_now(&drill.operator, &said, &[]);
-        self.end_drill();
-    }
-
-    /// Ends a drill that all servers have answered.
-    fn end_drill(&mut self) {
-        if let Some(drill) = self.drill.take_if(|drill| drill.awaited.is_empty()) {
-            let _ = send_now(&drill.operator, &Message::Ready, &[]);
-        }
-    }
-
-    /// Tells a visitor what is held of its user, all to root, and what the power is like.
-    fn describe(&self, visitor: &Visitor) {
-        let seen = self.held.iter().filter(|held| visitor.peer.may_use(held.owner));
-        let power =
-            self.told.iter().map(|told| Message::Warning { reading: readings::encode(told) });
-        let battery = self.tenancy().map(|tenancy| tenancy.describe(&self.held));
-        let seen = seen.map(|held| held.describe(self.share_us(held.name)));
-        for message in power.chain(battery).chain(seen).chain([Message::Ready]) {
-            if send_now(&visitor.socket, &message, &[]).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Why a peer may not have the memory of an image now, if it may not.
-    fn check_use(&self, name: ImageFile, peer: Peer) -> Result<(), Message> {
-        let Some(held) = self.held.iter().find(|held| held.name == name) else {
-            return Err(self.not_held());
-        };
-        if !peer.may_use(held.owner) {
-            let why = format!("this memory is another user's: of user id {}", held.owner);
-            return Err(Message::Failed { why });
-        }
-        match &held.state {
-            State::Linked { .. } => Err(Message::Busy { pid: held.pid }),
-            State::Flushing { .. } => Err(held.wait_message()),
-            State::Alone { .. } => Ok(()),
-        }
-    }
-
-    /// What to say of an image whose memory is not held. A server that runs keeps others out of its
-    /// directory, even if its image was removed or replaced; only a holder knows the directory.
-    fn not_held(&self) -> Message {
-        match (&self.role, self.held.first()) {
-            (Role::Holder, Some(held)) if held.link().is_some() => Message::Busy { pid: held.pid },
-            _ => Message::NotHeld,
-        }
-    }
-
-    /// Makes a visitor the server of memory that is held.
-    fn hand_over(&mut self, name: ImageFile, visitor: Visitor, times: Times) {
-        let Some(held) = self.find(name) else { return };
-        let server = visitor.socket.try_clone();
-        held.times = times;
-        (held.pid, held.is_open) = (visitor.peer.pid, false);
-        held.state = State::Linked { link: visitor.socket, ending: None };
-        self.settle(name);
-        // Before the server can write: the next guard must know that the memory has a server.
-        self.tell_parent(name);
-        let Some(held) = self.find(name) else { return };
-        let answer = Message::Held { used_bytes: held.attachment.used_bytes() };
-        let sent = server.and_then(|server| send_now(&server, &answer, &held.fds()));
-        match sent {
-            Ok(()) => {
-                self.tell_power(name);
-                self.tell_promise(name);
-            }
-            Err(_) => self.note_alone(name),
-        }
-    }
-
-    /// Takes memory from a visitor, which is linked from then on.
-    fn hold(
-        &mut self,
-        visitor: &Visitor,
-        terms: (Times, u64),
-        fds: Vec<OwnedFd>,
-    ) -> Result<ImageFile, Message> {
-        let failed = |why: String| Message::Failed { why };
-        let Role::Guard { regions_max, regions_of_one_max, .. } = self.role else {
-            return Err(failed("a holder has one region".into()));
-        };
-        if self.power() == Power::Ending {
-            return Err(failed("the power is ending, so no more memory is held".into()));
-        }
-        let fds = <[OwnedFd; 3]>::try_from(fds)
-            .map_err(|fds| failed(format!("{} descriptors came, expected 3", fds.len())))?;
-        let link = visitor.socket.try_clone().map_err(|error| failed(error.to_string()))?;
-        let state = State::Linked { link, ending: None };
-        let Peer { user, pid } = visitor.peer;
-        let name = ImageFile::of(&fds[2]).map_err(|error| failed(error.to_string()))?;
-        if let Some(held) = self.find(name) {
-            // Its own server comes back after it has lost the link.
-            if !(held.is_alone() && held.owner == user && held.has_memory(&fds[0])) {
-                let pid = held.pid;
-                return Err(failed(format!(
-                    "other memory of this image is held, of process {pid}"
-                )));
-            }
-            (held.times, held.rate_bytes_per_s) = terms;
-            (held.pid, held.is_open, held.state) = (pid, true, state);
-            self.settle(name);
-            return Ok(name);
-        }
-        let of_one = self.held.iter().filter(|held| held.owner == user).count();
-        if self.held.len() >= regions_max || (user != 0 && of_one >= regions_of_one_max) {
-            return Err(failed(format!(
-                "{} regions are held, {of_one} of them of user id {user}; at most {regions_max} \
-                 are, and {regions_of_one_max} of one user",
-                self.held.len()
-            )));
-        }
-        let held = Held::new(fds, user, terms, pid, state);
-        let held = held.map_err(|error| failed(error.to_string()))?;
-        if let Some(tenancy) = self.tenancy_mut() {
-            tenancy.admit(&held)?;
-        }
-        tracing::info!(
-            image = %held.path(),
-            pid,
-            user,
-            locked = %isolate::lock(&held.attachment),
-            "holding memory"
-        );
-        self.held.push(held);
-        Ok(name)
-    }
-
-    /// Notes the flush rate that a server has proven for the region that it took over.
-    fn note_rate(&mut self, name: ImageFile, rate_bytes_per_s: u64) {
-        if let Some(held) = self.find(name) {
-            (held.rate_bytes_per_s, held.is_open) = (rate_bytes_per_s, true);
-        }
-        self.settle(name);
-        self.tell_parent(name);
-    }
-
-    /// Reckons with a region that has a server.
-    fn settle(&mut self, name: ImageFile) {
-        if let Role::Guard { tenancy: Some(tenancy), .. } = &mut self.role {
-            let held = self.held.iter().find(|held| held.name == name);
-            held.into_iter().for_each(|held| tenancy.settle(held, 0));
-        }
-    }
-
-    /// Tells a server that its own promise counts, where no battery is shared.
-    fn tell_promise(&mut self, name: ImageFile) {
-        if self.tenancy().is_none()
-            && let Some(held) = self.find(name)
-        {
-            tell(held, &Message::Share { serial: 0, share_us: u64::MAX });
-        }
-    }
-
-    /// Tells a server that its memory is held, after the parent knows it.
-    fn welcome(&mut self, name: ImageFile) {
-        self.tell_parent(name);
-        let Some(held) = self.find(name) else { return };
-        let sent = held.link().map(|link| send_now(link, &Message::Ready, &[]));
-        match sent {
-            Some(Ok(())) => {
-                self.tell_power(name);
-                self.tell_promise(name);
-            }
-            _ => self.note_alone(name),
-        }
-    }
-
-    /// Tells a server what the sources of warnings say, unless they say nothing.
-    fn tell_power(&mut self, name: ImageFile) {
-        let Role::Guard { .. } = self.role else { return };
-        let Some(reading) = self.told.clone() else { return };
-        let is_ending = reading.state == Power::Ending;
-        let clock = Arc::clone(&self.clock);
-        if let Some(held) = self.find(name) {
-            tell(held, &Message::Warning { reading: readings::encode(&reading) });
-            if is_ending {
-                held.expect_goodbye(&*clock);
-            }
-        }
-    }
-
     /// Begins to flush memory without a server, which is let go when it is on the SSD.
     fn flush(&mut self, name: ImageFile, asked_by: Option<OwnedFd>) {
         let Some(at) = self.held.iter().position(|held| held.name == name && held.is_alone())
@@ -661,53 +394,6 @@ impl Holding {
              that is not on the SSD is; restart the guard when you can"
         );
         parent.lose();
-    }
-
-    /// Takes memory in files that no process has any more, as after a reboot.
-    pub(crate) fn take_left(&mut self, memory_dir: &Path, times: Times) -> Result<(), HoldError> {
-        let read = failed(format!("read {}", memory_dir.display()));
-        for left in left_in_files(memory_dir).map_err(read)? {
-            let LeftInFiles { memory, ledger, image, user, rate_bytes_per_s } = left;
-            let state = State::Alone { since_ns: self.clock.now_ns() };
-            let terms = (times, rate_bytes_per_s);
-            match Held::new([memory, ledger, image], user, terms, 0, state) {
-                Ok(held) => {
-                    let name = held.name;
-                    tracing::warn!(
-                        image = %held.path(),
-                        dirty_bytes = held.attachment.used_bytes(),
-                        "found memory in files that no server has; holding it"
-                    );
-                    self.resume(vec![(held, 0)]);
-                    self.tell_parent(name);
-                }
-                Err(error) => tracing::error!(%error, user, "memory in files cannot be held"),
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes regions that a guard before this one held, and tells their servers.
-    pub(crate) fn resume(&mut self, held: Vec<(Held, u64)>) {
-        for (held, granted_us) in held {
-            let name = held.name;
-            if let Some(tenancy) = self.tenancy_mut() {
-                tenancy.settle(&held, granted_us);
-            }
-            self.held.push(held);
-            if let Some(held) = self.find(name)
-                && held.link().is_some()
-            {
-                let link = held.link().map(|link| send_now(link, &Message::Ready, &[]));
-                match link {
-                    Some(Ok(())) => {
-                        self.tell_power(name);
-                        self.tell_promise(name);
-                    }
-                    _ => self.note_alone(name),
-                }
-            }
-        }
     }
 }
 

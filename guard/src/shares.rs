@@ -233,8 +233,8 @@ impl<Id: Ord + Copy> Shares<Id> {
         self.check();
     }
 
-    /// Notes that a tenant keeps to an order. It may follow later ones by and by; what it had beyond
-    /// all of them is free.
+    /// Notes that a tenant keeps to an order. It may follow later ones by and by; what it had
+    /// beyond all of them is free.
     pub(crate) fn confirm(&mut self, id: Id, serial: u64) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         if tenant.sent.iter().any(|order| order.serial == serial) {

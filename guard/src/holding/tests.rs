@@ -11,6 +11,7 @@ use perdura_dirty::Ledger;
 use perdura_dirty::sys::SharedMemory;
 use perdura_media::file::{Direct, Engine, OpenMode};
 use perdura_media::{FileDevice, RealClock, SimClock};
+use perdura_region::holder::Times;
 use perdura_region::holder::socket::{connect_to, listen_at, socket_pair};
 use perdura_region::holder::wire::send;
 use perdura_region::{BLOCK_BYTES, Config, LaneId, Region};
@@ -19,6 +20,7 @@ use rustix::fs::Mode;
 
 use super::*;
 use crate::parent::{Inherited, inherit};
+use crate::sys::{Peer, own_user};
 use crate::tenancy::{Battery, Tenant};
 
 const GRACE: Duration = Duration::from_secs(60);
