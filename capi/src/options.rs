@@ -50,10 +50,10 @@ pub struct perdura_options {
     /// For a heap in a directory, or a mapping: the most bytes that may be dirty. 0: as many as can
     /// be flushed within the warning, of which nothing larger is accepted.
     pub budget_bytes: u64,
-    /// For a heap in a directory, or a mapping: socket of a guard (`perdura guard`), which keeps the
-    /// memory in the place of a holder. Threads of the library do what the guard says: they keep to
-    /// this program's share of a battery, let stores wait while the power is low or the guard is
-    /// gone, and at the end of the power flush and close; stores wait from then on.
+    /// For a heap in a directory, or a mapping: socket of a guard (`perdura guard`), which keeps
+    /// the memory in the place of a holder. Threads of the library do what the guard says: they
+    /// keep to this program's share of a battery, let stores wait while the power is low or the
+    /// guard is gone, and at the end of the power flush and close; stores wait from then on.
     pub guard: *const c_char,
 }
 

@@ -84,7 +84,7 @@ def wanted(first_hot):
 
 
 def until_fast(server, first_hot, began):
-    """Seconds until the first answer and until reads are fast, and the share of fast ones so far."""
+    """Seconds until the first answer and until reads are fast; the share of fast ones so far."""
     first, share, windows = None, 0, []
     while share < FAST_SHARE:
         times, ends = [], time.monotonic() + WINDOW_S

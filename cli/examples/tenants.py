@@ -107,7 +107,7 @@ def spread(values, form=".2f"):
 
 
 def cost(directory, rounds):
-    """The same server alone, with a holder, with a guard, and with a guard that shares a battery."""
+    """A server alone, with a holder, with a guard, and with a guard that shares a battery."""
     with guard(directory, "plain") as plain, guard(directory, "shared", "--grace", "30s") as shared:
         ways = {
             "alone": ["--no-holder"],
@@ -164,8 +164,8 @@ def take_back(directory, rounds, *load_of_each):
             flush = max(had - left, 1) / rates[1]
             times.append(taken)
             shares.append(taken / flush)
-            print(f"lent {(had - left) / MIB:,.0f} MiB, {flush * 1e3:.0f} ms to flush at the proven "
-                  f"rate; back after {taken * 1e3:.0f} ms", flush=True)
+            print(f"lent {(had - left) / MIB:,.0f} MiB, {flush * 1e3:.0f} ms to flush at the "
+                  f"proven rate; back after {taken * 1e3:.0f} ms", flush=True)
             # The lender becomes idle.
             time.sleep(4)
         print(f"back after {spread([1e3 * one for one in times], '.0f')} ms, "
@@ -180,7 +180,7 @@ def curve(directory, rounds, burst="300000", *batteries):
     own_time = ["--grace", f"{own_ms * 10 // 9}ms"]
     common = ["--memory", "320MiB", "--checkpoint", "off", *own_time]
 
-    # All of them with the rate that one has proven: measured rates differ more than what is compared.
+    # All with the rate that one has proven: measured rates differ more than what is compared.
     one = Server(directory, 0, *common, "--no-holder")
     one.stop()
     rate = os.path.join(directory, "server-0", "rate.toml")
@@ -214,14 +214,14 @@ def curve(directory, rounds, burst="300000", *batteries):
                 server.stop()
         for n in range(8):
             shutil.rmtree(os.path.join(directory, f"server-{8 + n}"))
-        print(f"{count} batteries for eight, bursts of {burst:,}: {spread(pairs)} of the SETs/s with "
-              "its own", flush=True)
+        print(f"{count} batteries for eight, bursts of {burst:,}: {spread(pairs)} of the SETs/s "
+              "with its own", flush=True)
     for server in own:
         server.stop()
 
 
 def noise(directory, rounds):
-    """A quiet server's latency beside one that writes as fast as it can, with and without cleaning."""
+    """A quiet server's latency beside one that writes as fast as it can, cleaning or not."""
     for durability, requests in (("warned", 20_000), ("fsync", 2_000)):
         found = {}
         for name, grace in (("neighbour does not clean", "30s"), ("neighbour cleans", "200ms")):

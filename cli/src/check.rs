@@ -13,7 +13,7 @@ use perdura_heap::{HeapError, Memory};
 use perdura_image::inspect::{Believe, image_bytes};
 use perdura_media::FileDevice;
 use perdura_media::file::{Direct, Engine, OpenMode};
-use perdura_region::directory::IMAGE_NAME;
+use perdura_region::directory::{IMAGE_NAME, memory_files_of};
 use perdura_region::{ImageError, OpenError};
 use perdura_slots::check::{SlotsReport, is_slots_heap, region_bytes};
 use serde_json::{Value, json};
@@ -123,20 +123,25 @@ fn directory(args: &CheckArgs) -> Result<Outcome> {
         }
         Err(error) => return Err(error).context("the image"),
     };
-    let image = format!("image: sound, {} bytes of region", bytes.len());
+    let mut image = format!("image: sound, {} bytes of region", bytes.len());
+    let memory = memory_files_of(&args.place)?.map(|place| place.display().to_string());
+    if let Some(place) = &memory {
+        image += &format!("\nmemory: in files, in {place}: newer than the image, and not checked");
+    }
+    let of_image = json!({ "sound": true, "memory_in_files": memory });
     if is_slots_heap(&bytes) {
         let report = region_bytes(&bytes);
         return Ok(Outcome {
             is_sound: report.damage.is_empty(),
             text: format!("{image}\n{}", slots_text(&report)),
-            json: json!({ "image": { "sound": true }, "store": of_slots(&report) }),
+            json: json!({ "image": of_image, "store": of_slots(&report) }),
         });
     }
     let report = check::memory(Memory::copy_of_bytes(&bytes).map_err(HeapError::from)?);
     Ok(Outcome {
         is_sound: report.is_sound(),
         text: format!("{image}\n{report}"),
-        json: json!({ "image": { "sound": true }, "heap": of_report(&report) }),
+        json: json!({ "image": of_image, "heap": of_report(&report) }),
     })
 }
 

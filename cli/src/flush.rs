@@ -36,12 +36,14 @@ pub fn run(args: &FlushArgs) -> Result<ExitCode> {
         None if args.guard.is_some() => {
             say(format_args!("the guard holds no memory of {dir}: nothing to flush"));
         }
-        None if let Some(place) = directory::memory_files_of(&args.dir)? => bail!(
-            "no holder in {dir}, but its memory is in files, in {}: start a server there; SIGTERM to \
-             it flushes",
-            place.display()
-        ),
-        None => say(format_args!("no holder in {dir}: nothing to flush")),
+        None => match directory::memory_files_of(&args.dir)? {
+            Some(place) => bail!(
+                "no holder in {dir}, but its memory is in files, in {}: start a server there; \
+                 SIGTERM to it flushes",
+                place.display()
+            ),
+            None => say(format_args!("no holder in {dir}: nothing to flush")),
+        },
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@
 //! 1978): it grows by one with a probability that halves every [`STEPS_OF_DOUBLING`] steps, and
 //! [`BlockHeat::cool`] takes one from each. Only one access in [`SAMPLED_ONE_IN`] is looked at.
 //!
-//! It is a hint: threads change it without a lock, and a lost change does no harm.
+//! Block heat is a hint: threads change it without a lock, and a lost change does no harm.
 
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;

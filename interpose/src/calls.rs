@@ -1,5 +1,5 @@
-//! The functions on files that are replaced: those of a hosted file are answered, all others go on to
-//! [`crate::modelled`].
+//! The functions on files that are replaced: those of a hosted file are answered, all others go on
+//! to [`crate::modelled`].
 //!
 //! Every function has the contract of its manual page; what a hosted file changes is in
 //! docs/mapped.md.

@@ -1,7 +1,8 @@
-//! `libperdura_interpose.so`: takes the place of functions of the C library in an unmodified program.
+//! `libperdura_interpose.so`: takes the place of functions of the C library in an unmodified
+//! program.
 //!
-//! `perdura run` and `perdura-lab run` load the library with `LD_PRELOAD`. Environment variables say
-//! what it does; what is not asked for costs a look at a word for each call.
+//! `perdura run` and `perdura-lab run` load the library with `LD_PRELOAD`. Environment variables
+//! say what it does; what is not asked for costs a look at a word for each call.
 //!
 //! - [`malloc`]: the program's heap lies in capacity memory (docs/heap.md).
 //! - [`hosted`]: files that the program maps shared are a host's durable memory (docs/mapped.md).

@@ -1,6 +1,6 @@
 //! The beginning and the end of this library in a process.
 //!
-//! It is initialised before all other libraries, even the C library (`build.rs`): see
+//! This library is initialised before all others, even the C library (`build.rs`): see
 //! [`crate::malloc`]. So the environment is what the loader passes.
 
 use std::ffi::{c_char, c_int};

@@ -26,7 +26,7 @@ pub enum OpenError {
     /// The holder could not be started or watched.
     #[error(transparent)]
     Holder(#[from] LinkError),
-    /// What the guard says cannot be heard.
+    /// The system gives no descriptor for the words of a guard.
     #[error(transparent)]
     Guard(#[from] WarningError),
     /// The system starts no thread that does what the guard says.

@@ -84,7 +84,7 @@ pub(crate) fn follow<T: HasRegion>(
         .map_err(OpenError::Thread)
 }
 
-/// What a region belongs to.
+/// A store or a region, whose region a guard keeps.
 pub(crate) trait HasRegion: Send + Sync + 'static {
     fn region(&self) -> &Region;
 }
@@ -101,8 +101,8 @@ impl HasRegion for perdura_store::Store {
     }
 }
 
-/// Those who change the memory. A change cannot be refused by a call that only stores, so all of
-/// them wait.
+/// The writers of a guarded region. A plain store cannot be refused, so all changes wait while the
+/// power is low.
 struct Changes<T>(Weak<T>);
 
 impl<T: HasRegion> Writers for Changes<T> {
@@ -114,7 +114,7 @@ impl<T: HasRegion> Writers for Changes<T> {
 
     fn met(&self, _: Demand) {}
 
-    /// They wait once a checkpoint has begun.
+    /// Always: changes wait once a checkpoint has begun.
     fn have_ended(&self) -> bool {
         true
     }

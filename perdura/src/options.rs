@@ -166,8 +166,8 @@ impl Options {
         self
     }
 
-    /// When a change is durable. Default: [`Durability::Warned`] with a holder or a guard, because it
-    /// keeps what a killed process leaves; [`Durability::Fsync`] without one.
+    /// When a change is durable. Default: [`Durability::Warned`] with a holder or a guard, because
+    /// it keeps what a killed process leaves; [`Durability::Fsync`] without one.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
@@ -198,24 +198,24 @@ impl Options {
         self
     }
 
-    /// The socket of a guard (`perdura guard`), which keeps the memory in the place of a holder. Two
-    /// threads of this library do what it says: they keep to this program's share of a battery, let
-    /// changes wait while the power is low or the guard is gone, and at the end of the power close
-    /// what is open; every later change is refused. Default: none.
+    /// The socket of a guard (`perdura guard`), which keeps the memory in the place of a holder.
+    /// Two threads of this library do what it says: they keep to this program's share of a battery,
+    /// let changes wait while the power is low or the guard is gone, and at the end of the power
+    /// close what is open; every later change is refused. Default: none.
     pub fn guard(mut self, socket: impl Into<PathBuf>) -> Self {
         self.guard = Some(socket.into());
         self
     }
 
-    /// With a guard: time for which the power must be back before changes go on and the whole budget
-    /// may be used. Default: 10 s.
+    /// With a guard: time for which the power must be back before changes go on and the whole
+    /// budget may be used. Default: 10 s.
     pub fn power_settle(mut self, settle: Duration) -> Self {
         self.power_settle = settle;
         self
     }
 
-    /// Time that a holder or guard whose program is gone waits for another before it flushes and lets the
-    /// memory go. Nothing is lost when it is over. Default: 10 minutes.
+    /// Time that a holder or guard whose program is gone waits for another before it flushes and
+    /// lets the memory go. Nothing is lost when it is over. Default: 10 minutes.
     pub fn holder_wait(mut self, wait: Duration) -> Self {
         self.holder_wait = wait;
         self
@@ -346,7 +346,7 @@ pub(crate) struct Opened {
     pub region: perdura_region::Region,
     pub promise: perdura_region::Promise,
     pub closing: Arc<Closing>,
-    /// What the guard says, if there is one; [`guarded::follow`](crate::guarded::follow) begins to
-    /// do it.
+    /// The words of the directory's guard, if it has one;
+    /// [`guarded::follow`](crate::guarded::follow) begins to do it.
     pub following: Option<Following>,
 }

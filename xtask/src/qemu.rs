@@ -9,10 +9,10 @@
 //! The disk behaves as if it had a volatile write cache: a part of the data that the guest has not
 //! flushed is lost (see `machine::Machine::new_disk`). The host goes on running.
 //!
-//! In one case the server's memory lies on an NVDIMM, which keeps every store. Two more cases use an
-//! NVDIMM. In one it becomes system RAM, and capacity memory is bound to it
-//! (`numa.rs`). In the other it becomes a DAX file system, which a workload measures (`dax.rs`,
-//! `cargo xtask test-dax`).
+//! In one case the server's memory lies on an NVDIMM, which keeps every store. Two more cases use
+//! an NVDIMM. In one it becomes system RAM, and capacity memory is bound to it (`numa.rs`). In the
+//! other it becomes a DAX file system, which a workload measures (`dax.rs`, `cargo xtask
+//! test-dax`).
 
 mod dax;
 mod machine;

@@ -279,7 +279,7 @@ impl Writers for Program {
 
     fn met(&self, _: Demand) {}
 
-    /// They wait once a checkpoint has begun.
+    /// Always: stores wait once a checkpoint has begun.
     fn have_ended(&self) -> bool {
         true
     }

@@ -71,6 +71,9 @@ fn memory_in_files_outlives_server_and_holder_and_goes_at_a_stop() {
     let flush = Command::new(PERDURA).arg("flush").arg("--dir").arg(dir.path()).output().unwrap();
     let said = String::from_utf8_lossy(&flush.stderr);
     assert!(!flush.status.success() && said.contains("its memory is in files"), "{said}");
+    let check = Command::new(PERDURA).arg("check").arg(dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&check.stdout);
+    assert!(said.contains("image: sound") && said.contains("memory: in files"), "{said}");
     let server = Server::start(dir.path(), &settings);
     verify(&server, acknowledged);
     stop(server, dir.path());

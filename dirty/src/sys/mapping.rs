@@ -29,11 +29,11 @@ const _: () = assert!(MADV_COLLAPSE == libc::MADV_COLLAPSE);
 /// A memory file, which exists as long as any process holds a descriptor of it, or as it has a name
 /// in a file system ([`SharedMemory::create_in`]).
 ///
-/// Without a file system its size is sealed, so that no process can take pages away under a mapping. It is not sealed
-/// against writing (`F_SEAL_FUTURE_WRITE`): seals belong to the file and not to a descriptor, they
-/// can never be removed, and a restarted server must map the file for writing again. So a process
-/// that is given the descriptor could map it for writing or call `pwrite`; the library hands no
-/// such mapping out.
+/// Without a file system its size is sealed, so that no process can take pages away under a
+/// mapping. It is not sealed against writing (`F_SEAL_FUTURE_WRITE`): seals belong to the file and
+/// not to a descriptor, they can never be removed, and a restarted server must map the file for
+/// writing again. So a process that is given the descriptor could map it for writing or call
+/// `pwrite`; the library hands no such mapping out.
 #[derive(Debug)]
 pub struct SharedMemory {
     fd: OwnedFd,
@@ -69,8 +69,8 @@ impl SharedMemory {
         linkat(CWD, own, CWD, path, AtFlags::SYMLINK_FOLLOW)
     }
 
-    /// Gives the first bytes of a file in a file system their space, because a store for which there
-    /// is none ends the process.
+    /// Gives the first bytes of a file in a file system their space, because a store for which
+    /// there is none ends the process.
     pub fn reserve(&self, len_bytes: u64) -> Result<(), Errno> {
         if self.is_anonymous {
             return Ok(());

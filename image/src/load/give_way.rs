@@ -1,9 +1,9 @@
 //! On a slow device, those who wait for a block go before the threads that load in the background.
 //!
-//! A read of a block would wait behind the large reads of all these threads: tens of milliseconds on
-//! a disk of 125 MB/s. So, as long as somebody asks for blocks, one thread at a time reads in the
-//! background, and pauses before each read for as long as the last one took: half of the device is
-//! left. On a fast device nobody waits for long, and nothing changes.
+//! A read of a block would wait behind the large reads of all these threads: tens of milliseconds
+//! on a disk of 125 MB/s. So, as long as somebody asks for blocks, one thread at a time reads in
+//! the background, and pauses before each read for as long as the last one took: half of the device
+//! is left. On a fast device nobody waits for long, and nothing changes.
 
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -15,7 +15,8 @@ const SLOW: Duration = Duration::from_millis(5);
 const ASKS_AGAIN: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Who reads the device while an image is being loaded.
+/// The reads of a device from which an image is being loaded: those that somebody waits for, and
+/// those in the background.
 pub(super) struct Traffic {
     began: Instant,
     /// Threads that load a block for somebody who waits.

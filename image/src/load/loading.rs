@@ -1,5 +1,5 @@
-//! The state of loading: memory is filled segment by segment, or a block at a time for a reader that
-//! needs it first.
+//! The state of loading: memory is filled segment by segment, or a block at a time for a reader
+//! that needs it first.
 //!
 //! Recovery reads no payload. The extent tables say which copy of each grain is the newest. This
 //! copy has *won*, and the grain is *pending* until its bytes are in memory. Invariants:

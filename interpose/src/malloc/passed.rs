@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 use crate::malloc::elsewhere::{self, Table};
 use crate::next;
 
-/// What was allocated before the start; null: calls are not passed on.
+/// The table of memory that was allocated before the start; null: calls are not passed on.
 static EARLY: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
 /// Passes calls on from now on.
@@ -36,7 +36,7 @@ fn early_bytes(memory: *mut c_void) -> Option<usize> {
 /// Frees memory of any origin.
 ///
 /// # Safety
-/// As for `free`.
+/// The contract is that of `free`.
 pub unsafe fn free(memory: *mut c_void) {
     if early_bytes(memory).is_none() {
         // SAFETY: the caller's promise.
@@ -47,7 +47,7 @@ pub unsafe fn free(memory: *mut c_void) {
 /// Changes the size of memory of any origin.
 ///
 /// # Safety
-/// As for `realloc`.
+/// The contract is that of `realloc`.
 pub unsafe fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
     let Some(had_bytes) = early_bytes(memory) else {
         // SAFETY: the caller's promise.

@@ -1,4 +1,5 @@
-//! Memory and ledger as files, which outlive every process, and the kernel, where their memory does.
+//! Memory and ledger as files, which outlive every process, and the kernel, where their memory
+//! does.
 //!
 //! ```text
 //! MEMORY-DIR/perdura-IMAGE/region   link to the region's directory
@@ -156,8 +157,8 @@ pub struct LeftInFiles {
     pub rate_bytes_per_s: u64,
 }
 
-/// What runs left in files below `memory_dir`, as after a reboot. What a process uses is passed over,
-/// and so is what cannot be used; the log says why.
+/// What runs left in files below `memory_dir`, as after a reboot. What a process uses is passed
+/// over, and so is what cannot be used; the log says why.
 ///
 /// # Errors
 /// The directory cannot be read.

@@ -34,8 +34,8 @@ pub struct Settings {
     pub direct: Direct,
     /// Threads that copy and write during a flush.
     pub threads: usize,
-    /// Directory of a file system for the memory of a region that is read from its image: memory and
-    /// ledger are files there, and outlive every process. `None`: they are gone with the last
+    /// Directory of a file system for the memory of a region that is read from its image: memory
+    /// and ledger are files there, and outlive every process. `None`: they are gone with the last
     /// process that has them.
     pub memory_dir: Option<PathBuf>,
     /// Who holds the memory besides this process. With `None` it is lost with this process.

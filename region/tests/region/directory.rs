@@ -17,7 +17,8 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
 
-fn settings(dir: &Path) -> Settings {
+/// Settings of a small region, without a holder.
+pub fn settings(dir: &Path) -> Settings {
     Settings {
         dir: dir.to_owned(),
         config: Config { reserved_bytes: Some(4 << 20), ..Config::new(4 << 20, 1 << 20) },

@@ -6,12 +6,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use perdura_media::RealClock;
-use perdura_media::file::{Direct, Engine};
 use perdura_region::directory::{self, Directory, DirectoryError, IMAGE_NAME, Settings};
-use perdura_region::{BudgetWish, Config, LaneId, Origin, Region, RegionError};
+use perdura_region::{Config, LaneId, Origin, Region, RegionError};
+
+use crate::directory::settings;
 
 const MEMORY_BYTES: u64 = 4 << 20;
 
@@ -49,24 +49,13 @@ impl Place {
 }
 
 fn open(dir: &Path, memory_dir: Option<&Path>) -> Result<Directory, DirectoryError> {
-    let settings = Settings {
-        dir: dir.to_owned(),
-        config: Config {
-            reserved_bytes: Some(2 * MEMORY_BYTES),
-            checkpoint_every: None,
-            ..Config::new(MEMORY_BYTES, 1 << 20)
-        },
-        wish: BudgetWish::Bytes(1 << 20),
-        warning: Duration::from_secs(600),
-        reserve: None,
-        engine: Engine::Auto,
-        direct: Direct::Auto,
-        threads: 1,
-        holder: None,
-        holder_wait: None,
-        memory_dir: memory_dir.map(Path::to_owned),
-        prove_again: false,
+    let config = Config {
+        reserved_bytes: Some(2 * MEMORY_BYTES),
+        checkpoint_every: None,
+        ..Config::new(MEMORY_BYTES, 1 << 20)
     };
+    let memory_dir = memory_dir.map(Path::to_owned);
+    let settings = Settings { config, memory_dir, ..settings(dir) };
     Directory::open(settings, Arc::new(RealClock), &|_, _| {})
 }
 

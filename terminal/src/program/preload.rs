@@ -1,5 +1,5 @@
-//! Turns this process into another program, with the interposing library loaded before the program's
-//! own.
+//! Turns this process into another program, with the interposing library loaded before the
+//! program's own.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

@@ -28,7 +28,8 @@ pub struct Task {
     /// The shell script that process 1 runs.
     script: &'static str,
     modules: &'static [&'static str],
-    /// What the guest's NVDIMM keeps when the machine is lost, as QEMU calls it; `None`: it has none.
+    /// What the guest's NVDIMM keeps when the machine is lost, as QEMU calls it; `None`: it has
+    /// none.
     pub nvdimm_keeps: Option<&'static str>,
 }
 
@@ -134,8 +135,8 @@ impl Machine {
         Ok(file)
     }
 
-    /// The words that give a guest an NVDIMM. The host keeps every store to it, whatever the guest is
-    /// told that it `keeps`.
+    /// The words that give a guest an NVDIMM. The host keeps every store to it, whatever the guest
+    /// is told that it `keeps`.
     pub fn with_nvdimm(file: &Path, len_bytes: u64, keeps: &str) -> Vec<String> {
         let hardware = format!(
             "-machine q35,accel=tcg,nvdimm=on,nvdimm-persistence={keeps} \
