@@ -2,7 +2,7 @@
 """What a guard costs its servers, and what servers that share a battery get.
 
 Usage: tenants.py DIR cost|noise [ROUNDS]
-       tenants.py DIR take-back [ROUNDS [CLIENTS PIPELINE]]    (the load of each server)
+       tenants.py DIR take-back [ROUNDS [GRACE [CLIENTS PIPELINE]]]    (the load of each server)
        tenants.py DIR curve [ROUNDS [BURST [BATTERIES...]]]    (a burst in SETs)
 
 Needs redis-benchmark and target/release/perdura; writes some GiB below DIR. redis-benchmark makes
@@ -133,11 +133,11 @@ def cost(directory, rounds):
             server.stop()
 
 
-def take_back(directory, rounds, *load_of_each):
+def take_back(directory, rounds, grace="300ms", *load_of_each):
     """The time until a server has its half again, beside the flush time of what was lent."""
     how = [int(number) for number in load_of_each]
     common = ["--memory", "768MiB", "--grace", "10s", "--checkpoint", "off"]
-    with guard(directory, "shared", "--grace", "300ms") as path:
+    with guard(directory, "shared", "--grace", grace) as path:
         lender, borrower = (
             Server(directory, number, *common, "--guard", path) for number in range(2)
         )

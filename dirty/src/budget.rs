@@ -183,6 +183,11 @@ impl Budget {
         self.pending_limit.store(limit, SeqCst);
     }
 
+    /// Whether a smaller budget is being reached.
+    pub fn is_shrinking(&self, ledger: &Ledger) -> bool {
+        self.pending_limit.load(Relaxed) < ledger.budget_limit().load(Relaxed)
+    }
+
     /// Sets the limit that the log's spare space allows, bytes.
     pub fn limit_by_space(&self, bytes: u64) {
         if self.space_limit.swap(bytes, SeqCst) < bytes {

@@ -87,13 +87,13 @@ impl Keeper {
         let limits = [of_share, of_battery];
         let most = limits.into_iter().flatten().fold(self.budget_bytes, u64::min);
         match demand {
-            Demand::Promise => region.set_budget(most),
+            Demand::Promise => region.set_budget_for_now(most),
             Demand::Within(Reverse(time)) => {
-                region.set_budget(self.budget_within(region, time).min(most))
+                region.set_budget_for_now(self.budget_within(region, time).min(most))
             }
             Demand::Clean => {
                 save_all(region, writers)?;
-                region.set_budget(most.min(region.budget_bytes()))
+                region.set_budget_for_now(most.min(region.budget_bytes()))
             }
             // The program closes the region, which saves everything.
             Demand::End => Ok(()),

@@ -11,7 +11,7 @@ use perdura_dirty::{Backing, Counters, Memory, Need, Tracked};
 use crate::append::{Appender, Refusal, Source};
 use crate::error::Unreadable;
 use crate::loads::{Loads, Place};
-use crate::log::{Log, space_of};
+use crate::log::Log;
 
 /// Memory whose writes are tracked, the log for its dirty grains, and the part of the image that is
 /// not loaded yet.
@@ -88,13 +88,23 @@ impl Backed {
 
     /// The sizes of the log that decide when space is made.
     pub fn space(&self) -> Space {
-        space_of(&self.memory.ledger, &self.log.appender.lock())
+        self.space_of(&self.log.appender.lock())
+    }
+
+    fn space_of(&self, appender: &Appender) -> Space {
+        let ledger = &self.memory.ledger;
+        Space {
+            segment_bytes: ledger.geometry().segment_bytes,
+            segments: ledger.segments().load(Relaxed) as u32,
+            reserve_segments: appender.reserve_segments,
+            budget_bytes: self.log.sized_for(ledger.budget_limit().load(Relaxed)),
+        }
     }
 
     /// Limits the budget to the bytes that a drain into the spare segments could take.
     pub fn note_space(&self, appender: &Appender) {
         let spare = appender.spare_segments();
-        let space = space_of(&self.memory.ledger, appender);
+        let space = self.space_of(appender);
         self.memory.budget.limit_by_space(space.limit_bytes(spare));
     }
 

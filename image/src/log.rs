@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use perdura_dirty::policy::space::Space;
 use perdura_dirty::{CachePadded, Ledger, Rank, RegionError, SegmentState, Waited};
 use perdura_media::Device;
 
@@ -24,6 +23,8 @@ pub struct Log {
     pub compression: Compression,
     /// Size of the log as a multiple of the region, percent.
     pub(crate) percent: u64,
+    /// The log keeps space for this budget though a smaller one may be in force, bytes.
+    ready_bytes: AtomicU64,
 }
 
 impl Log {
@@ -41,7 +42,19 @@ impl Log {
             appender: CachePadded(Waited::new(Rank::Appender, appender(ledger, budget_bytes))),
             compression,
             percent,
+            ready_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// Keeps space for a budget of `bytes`, so that it can be in force again at once, besides that
+    /// for the budget in force. 0 gives the space to data, from the next change of the budget on.
+    pub fn keep_ready_for(&self, bytes: u64) {
+        self.ready_bytes.store(bytes, Relaxed);
+    }
+
+    /// The budget that the log has space for while `budget_bytes` are in force, bytes.
+    pub fn sized_for(&self, budget_bytes: u64) -> u64 {
+        budget_bytes.max(self.ready_bytes.load(Relaxed))
     }
 
     /// The error for a writer when only the emergency reserve is left.
@@ -51,16 +64,6 @@ impl Log {
             free_segments: appender.free_segments.len() as u32,
             reserve_segments: appender.reserve_segments,
         }
-    }
-}
-
-/// The sizes of the log that decide when space is made.
-pub(crate) fn space_of(ledger: &Ledger, appender: &Appender) -> Space {
-    Space {
-        segment_bytes: ledger.geometry().segment_bytes,
-        segments: ledger.segments().load(Relaxed) as u32,
-        reserve_segments: appender.reserve_segments,
-        budget_bytes: ledger.budget_limit().load(Relaxed),
     }
 }
 

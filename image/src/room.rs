@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::*;
 use perdura_dirty::RegionError;
 use perdura_media::{Device, DeviceError};
 
+use crate::append::Appender;
 use crate::backed::Backed;
 use crate::error::OpenError;
 use crate::log::appender;
@@ -19,7 +20,8 @@ impl Backed {
         let ledger = &self.memory.ledger;
         let geometry = ledger.geometry();
         let before = ledger.segments().load(Acquire) as u32;
-        let wanted = geometry.segments_wanted(self.log.percent, region_bytes, budget_bytes);
+        let sized_for = self.log.sized_for(budget_bytes);
+        let wanted = geometry.segments_wanted(self.log.percent, region_bytes, sized_for);
         let mut appender = self.log.appender.lock();
         if wanted > before {
             let refused = |error: DeviceError| RegionError::Space { cause: error.to_string() };
@@ -28,23 +30,24 @@ impl Backed {
             ledger.segments().store(u64::from(wanted), Release);
             (before..wanted).for_each(|number| appender.add_new(number));
         }
-        appender.set_budget(
-            geometry.reserve_segments(budget_bytes),
-            geometry.frame_bytes_max(budget_bytes),
-        );
+        self.size_reserve(&mut appender, budget_bytes);
         self.note_space(&appender);
         Ok(())
     }
 
     /// Sets the emergency reserve and the size of frames for a budget, without enlarging the log.
     pub fn size_reserve_for(&self, budget_bytes: u64) {
-        let geometry = self.memory.ledger.geometry();
         let mut appender = self.log.appender.lock();
+        self.size_reserve(&mut appender, budget_bytes);
+        self.note_space(&appender);
+    }
+
+    fn size_reserve(&self, appender: &mut Appender, budget_bytes: u64) {
+        let geometry = self.memory.ledger.geometry();
         appender.set_budget(
-            geometry.reserve_segments(budget_bytes),
+            geometry.reserve_segments(self.log.sized_for(budget_bytes)),
             geometry.frame_bytes_max(budget_bytes),
         );
-        self.note_space(&appender);
     }
 
     /// The largest budget whose emergency flush fits the segments that are free now, bytes.
@@ -58,7 +61,9 @@ impl Backed {
         let ledger = &self.memory.ledger;
         let mut current = self.log.appender.lock();
         let prefers_written = current.prefers_written();
-        *current = appender(ledger, ledger.budget_limit().load(Acquire));
+        let budget_bytes = ledger.budget_limit().load(Acquire);
+        *current = appender(ledger, budget_bytes);
+        self.size_reserve(&mut current, budget_bytes);
         if prefers_written {
             current.prefer_written(ledger);
         }

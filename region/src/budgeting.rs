@@ -21,6 +21,22 @@ impl Region {
     /// - [`RegionError::LogFull`]: the live data leave no room in the log for such a flush.
     /// - The device has no room for the log, or has failed; or the region is closed.
     pub fn set_budget(&self, bytes: u64) -> Result<(), RegionError> {
+        self.change_budget(bytes, |_| 0)
+    }
+
+    /// Sets the budget as [`Region::set_budget`] does, for a while: the log keeps space for the
+    /// largest budget since that call, so that it can be in force again at once.
+    ///
+    /// # Errors
+    /// Those of [`Region::set_budget`].
+    pub fn set_budget_for_now(&self, bytes: u64) -> Result<(), RegionError> {
+        let log = &self.running().backed.log;
+        self.change_budget(bytes, |before| log.sized_for(before))
+    }
+
+    /// Sets the budget, and the budget that the log is ready for, which follows from the one in
+    /// force.
+    fn change_budget(&self, bytes: u64, ready: impl Fn(u64) -> u64) -> Result<(), RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
         let refused = |why| Err(RegionError::Budget { asked_bytes: bytes, why });
         if bytes < BUDGET_MIN_BYTES {
@@ -35,16 +51,24 @@ impl Region {
         // One change at a time: a change that fails restores the limits that it found.
         let _changing = running.budget_change.lock();
         let before = self.budget_bytes();
-        if bytes > before {
-            self.fit_log_for(bytes)?;
-        }
-        backed.memory.budget.begin_shrink(bytes);
-        let outcome = self.reach_budget(bytes);
+        let ready_before = backed.log.sized_for(before);
+        backed.log.keep_ready_for(ready(before));
+        let outcome = self.raise_or_lower(before, bytes);
         if outcome.is_err() {
             backed.memory.budget.abandon_change();
+            backed.log.keep_ready_for(ready_before);
             backed.size_reserve_for(before);
         }
         outcome
+    }
+
+    fn raise_or_lower(&self, before: u64, bytes: u64) -> Result<(), RegionError> {
+        let backed = &self.running().backed;
+        if bytes > backed.log.sized_for(before) {
+            self.fit_log_for(bytes)?;
+        }
+        backed.memory.budget.begin_shrink(bytes);
+        self.reach_budget(bytes)
     }
 
     /// Cleans until `bytes` are enough, and puts that limit in force. Waits where nothing can be
@@ -60,27 +84,29 @@ impl Region {
             if cleaner.gain_space(backed, &mut raising)? {
                 continue;
             }
-            let used = backed.memory.ledger.budget_used().load(SeqCst);
-            if used <= bytes {
-                backed.fit_log(backed.memory.region_bytes(), bytes)?;
-                cleaner.ensure_space(backed)?;
-                // An open frame has the size for the former budget, but the promise reckons the
-                // time to write half-done frames again by the new one.
-                backed.log.appender.lock().close_frame(&backed.memory.ledger, 0);
-                cleaner.outlet.pump(backed, Pump::Durable)?;
-                if backed.coverable_bytes() < bytes {
-                    return Err(backed.log.full());
-                }
-                if backed.memory.budget.commit_limit(&backed.memory.ledger, bytes) {
-                    return Ok(());
-                }
-                continue;
-            }
-            if cleaner.make_room(backed, used - bytes)? == 0 {
+            // Whoever had the cleaner between two steps might begin a commit, which takes long.
+            let excess = || backed.memory.ledger.budget_used().load(SeqCst).saturating_sub(bytes);
+            while excess() > 0 && cleaner.make_room(backed, excess())? > 0 {}
+            if excess() > 0 {
                 cleaner.release_in_vain();
                 if backed.tracked.reclaim_all_credit() == 0 {
                     running.await_change(seen);
                 }
+                continue;
+            }
+            backed.fit_log(backed.memory.region_bytes(), bytes)?;
+            if raising.is_larger() {
+                cleaner.ensure_space(backed)?;
+            }
+            // An open frame has the size for the former budget, but the promise reckons the
+            // time to write half-done frames again by the new one.
+            backed.log.appender.lock().close_frame(&backed.memory.ledger, 0);
+            cleaner.outlet.pump(backed, Pump::Durable)?;
+            if backed.coverable_bytes() < bytes {
+                return Err(backed.log.full());
+            }
+            if backed.memory.budget.commit_limit(&backed.memory.ledger, bytes) {
+                return Ok(());
             }
         }
     }

@@ -15,6 +15,7 @@ use perdura_dirty::{Counters, Floor, RegionError};
 use perdura_image::{Backed, Outlet, Pump, Refusal, TableSpace};
 use perdura_media::WriteQueue;
 
+use crate::space::gives_up_budget;
 use crate::sweep::Sweep;
 
 /// Cleans a region. The thread that holds the cleaner's lock may copy, write and commit.
@@ -103,7 +104,8 @@ impl Cleaner {
             && let Some(stretch) = round.revolutions.next(&self.hands)
         {
             let spare = backed.log.appender.lock().spare_segments();
-            if backed.space().is_short(spare) && round.copied_bytes > 0 {
+            let is_short = backed.space().is_short(spare) && !gives_up_budget(backed, spare);
+            if is_short && round.copied_bytes > 0 {
                 // The log is short of space, which the next round makes first.
                 break;
             }

@@ -24,6 +24,7 @@ pub(crate) struct Raising {
     /// The most free segments that there were after a commit.
     free_most: u32,
     fruitless: u32,
+    is_larger: bool,
 }
 
 impl Raising {
@@ -37,7 +38,13 @@ impl Raising {
             compactions: 0..backed.memory.ledger.segments().load(Relaxed),
             free_most: 0,
             fruitless: if is_larger { 0 } else { FRUITLESS_MAX },
+            is_larger,
         }
+    }
+
+    /// Whether the log is to have space for a larger budget than before.
+    pub(crate) fn is_larger(&self) -> bool {
+        self.is_larger
     }
 
     /// Free segments that are wanted before the budget is raised.
@@ -110,6 +117,9 @@ impl Cleaner {
         backed.memory.check_open()?;
         if backed.memory.planted.is(Planted::FreeBeforeCommit) {
             free_dead_now(backed);
+            return Ok(());
+        }
+        if gives_up_budget(backed, spare) {
             return Ok(());
         }
         if look == FirstLook::Needed {
@@ -191,4 +201,13 @@ impl Cleaner {
         }
         Ok(())
     }
+}
+
+/// Whether a smaller budget is being reached, and the spare segments are enough for all that is
+/// dirty. Others may wait for what the region gives up, and making space could take as long again:
+/// a commit writes all dirty data.
+pub(crate) fn gives_up_budget(backed: &Backed, spare: u32) -> bool {
+    let ledger = &backed.memory.ledger;
+    backed.memory.budget.is_shrinking(ledger)
+        && backed.space().limit_bytes(spare) >= ledger.budget_used().load(Relaxed)
 }

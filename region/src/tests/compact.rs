@@ -167,6 +167,81 @@ fn a_budget_can_be_raised_though_the_log_is_full_of_data_written_under_a_smaller
 }
 
 #[test]
+fn a_budget_that_was_lower_for_now_comes_back_at_once_though_the_log_is_full() {
+    let blocks = 256;
+    let config = Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(blocks * BLOCK_BYTES, blocks / 2 * BLOCK_BYTES)
+    };
+    let clock = Arc::new(SimClock::new(1_000));
+    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+    let backed = &region.running().backed;
+    let mut random = 1u64;
+    let mut fill = || {
+        for _ in 0..100_000 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            write(&region, (random >> 40) % (region.len_bytes() / 1024) * 1024, &[1; 1024]);
+        }
+    };
+    // The largest one since the last `set_budget` counts, not the one before.
+    for (budget, is_in_steps) in [(blocks / 2, false), (blocks, true), (blocks / 4, false)] {
+        let budget = budget * BLOCK_BYTES;
+        for most in [budget, budget / 2] {
+            region.set_budget_for_now(4 * BLOCK_BYTES).unwrap();
+            fill();
+            let before = region.stats();
+            region.set_budget_for_now(most).unwrap();
+            assert_eq!(region.budget_bytes(), most);
+            let is_at_once = region.stats() == before;
+            assert!(is_at_once || is_in_steps && most == budget, "{most} B");
+            assert!(backed.coverable_bytes() >= most);
+        }
+    }
+    // The space is given to data when the budget is set for good.
+    region.set_budget(4 * BLOCK_BYTES).unwrap();
+    let space = backed.space();
+    let reserve_segments = backed.memory.ledger.geometry().reserve_segments(4 * BLOCK_BYTES);
+    assert_eq!((space.budget_bytes, space.reserve_segments), (4 * BLOCK_BYTES, reserve_segments));
+    assert!(matches!(region.set_budget_for_now(0), Err(RegionError::Budget { .. })));
+    assert_eq!(region.budget_bytes(), 4 * BLOCK_BYTES);
+}
+
+#[test]
+fn who_gives_up_budget_leaves_commits_for_later_and_can_go_on_afterwards() {
+    let blocks = 256;
+    let config = Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(blocks * BLOCK_BYTES, blocks / 2 * BLOCK_BYTES)
+    };
+    let clock = Arc::new(SimClock::new(1_000));
+    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+    let backed = &region.running().backed;
+    let (mut random, mut commits, mut short) = (1u64, 0, 0);
+    for round in 0..100 {
+        for _ in 0..4_000 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            write(&region, (random >> 40) % (region.len_bytes() / 1024) * 1024, &[1; 1024]);
+        }
+        let before = region.stats().checkpoints;
+        commits += before;
+        region.set_budget_for_now(blocks / 8 * BLOCK_BYTES).unwrap();
+        assert_eq!(region.stats().checkpoints, before, "round {round}");
+        let spare = backed.log.appender.lock().spare_segments();
+        short += u32::from(backed.space().is_short(spare));
+        // A drain of all that may be dirty now fits the log.
+        assert!(backed.space().limit_bytes(spare) >= region.used_bytes());
+        region.set_budget_for_now(blocks / 2 * BLOCK_BYTES).unwrap();
+    }
+    assert!(commits > 0 && short > 0, "the log was never short of space: this shows nothing");
+}
+
+#[test]
 fn a_region_opens_with_a_larger_budget_before_it_is_loaded_though_its_log_is_full() {
     let blocks = 256;
     let config = |budget_bytes| Config {
