@@ -8,9 +8,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use libc::{iovec, mode_t, off_t, size_t, ssize_t};
+use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t};
 
-use crate::hosted::{descriptors, link, served, start};
+use crate::hosted::{descriptors, link, served, start, streams};
 use crate::kernel::{errno, set_errno};
 use crate::modelled::calls as inner;
 use crate::{next, say};
@@ -54,6 +54,16 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
         return changed(fd, fd);
     }
     fd
+}
+
+/// Notes what the C library has opened inside itself.
+unsafe fn stream(stream: *mut FILE, mode: *const c_char) -> *mut FILE {
+    if !stream.is_null() {
+        // SAFETY: a stream that is open, and the mode that opened it.
+        let (fd, first) = unsafe { (next::fileno(stream), *mode as u8) };
+        opened(fd, if first == b'w' { libc::O_TRUNC } else { 0 });
+    }
+    stream
 }
 
 /// Tells the host of a length that may have changed, after a call that has succeeded.
@@ -109,6 +119,45 @@ replace! { [__openat_2 __openat64_2] (dir: c_int, path: *const c_char, flags: c_
 }}
 replace! { [creat creat64] (path: *const c_char, mode: mode_t) -> c_int {
     opened(inner::creat(path, mode), libc::O_TRUNC)
+}}
+replace! { [mkstemp mkstemp64] (template: *mut c_char) -> c_int {
+    new_descriptor(inner::mkstemp(template))
+}}
+replace! { [mkostemp mkostemp64] (template: *mut c_char, flags: c_int) -> c_int {
+    new_descriptor(inner::mkostemp(template, flags))
+}}
+replace! { [mkstemps mkstemps64] (template: *mut c_char, suffix: c_int) -> c_int {
+    new_descriptor(inner::mkstemps(template, suffix))
+}}
+replace! { [mkostemps mkostemps64] (
+    template: *mut c_char, suffix: c_int, flags: c_int
+) -> c_int {
+    new_descriptor(inner::mkostemps(template, suffix, flags))
+}}
+
+replace! { [fopen fopen64] (path: *const c_char, mode: *const c_char) -> *mut FILE {
+    streams::opened(stream(inner::fopen(path, mode), mode), mode)
+}}
+replace! { [freopen freopen64] (
+    path: *const c_char, mode: *const c_char, old: *mut FILE
+) -> *mut FILE {
+    if streams::descriptor(old).is_some() {
+        // The C library cannot open such a stream again. As after any failure, it is closed.
+        fclose(old);
+        set_errno(libc::EOPNOTSUPP);
+        return std::ptr::null_mut();
+    }
+    stream(inner::freopen(path, mode, old), mode)
+}}
+replace! { [fdopen] (fd: c_int, mode: *const c_char) -> *mut FILE {
+    streams::of_descriptor(fd, mode).unwrap_or_else(|| inner::fdopen(fd, mode))
+}}
+replace! { [fclose] (stream: *mut FILE) -> c_int {
+    descriptors::forget(next::fileno(stream));
+    next::fclose(stream)
+}}
+replace! { [fileno fileno_unlocked] (stream: *mut FILE) -> c_int {
+    streams::descriptor(stream).unwrap_or_else(|| next::fileno(stream))
 }}
 replace! { [close] (fd: c_int) -> c_int {
     if link::is_own(fd) {

@@ -12,5 +12,6 @@ pub mod descriptors;
 pub mod link;
 pub mod served;
 pub mod start;
+pub mod streams;
 #[path = "../../../mapped/src/wire.rs"]
 mod wire;

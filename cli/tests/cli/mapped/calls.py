@@ -1,4 +1,6 @@
 """Every way to a mapped file that a Python program has; run in the directory that is served."""
+import ctypes
+import errno
 import mmap
 import os
 import subprocess
@@ -93,6 +95,78 @@ assert os.pread(f.fileno(), 4, 4096) == b"both"
 """
 subprocess.run([sys.executable, "-c", other], check=True)
 assert m[310_000:310_005] == b"other"
+
+# Streams of the C library.
+c = ctypes.CDLL(None, use_errno=True)
+c.fopen.restype = c.fdopen.restype = c.freopen.restype = ctypes.c_void_p
+
+
+def call(name, *arguments):
+    whole = [ctypes.c_void_p(a) if isinstance(a, int) and a > 1 << 20 else a for a in arguments]
+    return getattr(c, name)(*whole)
+
+
+def fread(stream, size):
+    room = ctypes.create_string_buffer(size)
+    count = call("fread", room, 1, size, stream)
+    return room.raw[:count]
+
+
+with open("streamed", "w+b") as streamed:
+    streamed.truncate(8192)
+    s = mmap.mmap(streamed.fileno(), 8192)
+    s[0:6] = b"stored"
+    stream = c.fopen(b"streamed", b"r+")
+    assert fread(stream, 6) == b"stored"
+    number = call("fileno", stream)
+    assert os.pread(number, 6, 0) == b"stored"
+    assert call("fseek", stream, ctypes.c_long(100), os.SEEK_SET) == 0
+    assert call("fwrite", b"through", 1, 7, stream) == 7 and call("fflush", stream) == 0
+    assert s[100:107] == b"through"
+    assert call("fseek", stream, ctypes.c_long(-2), os.SEEK_END) == 0
+    assert call("fwrite", b"longer", 1, 6, stream) == 6 and call("ftell", stream) == 8196
+    assert call("fclose", stream) == 0 and os.stat("streamed").st_size == 8196
+    assert s[8190:8192] == b"lo" and os.pread(streamed.fileno(), 9, 8190) == b"longer"
+    try:
+        os.fstat(number)
+        raise SystemExit("the descriptor of a closed stream is open")
+    except OSError:
+        pass
+    # Appended, by a stream of a descriptor and of a name.
+    stream = c.fdopen(os.open("streamed", os.O_WRONLY), b"a")
+    assert call("fwrite", b"+", 1, 1, stream) == 1 and call("fclose", stream) == 0
+    stream = c.fopen(b"streamed", b"a+e")
+    assert os.get_inheritable(call("fileno", stream)) is False
+    assert call("fwrite", b"+", 1, 1, stream) == 1 and call("fflush", stream) == 0
+    assert os.pread(streamed.fileno(), 9, 8194) == b"er++"
+    # A descriptor that may only be read makes no stream that writes.
+    read_only = os.open("streamed", os.O_RDONLY)
+    assert c.fdopen(read_only, b"w") is None and ctypes.get_errno() == errno.EINVAL
+    os.close(read_only)
+    # What cannot be opened again is closed, and what it had in its buffer is written.
+    assert call("fwrite", b"last", 1, 4, stream) == 4
+    assert call("freopen", b"/dev/zero", b"r", stream) is None
+    assert ctypes.get_errno() == errno.EOPNOTSUPP and os.stat("streamed").st_size == 8202
+    # Another stream may be opened again as such a file, which the C library reads then.
+    stream = call("freopen", b"streamed", b"r", c.fopen(b"/dev/zero", b"r"))
+    assert os.pread(call("fileno", stream), 6, 0) == b"stored" and call("fclose", stream) == 0
+    # More streams than are told apart.
+    many = [c.fopen(b"streamed", b"r") for _ in range(300)]
+    assert all(many) and [call("fclose", one) for one in many] == [0] * 300
+    # Emptied by a stream.
+    s[200:204] = b"gone"
+    stream = c.fopen(b"streamed", b"w")
+    assert call("fwrite", b"new", 1, 3, stream) == 3 and call("fclose", stream) == 0
+    streamed.truncate(8192)
+    assert s[0:4] == b"new\0" and s[200:204] == bytes(4)
+    # A number that another file had, closed inside the C library, and is mapped now.
+    stream = c.fopen(b"/dev/zero", b"r")
+    number = call("fileno", stream)
+    os.read(number, 1)
+    call("fclose", stream)
+    stream = c.fopen(b"streamed", b"r+")
+    assert call("fileno", stream) >= number
+    call("fclose", stream)
 
 # Files that are made, renamed, removed, emptied.
 with open("made", "w+b") as made:

@@ -14,7 +14,7 @@ mod program;
 
 pub use control::*;
 pub use data::*;
-pub use open::{creat, open, openat};
+pub use open::*;
 pub use program::pass_on_vfork;
 
 use std::ffi::c_int;

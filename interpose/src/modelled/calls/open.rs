@@ -88,8 +88,7 @@ macro_rules! making {
         ///
         /// # Safety
         /// The contract is that of the C function.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C-unwind" fn $name(template: *mut c_char $(, $arg: $kind)*) -> c_int {
+        pub unsafe fn $name(template: *mut c_char $(, $arg: $kind)*) -> c_int {
             // SAFETY: passed on.
             let fd = unsafe { next::$name(template $(, $arg)*) };
             if fd >= 0 {
@@ -102,13 +101,9 @@ macro_rules! making {
 
 making! {
     mkstemp() 0;
-    mkstemp64() 0;
     mkostemp(flags: c_int) flags;
-    mkostemp64(flags: c_int) flags;
     mkstemps(suffix: c_int) 0;
-    mkstemps64(suffix: c_int) 0;
     mkostemps(suffix: c_int, flags: c_int) flags;
-    mkostemps64(suffix: c_int, flags: c_int) flags;
 }
 
 unsafe fn stream_by(path: Path, mode: Path, run: impl FnOnce() -> *mut FILE) -> *mut FILE {
@@ -121,7 +116,7 @@ unsafe fn stream_by(path: Path, mode: Path, run: impl FnOnce() -> *mut FILE) -> 
     };
     if !stream.is_null() {
         // SAFETY: a stream just opened.
-        let fd = unsafe { libc::fileno(stream) };
+        let fd = unsafe { next::fileno(stream) };
         if table::is_served(fd) {
             // The number was closed in a way that this library did not see, for example inside
             // `freopen`.
@@ -140,8 +135,7 @@ macro_rules! streaming {
         ///
         /// # Safety
         /// The contract is that of the C function.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C-unwind" fn $name(
+        pub unsafe fn $name(
             $path: Path, $mode: Path $(, $stream: *mut FILE)?
         ) -> *mut FILE {
             // SAFETY: the caller's promise; passed on.
@@ -152,9 +146,7 @@ macro_rules! streaming {
 
 streaming! {
     fopen(path, mode);
-    fopen64(path, mode);
     freopen(path, mode, stream);
-    freopen64(path, mode, stream);
 }
 
 /// Takes the place of `fdopen(3)`: the descriptor is the stream's from then on, and no longer
@@ -162,8 +154,7 @@ streaming! {
 ///
 /// # Safety
 /// The contract is that of the C function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: Path) -> *mut FILE {
+pub unsafe fn fdopen(fd: c_int, mode: Path) -> *mut FILE {
     if table::is_served(fd) {
         let mut turned = table::turn();
         turned.hand_over_of(fd);
