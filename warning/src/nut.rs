@@ -15,8 +15,8 @@ use crate::source::WarningSource;
 
 /// The port of `upsd`, registered for it.
 const PORT: u16 = 3493;
-/// Twice a second: what the UPS reports is acted on within a second.
-const EVERY: Duration = Duration::from_millis(500);
+/// Five times a second: what the UPS reports is acted on within a second.
+const EVERY: Duration = Duration::from_millis(200);
 /// As long as `upsmon`'s DEADTIME.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// Time for a connection, and for each piece of an answer.

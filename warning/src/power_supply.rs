@@ -16,7 +16,7 @@ use crate::source::WarningSource;
 
 /// Where the kernel shows its power supplies.
 const SUPPLIES: &str = "/sys/class/power_supply";
-const PACE: Pace = Pace { every: Duration::from_millis(500), silence_max: Duration::from_secs(15) };
+const PACE: Pace = Pace { every: Duration::from_millis(200), silence_max: Duration::from_secs(15) };
 /// A battery with at most this charge is low where the kernel does not say so itself, percent.
 const LOW_PERCENT: u64 = 10;
 /// Joules in the kernel's unit of energy, a millionth of a watt-hour.

@@ -99,12 +99,13 @@ fn when_a_ups_runs_empty_three_servers_are_clean_before_its_end_and_have_everyth
     wait_until("on battery", || servers.iter().all(|server| state(server) == "on-battery"));
     println!("the servers know after {:?} that the power is cut", cut.elapsed());
     ups.set("ups.status", "OB LB DISCHRG");
+    wait_until("the report of a low battery", || ups.ask().contains("LB"));
     let low = Instant::now();
     wait_until("low", || servers.iter().all(|server| state(server) == "low"));
-    println!("the servers know after {:?} that the battery is low", low.elapsed());
+    println!("the servers know {:?} after upsd that the battery is low", low.elapsed());
     let is_clean = |server: &Server| server.figure("power_demand_met") == 1;
     wait_until("everything saved", || servers.iter().all(is_clean));
-    println!("all is on the SSD {:?} after the battery was low", low.elapsed());
+    println!("all is on the SSD {:?} after upsd knew", low.elapsed());
     let acknowledged = writers.map(|writer| writer.join().unwrap());
     // The battery is empty: nothing that was in memory is left.
     servers.iter().for_each(|server| server.signal("STOP"));

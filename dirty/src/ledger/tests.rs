@@ -1,0 +1,154 @@
+use super::*;
+use crate::geometry::GRAIN_SHIFT_BARRIER;
+
+fn attached(ledger: &Ledger) -> Result<Ledger, SetupError> {
+    let fd = ledger.memory().fd().try_clone_to_owned().unwrap();
+    Ledger::attach(SharedMemory::from_fd(fd).unwrap())
+}
+
+fn empty() -> Ledger {
+    let geometry = Geometry::new(BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+    let ledger = Ledger::create(geometry, 7, BLOCK_BYTES).unwrap();
+    ledger.segments().store(8, Relaxed);
+    ledger
+}
+
+#[test]
+fn memory_laid_out_by_another_version_is_refused() {
+    let ledger = empty();
+    let locations = Extent { grain: 5, len: 3 };
+    ledger.locations().set(locations, 9);
+    let found = attached(&ledger).unwrap();
+    assert_eq!((found.locations().of(7), found.locations().alike(locations)), (9, 3));
+    assert_eq!((found.location_bytes(), found.buffer(0).packed()), (2, None));
+    ledger.set(Word::Layout, LIVE_LAYOUT + 1);
+    assert!(matches!(attached(&ledger), Err(SetupError::LiveLayout { .. })));
+}
+
+#[test]
+fn states_that_nobody_knows_are_refused_with_their_place() {
+    let refused = |ledger: &Ledger| match attached(ledger) {
+        Err(SetupError::UnknownState { what, index, value }) => (what, index, value),
+        other => panic!("{other:?}"),
+    };
+    let ledger = empty();
+    ledger.map.words(ledger.offsets.segments + 3 * SEGMENT_ENTRY_BYTES, 1)[0].store(7, Relaxed);
+    assert_eq!(refused(&ledger), ("segment state", 3, 7));
+    let ledger = empty();
+    ledger.map.words(ledger.offsets.controls + BUFFER_CONTROL_BYTES, 1)[0].store(3, Relaxed);
+    assert_eq!(refused(&ledger), ("buffer state", 1, 3));
+    let ledger = empty();
+    ledger.kinds()[0].store(2, Relaxed);
+    assert_eq!(refused(&ledger), ("kind of a block", 0, 2));
+    for (offset, len) in [(0, 4097), (BLOCK_BYTES - 8, 9)] {
+        let (ledger, word) = (empty(), offset | len << 48);
+        ledger.map.words(ledger.offsets.undo + 64, 1)[0].store(word, Relaxed);
+        assert_eq!(refused(&ledger), ("undo slot", 1, word));
+    }
+}
+
+#[test]
+fn grains_words_and_pages_are_capacity_memory_where_their_blocks_are() {
+    for shift in [6, 9, 10, 11, 12] {
+        let geometry = Geometry::new(16 * BLOCK_BYTES, shift, None, 4).unwrap();
+        let ledger = Ledger::create(geometry, 7, 16 * BLOCK_BYTES).unwrap();
+        for block in [0, 5, 6, 15] {
+            ledger.kinds()[block].store(KindBits::Capacity.to_byte(), Relaxed);
+        }
+        ledger.kinds()[9].store(KindBits::BoundCapacity.to_byte(), Relaxed);
+        let is_capacity = |offset: u64| [0, 5, 6, 9, 15].contains(&(offset / BLOCK_BYTES));
+        for word in 0..geometry.words() {
+            let offset = |grain| (word as u64 * WORD_GRAINS + grain) << shift;
+            let expected = (0..WORD_GRAINS)
+                .filter(|grain| is_capacity(offset(*grain)))
+                .fold(0, |bits, grain| bits | 1 << grain);
+            assert_eq!(ledger.capacity_bits(word), expected, "2^{shift}, word {word}");
+            if geometry.word_bytes() <= BLOCK_BYTES {
+                assert_eq!(ledger.is_capacity_word(word), expected != 0);
+            }
+        }
+        for page in 0..16 * 16 {
+            assert_eq!(ledger.is_capacity_page(page), is_capacity(page * 4096));
+        }
+        assert_eq!(ledger.kind(16), Kind::Persistent, "no block of the region");
+    }
+}
+
+/// Compares the places and lengths of all pieces of the ledger.
+#[test]
+fn no_piece_of_the_ledger_lies_in_another() {
+    for (shift, segment_bytes, blocks) in
+        [(6, None, 1), (12, Some(64 << 10), 40), (8, Some(16 << 20), 100)]
+    {
+        let geometry = Geometry::new(blocks * BLOCK_BYTES, shift, segment_bytes, 3).unwrap();
+        let ledger = Ledger::create(geometry, 7, blocks * BLOCK_BYTES).unwrap();
+        let (offsets, buffers) = (&ledger.offsets, u64::from(geometry.buffers));
+        let mut pieces = vec![
+            (0, size_of::<u64>() as u64 * 64),
+            (offsets.bitmaps[0], geometry.words() as u64 * 8),
+            (offsets.bitmaps[1], geometry.words() as u64 * 8),
+            (offsets.location, geometry.grains() * offsets.location_bytes),
+            (offsets.kinds, geometry.blocks() as u64),
+            (offsets.undo, UNDO_TOTAL_BYTES),
+        ];
+        let segments = (0..u64::from(geometry.segments_max))
+            .map(|number| (offsets.segments + number * SEGMENT_ENTRY_BYTES, 32));
+        pieces.extend(segments);
+        for number in 0..geometry.buffers {
+            let buffer = ledger.buffer(number);
+            let control = offsets.controls + u64::from(number) * BUFFER_CONTROL_BYTES;
+            pieces.push((control, 64));
+            // A frame of isolated grains fits, with an entry for each.
+            let most = geometry.frame_limit() / (geometry.grain_bytes() + 8);
+            assert!(buffer.table().len() as u64 >= most);
+            pieces.push((buffer.table_at, buffer.table().len() as u64 * 8));
+            pieces.push((buffer.bytes_at, geometry.frame_limit()));
+            pieces.push((buffer.packed_at, geometry.frame_limit()));
+            assert_eq!(buffer.len_bytes, geometry.frame_limit());
+            assert!([buffer.bytes_at, buffer.packed_at].iter().all(|at| at.is_multiple_of(4096)));
+        }
+        pieces.sort_unstable();
+        for pair in pieces.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?} of {offsets:?}");
+        }
+        let (at, len) = pieces[pieces.len() - 1];
+        assert_eq!(at + len, offsets.total);
+        let least: u64 = pieces.iter().map(|(_, len)| len).sum();
+        let gaps = 4 * HUGE_PAGE_BYTES as u64 + (8 + buffers) * 4096;
+        assert!(offsets.total <= least + gaps, "{offsets:?}");
+    }
+}
+
+#[test]
+fn what_is_forgotten_is_as_new_and_the_rest_stays() {
+    let ledger = empty();
+    for parity in [0, 1] {
+        ledger.bitmap(parity).iter().for_each(|bits| bits.store(u64::MAX, Relaxed));
+    }
+    let grains = ledger.geometry().grains();
+    ledger.locations().set(Extent { grain: 0, len: grains }, 3);
+    for number in 0..8 {
+        let entry = ledger.segment(number);
+        entry.set_state(SegmentState::Used);
+        entry.set_written();
+        entry.used_bytes().store(5, Relaxed);
+        entry.live_bytes().store(6, Relaxed);
+    }
+    ledger.buffer(3).set_state(BufferState::Filling);
+    for word in [ledger.closing(), ledger.budget_used(), ledger.next_seq(), ledger.epoch()] {
+        word.store(9, Relaxed);
+    }
+    ledger.forget_places();
+    for parity in [0, 1] {
+        assert!(ledger.bitmap(parity).iter().all(|bits| bits.load(Relaxed) == 0));
+    }
+    assert!((0..grains).all(|grain| ledger.locations().of(grain) == NO_LOCATION));
+    for number in 0..8 {
+        let entry = ledger.segment(number);
+        assert_eq!((entry.state(), entry.was_written()), (SegmentState::Free, true));
+        assert_eq!(entry.used_bytes().load(Relaxed) + entry.live_bytes().load(Relaxed), 0);
+    }
+    assert_eq!(ledger.buffer(3).state(), BufferState::Free);
+    let words = [ledger.closing(), ledger.budget_used(), ledger.next_seq(), ledger.epoch()];
+    assert_eq!(words.map(|word| word.load(Relaxed)), [0, 0, 9, 9]);
+}
