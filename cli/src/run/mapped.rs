@@ -1,5 +1,6 @@
 //! `perdura run --dir`: a program whose mapped files are bounded-dirty memory.
 
+use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -23,6 +24,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::args::RunArgs;
 use crate::{holder, settings};
 
+/// The name of a region whose files are all written, until it is removed.
+const WRITTEN_NAME: &str = ".perdura-written";
 const SIZE: Bytes = Bytes(1 << 30);
 const GRACE: Duration = Duration::from_secs(30);
 /// One part in so many of the grace is the program's, to end by itself.
@@ -64,13 +67,14 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
     let guard = args.guard.as_ref().map(|socket| holder::guard(socket, &mut warnings));
     let ear = guard.transpose()?.map(|(_, ear)| ear);
     let place = dir.join(REGION_NAME);
+    remove_written(&dir)?;
     if has_image(&place) {
         let left = open(args, &dir, grace, threads, None)?;
         if !left.host.is_empty() {
             tracing::info!(files = left.host.len(), "writing the files that an earlier run left");
             write_files(&left.host)?;
         }
-        close(left, threads, &place)?;
+        close(left, threads, &dir)?;
     }
     let mut opened = open(args, &dir, grace, threads, ear)?;
     tracing::info!(
@@ -102,7 +106,7 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
             place.display()
         )
     })?;
-    close(opened, threads, &place)?;
+    close(opened, threads, &dir)?;
     Ok(exit_code(status))
 }
 
@@ -146,7 +150,10 @@ fn open(
 }
 
 /// Ends the memory, whose files are all written.
-fn close(opened: Opened, threads: usize, place: &Path) -> Result<()> {
+///
+/// The region gets another name first, which is one durable step. From then on nobody writes the
+/// files again over what others may have made of them.
+fn close(opened: Opened, threads: usize, dir: &Path) -> Result<()> {
     let Opened { host, mut holders, .. } = opened;
     // After a warning it is closed already.
     if host.region().check_open().is_ok() {
@@ -154,7 +161,23 @@ fn close(opened: Opened, threads: usize, place: &Path) -> Result<()> {
     }
     holders.let_go().context("everything is on the SSD, but the holder did not go")?;
     drop(host);
-    std::fs::remove_dir_all(place).with_context(|| place.display().to_string())
+    let place = dir.join(REGION_NAME);
+    let renamed = std::fs::rename(&place, dir.join(WRITTEN_NAME));
+    renamed
+        .and_then(|()| std::fs::File::open(dir)?.sync_all())
+        .with_context(|| place.display().to_string())?;
+    remove_written(dir)
+}
+
+/// Removes a region whose files are all written.
+fn remove_written(dir: &Path) -> Result<()> {
+    let place = dir.join(WRITTEN_NAME);
+    match std::fs::remove_dir_all(&place) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| place.display().to_string())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn write_files(host: &Host) -> Result<()> {
