@@ -167,6 +167,12 @@ impl Held {
         }
     }
 
+    /// Whether the memory has been without a server for `time`.
+    pub(crate) fn is_alone_for(&self, time: Duration, now_ns: u64) -> bool {
+        let State::Alone { since_ns } = self.state else { return false };
+        Duration::from_nanos(now_ns.saturating_sub(since_ns)) >= time
+    }
+
     /// Whether the wait for a server is over. The next wait begins then, in case the flush fails.
     pub(crate) fn has_waited(&mut self, now_ns: u64) -> bool {
         let State::Alone { since_ns } = &mut self.state else { return false };
@@ -221,14 +227,14 @@ impl Held {
     /// Ends a server that was to flush and stands still for too long.
     pub(crate) fn lose_patience(&mut self, clock: &dyn Clock) {
         let (progress, awaits) = (self.attachment.progress(), self.attachment.awaits_device());
-        let (grace, pid) = (self.times.grace, self.pid);
+        let (grace, pid, owner) = (self.times.grace, self.pid, self.owner);
         let State::Linked { ending: Some(patience), .. } = &mut self.state else { return };
         let now_ns = clock.now_ns();
         let patience_ns = (grace / 10).max(PATIENCE_MIN).as_nanos();
         let in_time = u128::from(now_ns - patience.began_ns) < grace.as_nanos();
         if progress != patience.moved.0 || (in_time && awaits) {
             patience.moved = (progress, now_ns);
-        } else if u128::from(now_ns - patience.moved.1) > patience_ns && !end_server(pid) {
+        } else if u128::from(now_ns - patience.moved.1) > patience_ns && !end_server(pid, owner) {
             patience.moved.1 = now_ns;
         }
     }

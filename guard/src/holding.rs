@@ -187,10 +187,20 @@ impl Holding {
         let has_waited = |held: &mut Held| held.has_waited(now_ns).then_some(held.name);
         let waited: Vec<_> = self.held.iter_mut().filter_map(has_waited).collect();
         waited.into_iter().for_each(|name| self.flush(name, None));
+        if self.power() >= Power::Low {
+            self.flush_again(now_ns);
+        }
         if let Role::Guard { parent, .. } = &mut self.role {
             parent.say_alive(now_ns);
         }
         self.divide();
+    }
+
+    /// Flushes once more what could not be flushed a moment ago: the disk may have room by now.
+    fn flush_again(&mut self, now_ns: u64) {
+        let failed = self.held.iter().filter(|held| held.is_alone_for(LOOK_EVERY, now_ns));
+        let names: Vec<_> = failed.map(|held| held.name).collect();
+        names.into_iter().for_each(|name| self.flush(name, None));
     }
 
     fn tenancy(&self) -> Option<&Tenancy> {

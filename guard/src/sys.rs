@@ -71,7 +71,21 @@ pub(crate) fn check_handed_over(
 
 /// Kills a server that hangs: as long as it runs it could change the memory that is about to be
 /// flushed. Returns whether the signal was sent.
-pub(crate) fn end_server(pid: i32) -> bool {
+///
+/// The number may be another process's by now, for who connected may have ended and left its
+/// socket to a child. A process of another user than the region's is not touched.
+pub(crate) fn end_server(pid: i32, owner: u32) -> bool {
+    let user = user_of(pid);
+    if user != Some(owner) {
+        tracing::error!(
+            pid,
+            owner,
+            ?user,
+            "the server does not stop, and is no process of its \
+                        region's owner: it is not ended"
+        );
+        return false;
+    }
     tracing::error!(pid, "the server does not stop; ending it to flush without it");
     let Some(pid) = Pid::from_raw(pid) else { return false };
     match kill_process(pid, Signal::KILL) {
@@ -81,6 +95,13 @@ pub(crate) fn end_server(pid: i32) -> bool {
             false
         }
     }
+}
+
+/// The effective user of a process; `None`: there is none of this number.
+fn user_of(pid: i32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -113,6 +134,16 @@ mod tests {
         assert!(why.contains("memory") && why.contains("sealed length"), "{why}");
         let why = refused(sealed.fd(), &file, &image, other);
         assert!(why.contains("ledger") && why.contains("sealed length"), "{why}");
+    }
+
+    #[test]
+    fn a_process_is_ended_for_its_own_user_only() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id() as i32;
+        assert_eq!(user_of(pid), Some(own_user()));
+        assert!(!end_server(pid, own_user() + 1) && child.try_wait().unwrap().is_none());
+        assert!(end_server(pid, own_user()) && !child.wait().unwrap().success());
+        assert!(!end_server(pid, own_user()) && !end_server(0, own_user()));
     }
 
     #[test]

@@ -70,7 +70,8 @@ impl Watch {
                 }
                 let met = with_region(&|region| keeper.meet(region, demand, most, &*writers));
                 match met {
-                    None => return,
+                    // A closed region has everything on the SSD, and stays as it is.
+                    None | Some(Err(RegionError::Closed)) => return,
                     Some(Ok(())) => {
                         // At the end the region is closed, with the budget that it has.
                         if let Some(ordered) = given.share.filter(|_| demand != Demand::End) {

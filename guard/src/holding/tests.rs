@@ -234,7 +234,7 @@ fn a_linked_server_is_waited_for_at_the_end_and_one_that_is_gone_is_flushed_for(
 }
 
 #[test]
-fn the_wait_begins_when_the_server_ends_under_a_warning_and_the_flush_fails() {
+fn under_a_warning_a_flush_that_fails_is_tried_again_until_it_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let (server, mut holder, clock) = holder(dir.path());
     holder.held[0].image = read_only(dir.path());
@@ -244,6 +244,19 @@ fn the_wait_begins_when_the_server_ends_under_a_warning_and_the_flush_fails() {
     until(&mut holder, |holder| holder.held[0].is_alone());
     assert!(!holder.held[0].has_waited(clock.now_ns()), "the server was there until now");
     assert!(!holder.is_over(), "it lets go of what is not saved");
+    // Once a second, without another warning.
+    let again = |holder: &mut Holding| {
+        holder.look_after();
+        !holder.held[0].is_alone()
+    };
+    assert!(!again(&mut holder));
+    clock.sleep_ns(SECOND_NS);
+    assert!(again(&mut holder));
+    until(&mut holder, |holder| holder.held[0].is_alone());
+    let image = std::fs::File::options().read(true).write(true).open(dir.path().join("image"));
+    holder.held[0].image = image.unwrap().into();
+    clock.sleep_ns(SECOND_NS);
+    until(&mut holder, Holding::is_over);
 }
 
 #[test]
