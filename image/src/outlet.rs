@@ -122,7 +122,7 @@ impl Outlet {
             // cleaner goes before the memory), and is not touched until it is free again: after
             // this write has completed.
             unsafe {
-                self.queue.submit(u64::from(number), at, buffer.device_bytes(), len as usize)
+                self.queue.submit(u64::from(number), at, buffer.device_bytes(len), len as usize)
             }
             .map_err(|error| backed.memory.latch(&error))?;
             self.on_device.push_back((number, false));

@@ -175,7 +175,12 @@ impl Pass<'_> {
             // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (dropping
             // it waits), and is not touched again before its completion is reaped.
             unsafe {
-                queue.submit(u64::from(own), at, buffer.device_bytes(), frame_bytes as usize)
+                queue.submit(
+                    u64::from(own),
+                    at,
+                    buffer.device_bytes(frame_bytes),
+                    frame_bytes as usize,
+                )
             }?;
         }
         while queue.outstanding() > 0 {

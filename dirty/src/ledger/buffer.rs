@@ -139,8 +139,13 @@ impl<'l> FrameBuffer<'l> {
         if self.packed().is_some() { self.packed_at } else { self.bytes_at }
     }
 
-    /// Address of the frame's bytes as they are to be written to the device.
-    pub fn device_bytes(&self) -> *const u8 {
+    /// Address of the frame's `len` bytes as they are to be written to the device.
+    ///
+    /// # Panics
+    /// The buffer is shorter. Whoever flushes for another process reads the length of a frame from
+    /// memory that this one may still change, and must not write out what lies behind the buffer.
+    pub fn device_bytes(&self, len: u64) -> *const u8 {
+        assert!(len <= self.len_bytes, "a frame outgrew its buffer");
         self.map.base().wrapping_add(self.stored_at() as usize)
     }
 
@@ -185,6 +190,8 @@ impl<'l> FrameBuffer<'l> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ledger;
+    use crate::geometry::{GRAIN_SHIFT_TRAP, Geometry};
 
     #[test]
     fn a_buffer_is_sealed_only_after_it_was_filled_and_filled_only_when_it_is_free() {
@@ -192,5 +199,26 @@ mod tests {
         assert!(!Free.may_become(Sealed) && !Sealed.may_become(Filling));
         assert!(!Filling.may_become(Filling) && Sealed.may_become(Free));
         assert_eq!(BufferState::of_word(3), Err(3));
+    }
+
+    #[test]
+    fn nothing_behind_a_buffer_is_written_whatever_its_ledger_says() {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+
+        let geometry = Geometry::new(1 << 20, GRAIN_SHIFT_TRAP, None, 2).unwrap();
+        let ledger = Ledger::create(geometry, 7, 1 << 20).unwrap();
+        let buffer = ledger.buffer(0);
+        for packed in [None, Some(Packed { stored_bytes: 1 << 30, kept_bytes: 4096 })] {
+            buffer.set_packed(packed);
+            let passes = |len| {
+                // SAFETY: the only buffer in use.
+                let stored = || _ = unsafe { buffer.stored_mut(len as usize) };
+                let address = || _ = buffer.device_bytes(len);
+                [catch_unwind(AssertUnwindSafe(stored)), catch_unwind(AssertUnwindSafe(address))]
+                    .map(|outcome| outcome.is_ok())
+            };
+            assert_eq!(passes(buffer.len_bytes), [true; 2]);
+            assert_eq!(passes(buffer.len_bytes + 1), [false; 2]);
+        }
     }
 }

@@ -231,7 +231,7 @@ impl Worker<'_, '_> {
             // SAFETY: the buffer lies in the ledger's mapping, which outlives this call's queue
             // (dropping the queue waits), and is this thread's own until its completion is reaped.
             unsafe {
-                self.queue.submit(u64::from(number), at, buffer.device_bytes(), len as usize)
+                self.queue.submit(u64::from(number), at, buffer.device_bytes(len), len as usize)
             }
             .map_err(failed)?;
         }
