@@ -6,17 +6,20 @@
 
 #![allow(clippy::missing_safety_doc)] // the manual page of each has it
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_ulong, c_void};
 
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t};
 
-use crate::hosted::{descriptors, link, served, start, streams};
-use crate::kernel::{errno, set_errno};
+use crate::hosted::{descriptors, link, served, streams};
+use crate::kernel::{self, errno, set_errno};
 use crate::modelled::calls as inner;
 use crate::{next, say};
 
-/// Bytes that a call moves at most, as the kernel has it.
-const MOVED_MAX: usize = 0x7fff_f000;
+/// Requests of `ioctl` by which blocks of a file are shared or listed (linux/fs.h, linux/fiemap.h).
+const FICLONE: c_ulong = 0x4004_9409;
+const FICLONERANGE: c_ulong = 0x4020_940d;
+const FIDEDUPERANGE: c_ulong = 0xc018_9436;
+const FIEMAP: c_ulong = 0xc020_660b;
 /// Most parts of a read or write.
 const PARTS_MAX: usize = 1024;
 
@@ -80,13 +83,32 @@ fn changed(fd: c_int, outcome: c_int) -> c_int {
 unsafe fn parts<'p>(parts: *const iovec, count: c_int) -> Option<&'p [iovec]> {
     let count = usize::try_from(count).ok().filter(|count| (1..=PARTS_MAX).contains(count))?;
     // SAFETY: the caller passes on what the program gave, of which the manual page says this.
-    let parts = unsafe { std::slice::from_raw_parts(parts, count) };
-    let len = parts.iter().try_fold(0usize, |sum, part| sum.checked_add(part.iov_len))?;
-    (len <= MOVED_MAX).then_some(parts)
+    Some(unsafe { std::slice::from_raw_parts(parts, count) })
 }
 
 fn one(base: *const c_void, len: usize) -> [iovec; 1] {
-    [iovec { iov_base: base.cast_mut(), iov_len: len.min(MOVED_MAX) }]
+    [iovec { iov_base: base.cast_mut(), iov_len: len }]
+}
+
+/// Writes to a file: a served one, or by `run`, the kernel.
+fn written(
+    fd: c_int,
+    parts: Option<&[iovec]>,
+    offset: Option<u64>,
+    run: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    let Some(parts) = parts else { return run() };
+    if let Some(outcome) = served::write(fd, parts, offset) {
+        return moved(outcome);
+    }
+    let done = run();
+    match usize::try_from(done).ok().filter(|done| *done > 0) {
+        None => done,
+        Some(len) => match served::write_again(fd, parts, len, offset) {
+            Ok(()) => done,
+            Err(errno) => failed(errno) as ssize_t,
+        },
+    }
 }
 
 macro_rules! replace {
@@ -229,18 +251,14 @@ replace! { [__pread_chk __pread64_chk] (
     pread(fd, to, checked(len, room), offset)
 }}
 replace! { [write] (fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
-    match served::write(fd, &one(from, len), None) {
-        Some(outcome) => moved(outcome),
-        None => inner::write(fd, from, len),
-    }
+    written(fd, Some(&one(from, len)), None, || inner::write(fd, from, len))
 }}
 replace! { [pwrite pwrite64] (
     fd: c_int, from: *const c_void, len: size_t, offset: off_t
 ) -> ssize_t {
-    match at(offset).and_then(|offset| served::write(fd, &one(from, len), Some(offset))) {
-        Some(outcome) => moved(outcome),
-        None => inner::pwrite(fd, from, len, offset),
-    }
+    let (list, offset_given) = (one(from, len), at(offset));
+    let parts = offset_given.is_some().then_some(&list[..]);
+    written(fd, parts, offset_given, || inner::pwrite(fd, from, len, offset))
 }}
 replace! { [readv] (fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
     match parts(list, count).and_then(|parts| served::read(fd, parts, None)) {
@@ -249,10 +267,7 @@ replace! { [readv] (fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
     }
 }}
 replace! { [writev] (fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
-    match parts(list, count).and_then(|parts| served::write(fd, parts, None)) {
-        Some(outcome) => moved(outcome),
-        None => inner::writev(fd, list, count),
-    }
+    written(fd, parts(list, count), None, || inner::writev(fd, list, count))
 }}
 replace! { [preadv preadv64] (
     fd: c_int, list: *const iovec, count: c_int, offset: off_t
@@ -266,11 +281,9 @@ replace! { [preadv preadv64] (
 replace! { [pwritev pwritev64] (
     fd: c_int, list: *const iovec, count: c_int, offset: off_t
 ) -> ssize_t {
-    let parts = at(offset).zip(parts(list, count));
-    match parts.and_then(|(offset, parts)| served::write(fd, parts, Some(offset))) {
-        Some(outcome) => moved(outcome),
-        None => inner::pwritev(fd, list, count, offset),
-    }
+    let offset_given = at(offset);
+    let parts = offset_given.and_then(|_| parts(list, count));
+    written(fd, parts, offset_given, || inner::pwritev(fd, list, count, offset))
 }}
 
 replace! { [preadv2 preadv64v2] (
@@ -291,16 +304,20 @@ replace! { [pwritev2 pwritev64v2] (
     if flags & libc::RWF_APPEND != 0 && served::is_served(fd) {
         return failed(libc::EOPNOTSUPP) as ssize_t;
     }
-    let offset_given = (offset != -1).then_some(offset);
-    let place = offset_given.map_or(Some(None), |offset| at(offset).map(Some));
-    let parts = place.zip(parts(list, count));
-    match parts.and_then(|(place, parts)| served::write(fd, parts, place)) {
-        Some(outcome) => moved(outcome),
-        None => inner::pwritev2(fd, list, count, offset, flags),
-    }
+    let parts = if offset < -1 { None } else { parts(list, count) };
+    written(fd, parts, at(offset), || inner::pwritev2(fd, list, count, offset, flags))
 }}
 replace! { [lseek lseek64] (fd: c_int, offset: off_t, whence: c_int) -> off_t {
-    // The kernel keeps the offset of a hosted file.
+    // The kernel keeps the offset of a hosted file, and knows nothing of its data.
+    if matches!(whence, libc::SEEK_DATA | libc::SEEK_HOLE)
+        && let Some(from) = at(offset)
+        && let Some(outcome) = served::seek_data(fd, from, whence == libc::SEEK_HOLE)
+    {
+        return match outcome {
+            Ok(found) => found as off_t,
+            Err(errno) => off_t::from(failed(errno)),
+        };
+    }
     inner::lseek(fd, offset, whence)
 }}
 
@@ -319,19 +336,22 @@ replace! { [msync] (address: *mut c_void, len: size_t, flags: c_int) -> c_int {
 }}
 
 replace! { [ftruncate ftruncate64] (fd: c_int, len: off_t) -> c_int {
-    changed(fd, inner::ftruncate(fd, len))
+    match at(len).and_then(|len| served::set_len(fd, len)) {
+        Some(Ok(())) => 0,
+        Some(Err(errno)) => failed(errno),
+        None => changed(fd, inner::ftruncate(fd, len)),
+    }
 }}
 replace! { [truncate truncate64] (path: *const c_char, len: off_t) -> c_int {
     let outcome = inner::truncate(path, len);
-    if outcome == 0 && start::settings().is_some() {
-        let fd = next::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
-        descriptors::forget(fd);
-        let told = changed(fd, fd.min(0));
-        next::close(fd);
-        descriptors::forget(fd);
-        return told;
+    // Not opened: a descriptor that is closed gives up the locks of this process on the file.
+    match (outcome, kernel::look_at(path)) {
+        (0, Some(found)) => match served::length_changed_of(&found) {
+            Ok(()) => 0,
+            Err(errno) => failed(errno),
+        },
+        _ => outcome,
     }
-    outcome
 }}
 replace! { [fallocate fallocate64] (
     fd: c_int, mode: c_int, offset: off_t, len: off_t
@@ -362,6 +382,20 @@ replace! { [mmap mmap64] (
     }
     inner::mmap(address, len, protection, flags, fd, offset)
 }}
+replace! { [mprotect] (address: *mut c_void, len: size_t, protection: c_int) -> c_int {
+    match served::protect(address as usize, len, protection) {
+        Some(Err(errno)) => failed(errno),
+        _ => next::mprotect(address, len, protection),
+    }
+}}
+replace! { [pkey_mprotect] (
+    address: *mut c_void, len: size_t, protection: c_int, key: c_int
+) -> c_int {
+    match served::protect(address as usize, len, protection) {
+        Some(Err(errno)) => failed(errno),
+        _ => next::pkey_mprotect(address, len, protection, key),
+    }
+}}
 replace! { [munmap] (address: *mut c_void, len: size_t) -> c_int {
     served::forget(address as usize, len);
     next::munmap(address, len)
@@ -391,6 +425,17 @@ replace! { [renameat2] (
 replace! { [unlink] (path: *const c_char) -> c_int {
     renamed(next::unlink(path))
 }}
+replace! { [remove] (path: *const c_char) -> c_int {
+    renamed(next::remove(path))
+}}
+replace! { [link] (from: *const c_char, to: *const c_char) -> c_int {
+    renamed(next::link(from, to))
+}}
+replace! { [linkat] (
+    from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int
+) -> c_int {
+    renamed(next::linkat(from_dir, from, to_dir, to, flags))
+}}
 replace! { [unlinkat] (dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     renamed(next::unlinkat(dir, path, flags))
 }}
@@ -403,6 +448,15 @@ replace! { [copy_file_range] (
         return failed(libc::EXDEV) as ssize_t;
     }
     inner::copy_file_range(from, from_offset, to, to_offset, len, flags)
+}}
+replace! { [ioctl] (fd: c_int, request: c_ulong, word: usize) -> c_int {
+    // Those that take a file's blocks from the file system. `FICLONE` has its source for a word.
+    let takes_blocks = matches!(request, FICLONE | FICLONERANGE | FIDEDUPERANGE | FIEMAP);
+    let is_source = || request == FICLONE && served::is_served(word as c_int);
+    if takes_blocks && (served::is_served(fd) || is_source()) {
+        return failed(libc::EOPNOTSUPP);
+    }
+    next::ioctl(fd, request, word)
 }}
 replace! { [sendfile sendfile64] (
     to: c_int, from: c_int, offset: *mut off_t, len: size_t

@@ -1,6 +1,6 @@
 //! System calls that do not go through the functions that this library replaces.
 
-use std::ffi::{CStr, c_int, c_long};
+use std::ffi::{c_char, c_int, c_long};
 use std::mem::MaybeUninit;
 
 /// Linux's command that chooses the signal of a descriptor's events.
@@ -16,14 +16,24 @@ pub struct Found {
 
 /// Looks at an open file; `None`: the descriptor is closed.
 pub fn look(fd: c_int) -> Option<Found> {
+    // SAFETY: the kernel fills in the structure.
+    found_by(|found| unsafe { libc::syscall(libc::SYS_fstat, fd, found) })
+}
+
+/// Looks at the file of a path; `None`: there is none.
+pub fn look_at(path: *const c_char) -> Option<Found> {
+    let at = libc::AT_FDCWD;
+    // SAFETY: the kernel reads the path, and fills in the structure.
+    found_by(|found| unsafe { libc::syscall(libc::SYS_newfstatat, at, path, found, 0) })
+}
+
+fn found_by(look: impl FnOnce(*mut libc::stat) -> c_long) -> Option<Found> {
     let mut found = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the kernel fills in the structure, for which all zeros is a valid value.
-    let found = unsafe {
-        if libc::syscall(libc::SYS_fstat, fd, found.as_mut_ptr()) != 0 {
-            return None;
-        }
-        found.assume_init()
-    };
+    if look(found.as_mut_ptr()) != 0 {
+        return None;
+    }
+    // SAFETY: all zeros is a valid value, and the kernel has filled it in.
+    let found = unsafe { found.assume_init() };
     Some(Found {
         identity: (found.st_dev, found.st_ino),
         len: u64::try_from(found.st_size).unwrap_or(0),
@@ -33,14 +43,73 @@ pub fn look(fd: c_int) -> Option<Found> {
 
 /// Reads the name of an open file; returns its length.
 pub fn name_of(fd: c_int, out: &mut [u8; 4096]) -> Option<usize> {
-    let path = format!("/proc/self/fd/{fd}\0");
-    let path = CStr::from_bytes_with_nul(path.as_bytes()).ok()?;
+    let path = link_of(fd);
     // SAFETY: a path that ends with a zero byte, and a buffer of this length.
     let got = unsafe {
         let at = libc::AT_FDCWD;
         libc::syscall(libc::SYS_readlinkat, at, path.as_ptr(), out.as_mut_ptr(), out.len())
     };
     usize::try_from(got).ok().filter(|got| *got < out.len())
+}
+
+/// The path of a descriptor in `/proc`, with a zero byte at its end. Without an allocation, for a
+/// signal handler may ask.
+fn link_of(fd: c_int) -> [u8; 32] {
+    let mut path = [0; 32];
+    let start = b"/proc/self/fd/";
+    path[..start.len()].copy_from_slice(start);
+    let mut number = fd.max(0);
+    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    for place in (start.len()..start.len() + digits).rev() {
+        path[place] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    path
+}
+
+/// Opens the file of a descriptor again, for locks of its own.
+pub fn open_again(fd: c_int) -> Result<c_int, c_int> {
+    let (path, flags) = (link_of(fd), libc::O_RDWR | libc::O_CLOEXEC);
+    // SAFETY: a path that ends with a zero byte.
+    outcome(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) })
+        .map(|fd| fd as c_int)
+}
+
+/// Locks the byte at `place` of a file against all other descriptions of it, and waits for that; or
+/// lets it go.
+pub fn lock(fd: c_int, place: u64, is_locked: bool) -> Result<(), c_int> {
+    // SAFETY: all zeros is a valid lock, which the call reads.
+    unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_type = if is_locked { libc::F_WRLCK } else { libc::F_UNLCK } as i16;
+        lock.l_whence = libc::SEEK_SET as i16;
+        lock.l_start = (place & i64::MAX as u64) as i64;
+        lock.l_len = 1;
+        loop {
+            let command = libc::F_OFD_SETLKW;
+            match outcome(libc::syscall(libc::SYS_fcntl, fd, command, &raw const lock)) {
+                Err(libc::EINTR) => {}
+                done => return done.map(drop),
+            }
+        }
+    }
+}
+
+/// Blocks all signals of this thread but those of its own faults. Returns which were blocked before.
+pub fn block_signals() -> u64 {
+    let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+    let blocked = faults.iter().fold(u64::MAX, |all, signal| all & !(1 << (signal - 1)));
+    set_signals(blocked)
+}
+
+/// Blocks these signals of this thread and no others. Returns which were blocked before.
+pub fn set_signals(blocked: u64) -> u64 {
+    let (mut before, command) = (0u64, libc::SIG_SETMASK);
+    // SAFETY: sets of the kernel's size.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, command, &raw const blocked, &raw mut before, 8)
+    };
+    before
 }
 
 /// Maps memory.

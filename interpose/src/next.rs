@@ -4,7 +4,7 @@
 //! one's. Calls are passed on by name and not made as system calls, for a thread can be cancelled
 //! inside the C library's functions, which unwinds its stack (`C-unwind`).
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
@@ -128,6 +128,12 @@ next! {
     renameat: fn(from_dir: c_int, from: Path, to_dir: c_int, to: Path) -> c_int;
     renameat2: fn(from_dir: c_int, from: Path, to_dir: c_int, to: Path, flags: c_uint) -> c_int;
     unlink: fn(path: Path) -> c_int;
+    remove: fn(path: Path) -> c_int;
+    link: fn(from: Path, to: Path) -> c_int;
+    linkat: fn(from_dir: c_int, from: Path, to_dir: c_int, to: Path, flags: c_int) -> c_int;
+    mprotect: fn(at: *mut c_void, len: size_t, protection: c_int) -> c_int;
+    pkey_mprotect: fn(at: *mut c_void, len: size_t, protection: c_int, key: c_int) -> c_int;
+    ioctl: fn(fd: c_int, request: c_ulong; word: usize) -> c_int;
     unlinkat: fn(dir: c_int, path: Path, flags: c_int) -> c_int;
     copy_file_range: fn(
         from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t,

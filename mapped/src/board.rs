@@ -24,17 +24,30 @@ impl Board {
         Ok(Self { memory })
     }
 
-    /// Adds the file number of the file that is served as number `at`.
-    pub fn add(&self, at: usize, inode: u64) -> Result<(), MappedError> {
+    /// Adds the file that is served as number `at`.
+    pub fn add(&self, at: usize, inode: u64, len: u64) -> Result<(), MappedError> {
         if at >= FILES_MAX {
             return Err(MappedError::TooMany { what: "files that are mapped", most: FILES_MAX });
         }
         // The count comes last, so that nobody sees a file that is not there yet.
-        let write = |place: usize, word: u64| {
-            rustix::io::pwrite(&self.memory, &word.to_ne_bytes(), place as u64 * 8).map(drop)
-        };
-        write(1 + at, inode)
-            .and_then(|()| write(0, at as u64 + 1))
+        self.write(1 + at, inode)?;
+        self.set_len(at, len)?;
+        self.write(0, at as u64 + 1)
+    }
+
+    /// Takes the last file away again, which is number `at`.
+    pub fn take_back(&self, at: usize) -> Result<(), MappedError> {
+        self.write(0, at as u64)
+    }
+
+    /// Notes the length of a file.
+    pub fn set_len(&self, at: usize, len: u64) -> Result<(), MappedError> {
+        self.write(1 + FILES_MAX + at, len)
+    }
+
+    fn write(&self, place: usize, word: u64) -> Result<(), MappedError> {
+        rustix::io::pwrite(&self.memory, &word.to_ne_bytes(), place as u64 * 8)
+            .map(drop)
             .map_err(|errno| MappedError::System { what: "the board", source: errno.into() })
     }
 

@@ -4,6 +4,10 @@
 //! It is written to two places in turn, each with a number and a checksum. A process that is killed
 //! in the middle leaves the other one.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::time::UNIX_EPOCH;
+
 use perdura_region::TrappedMemory;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -20,12 +24,35 @@ const MARK: u64 = u64::from_le_bytes(*b"PERDMAP1");
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The bytes of its path below the directory.
+    /// The bytes of its path below the directory; empty: it has none any more.
     pub path: Vec<u8>,
+    /// The file that has, or had, this path.
+    pub identity: Identity,
     /// Its length.
     pub len: u64,
     /// The pieces of the region that it consists of, in order: offsets and lengths.
     pub pieces: Vec<(u64, u64)>,
+}
+
+/// Which file this is, whatever its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its device.
+    pub device: u64,
+    /// Its inode.
+    pub inode: u64,
+    /// When it was made, nanoseconds since 1970, because inodes are used again; 0: its file system
+    /// does not say.
+    pub made_ns: u64,
+}
+
+impl Identity {
+    /// The identity of a file.
+    pub fn of(found: &Metadata) -> Self {
+        let made = found.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let made_ns = made.map_or(0, |time| time.as_nanos() as u64);
+        Self { device: found.dev(), inode: found.ino(), made_ns }
+    }
 }
 
 /// All files.

@@ -1,8 +1,13 @@
 //! Why files could not be served, or not be written again.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use perdura_region::{OpenError, RegionError, SetupError};
+use rustix::io::Errno;
+
+/// What is tried first with a program's file.
+pub(crate) const OPEN: &str = "open";
 
 /// Why files could not be served, or not be written again.
 #[derive(Debug, thiserror::Error)]
@@ -62,4 +67,20 @@ pub enum MappedError {
         /// The system's reason.
         source: std::io::Error,
     },
+}
+
+impl MappedError {
+    /// What a program is told, as its `errno`. `EACCES`: the file cannot be served, and is mapped as
+    /// ever.
+    pub(crate) fn errno(&self) -> Errno {
+        match self {
+            Self::File { what: OPEN, source, .. } => match source.kind() {
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Errno::ACCESS,
+                _ => Errno::from_io_error(source).unwrap_or(Errno::IO),
+            },
+            Self::NoMemory { .. } => Errno::NOMEM,
+            Self::TooMany { .. } | Self::CatalogFull { .. } => Errno::NFILE,
+            _ => Errno::IO,
+        }
+    }
 }

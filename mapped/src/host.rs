@@ -12,12 +12,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use perdura_region::{BLOCK_BYTES, Config, Region, TrackingKind, TrapKind, TrappedMemory};
 
 use crate::board::Board;
-use crate::catalog::{CATALOG_BYTES, Catalog, Entry};
-use crate::error::MappedError;
+use crate::catalog::{CATALOG_BYTES, Catalog, Entry, Identity};
+use crate::error::{MappedError, OPEN};
 use crate::wire::EXTENTS_MAX;
 
 /// The directory with the region, in the directory whose files are served.
 pub const REGION_NAME: &str = ".perdura";
+/// The end of the name of a file whose own name another file has by now.
+const RECOVERED: &str = ".perdura-recovered";
 /// Bytes that are copied at a time: a small part of any budget.
 const COPY_BYTES: usize = 64 << 10;
 
@@ -47,7 +49,17 @@ struct Files {
 #[derive(Debug)]
 struct Served {
     file: File,
-    identity: (u64, u64),
+    identity: Identity,
+}
+
+/// Where the file of an entry is at the end.
+enum Place {
+    /// It has this name and no other: a new file takes its place.
+    Named(PathBuf),
+    /// It has several names, or one that was not found: it is written itself.
+    Itself(File),
+    /// It was removed.
+    Nowhere,
 }
 
 impl Host {
@@ -105,11 +117,11 @@ impl Host {
             .read(true)
             .write(true)
             .open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-        let file = file.map_err(failed("open"))?;
+        let file = file.map_err(failed(OPEN))?;
         let found = file.metadata().map_err(failed("look at"))?;
         let below = path.strip_prefix(&self.dir).ok().filter(|_| found.is_file());
         let below = below.ok_or(MappedError::Strange("a file that is not below the directory"))?;
-        let identity = (found.dev(), found.ino());
+        let identity = Identity::of(&found);
         let mut files = self.lock();
         let is_it =
             |served: &Option<Served>| served.as_ref().is_some_and(|it| it.identity == identity);
@@ -122,16 +134,18 @@ impl Host {
             true => below.as_os_str().as_bytes().to_vec(),
             false => Vec::new(),
         };
-        files.catalog.files.push(Entry { path, len: found.len(), pieces: Vec::new() });
+        // On the board first. A program that writes to the file meanwhile sees that afterwards, and
+        // writes again, to the memory; what was written before is read here.
+        self.board.add(number, identity.inode, found.len())?;
+        let found = file.metadata().map_err(failed("look at"));
+        files.catalog.files.push(Entry { path, identity, len: 0, pieces: Vec::new() });
         files.served.push(Some(Served { file, identity }));
-        let loaded = self
-            .reach(&mut files, number, found.len())
-            .and_then(|()| self.load(&mut files, number));
-        let loaded = loaded.and_then(|()| files.catalog.write(&self.memory()?));
-        if let Err(error) = loaded.and_then(|()| self.board.add(number, identity.1)) {
-            // Nobody has seen it yet. What memory it got stays unused.
+        let loaded = found.and_then(|found| self.load(&mut files, number, found.len()));
+        if let Err(error) = loaded {
+            // What memory it got stays unused.
             files.catalog.files.pop();
             files.served.pop();
+            self.board.take_back(number)?;
             return Err(error);
         }
         Ok(number as u64)
@@ -163,16 +177,19 @@ impl Host {
         Ok(())
     }
 
-    /// Copies a file to its memory.
-    fn load(&self, files: &mut Files, number: usize) -> Result<(), MappedError> {
+    /// Copies the first `len` bytes of a file to memory.
+    fn load(&self, files: &mut Files, number: usize, len: u64) -> Result<(), MappedError> {
         let memory = self.memory()?;
+        self.reach(files, number, len)?;
         let pieces = files.catalog.files[number].pieces.clone();
-        let Some(served) = &mut files.served[number] else { return Ok(()) };
         let failed = |source| MappedError::System { what: "read a file", source };
-        served.file.rewind().map_err(failed)?;
-        let mut bytes = vec![0; COPY_BYTES];
-        for (offset, len) in pieces {
-            for at in (offset..offset + len).step_by(COPY_BYTES) {
+        if let Some(served) = &mut files.served[number] {
+            served.file.rewind().map_err(failed)?;
+            let places = pieces
+                .into_iter()
+                .flat_map(|(offset, len)| (offset..offset + len).step_by(COPY_BYTES));
+            let mut bytes = vec![0; COPY_BYTES];
+            for at in places {
                 let got = read_up_to(&mut served.file, &mut bytes).map_err(failed)?;
                 // Memory that was never used is zero.
                 if bytes[..got].iter().any(|byte| *byte != 0) {
@@ -181,11 +198,13 @@ impl Host {
                     drop(prepared);
                 }
                 if got < COPY_BYTES {
-                    return Ok(());
+                    break;
                 }
             }
         }
-        Ok(())
+        files.catalog.files[number].len = len;
+        self.board.set_len(number, len)?;
+        files.catalog.write(&memory)
     }
 
     /// The pieces of memory of a file's first `len` bytes.
@@ -205,12 +224,37 @@ impl Host {
     pub(crate) fn set_len(&self, number: u64, len: u64) -> Result<(), MappedError> {
         let mut files = self.lock();
         let number = known(&files, number)?;
-        self.reach(&mut files, number, len)?;
-        let before = std::mem::replace(&mut files.catalog.files[number].len, len);
+        self.change_len(&mut files, number, len)
+    }
+
+    /// Notes the length that a file has.
+    pub(crate) fn look_at_len(&self, (device, inode): (u64, u64)) -> Result<(), MappedError> {
+        let mut files = self.lock();
+        let is_it = |served: &Option<Served>| {
+            let identity = served.as_ref().map(|served| served.identity);
+            identity.is_some_and(|it| (it.device, it.inode) == (device, inode))
+        };
+        let Some(number) = files.served.iter().position(is_it) else { return Ok(()) };
+        let found = files.served[number].as_ref().map(|served| served.file.metadata());
+        let failed = |source| MappedError::System { what: "look at a file", source };
+        let Some(found) = found.transpose().map_err(failed)? else { return Ok(()) };
+        self.change_len(&mut files, number, found.len())
+    }
+
+    fn change_len(&self, files: &mut Files, number: usize, len: u64) -> Result<(), MappedError> {
+        let memory = self.memory()?;
+        self.reach(files, number, len)?;
+        let before = files.catalog.files[number].len;
         if len < before {
             self.zero(&files.catalog.files[number], len, before)?;
         }
-        files.catalog.write(&self.memory()?)
+        files.catalog.files[number].len = len;
+        if let Err(error) = files.catalog.write(&memory) {
+            // Whoever asks again must not be told that it is written.
+            files.catalog.files[number].len = before;
+            return Err(error);
+        }
+        self.board.set_len(number, len)
     }
 
     fn zero(&self, entry: &Entry, from: u64, to: u64) -> Result<(), MappedError> {
@@ -243,13 +287,18 @@ impl Host {
     fn refresh_names(&self, files: &mut Files) {
         let Files { catalog, served } = files;
         for (entry, served) in catalog.files.iter_mut().zip(served) {
-            let Some(file) = served.as_ref().map(|served| &served.file) else { continue };
+            let Some(Served { file, identity }) = served else { continue };
             let path = path_of(file);
-            match path.strip_prefix(&self.dir).ok().filter(|_| is_at(file, &path)) {
-                Some(below) => entry.path = below.as_os_str().as_bytes().to_vec(),
-                // It has no name below the directory any more.
-                None => entry.path.clear(),
-            }
+            let is_there = is_at(file, &path);
+            // A removed file has no name; another name than the kernel knows of is looked for.
+            let is_linked = || file.metadata().is_ok_and(|found| found.nlink() > 0);
+            let path = match is_there {
+                true => Some(path),
+                false if is_linked() => find(&self.dir, identity),
+                false => None,
+            };
+            let below = path.as_deref().and_then(|path| path.strip_prefix(&self.dir).ok());
+            entry.path = below.map_or(Vec::new(), |below| below.as_os_str().as_bytes().to_vec());
         }
     }
 
@@ -263,38 +312,53 @@ impl Host {
         self.refresh_names(&mut files);
         let total = files.catalog.files.iter().map(|entry| entry.len).sum();
         let mut done = 0;
-        for entry in files.catalog.files.iter().filter(|entry| !entry.path.is_empty()) {
+        for (entry, served) in files.catalog.files.iter().zip(&files.served) {
             let path = self.dir.join(OsStr::from_bytes(&entry.path));
-            self.write_file(entry, &path).map_err(|source| MappedError::File {
-                what: "write",
-                path,
-                source,
-            })?;
+            let place = match served {
+                Some(served) => place_of(&served.file, path.clone()),
+                None => self.place_again(entry, &path),
+            };
+            let written = place.and_then(|place| match place {
+                Place::Named(path) => self.write_file(entry, &path),
+                Place::Itself(file) => self.write_itself(entry, file),
+                Place::Nowhere => Ok(()),
+            });
+            written.map_err(|source| MappedError::File { what: "write", path, source })?;
             done += entry.len;
             progress(done, total);
         }
         Ok(())
     }
 
+    /// Where a file is that an earlier host served. What others have put in its place is left.
+    fn place_again(&self, entry: &Entry, path: &Path) -> io::Result<Place> {
+        if entry.path.is_empty() {
+            return Ok(Place::Nowhere);
+        }
+        let is_it = fs::symlink_metadata(path).is_ok_and(|at| Identity::of(&at) == entry.identity);
+        let now = if is_it { Some(path.to_owned()) } else { find(&self.dir, &entry.identity) };
+        if let Some(now) = now {
+            let file = File::options().read(true).write(true).open(&now)?;
+            return place_of(&file, now);
+        }
+        if fs::symlink_metadata(path).is_err() {
+            return Ok(Place::Named(path.to_owned()));
+        }
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(RECOVERED);
+        tracing::warn!(
+            path = %path.display(),
+            recovered = %beside.display(),
+            "another file has this name now; what a program had stored in the former one is beside it"
+        );
+        Ok(Place::Named(beside.into()))
+    }
+
     fn write_file(&self, entry: &Entry, path: &Path) -> io::Result<()> {
-        let memory = self.memory().map_err(io::Error::other)?;
         let folder = path.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(folder)?;
         let mut new = tempfile::Builder::new().prefix(".perdura-").tempfile_in(folder)?;
-        let mut bytes = vec![0; COPY_BYTES];
-        let mut left = entry.len;
-        for (offset, len) in &entry.pieces {
-            let mut at = *offset;
-            while at < offset + len && left > 0 {
-                let part = left.min(COPY_BYTES as u64).min(offset + len - at);
-                let bytes = &mut bytes[..part as usize];
-                memory.read(at, bytes);
-                new.write_all(bytes)?;
-                (at, left) = (at + part, left - part);
-            }
-        }
-        // A file that grew by its length alone has no memory for the rest.
-        new.as_file().set_len(entry.len)?;
+        self.copy(entry, new.as_file_mut())?;
         if let Ok(old) = fs::metadata(path) {
             new.as_file().set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;
             // Only root may give a file away; for others it is their own already.
@@ -304,11 +368,62 @@ impl Host {
         new.persist(path)?;
         File::open(folder)?.sync_all()
     }
+
+    /// Writes a file that has several names.
+    fn write_itself(&self, entry: &Entry, mut file: File) -> io::Result<()> {
+        file.rewind()?;
+        self.copy(entry, &mut file)?;
+        file.sync_all()
+    }
+
+    /// Writes what memory has of a file.
+    fn copy(&self, entry: &Entry, to: &mut File) -> io::Result<()> {
+        let memory = self.memory().map_err(io::Error::other)?;
+        let mut bytes = vec![0; COPY_BYTES];
+        let mut left = entry.len;
+        for (offset, len) in &entry.pieces {
+            let mut at = *offset;
+            while at < offset + len && left > 0 {
+                let part = left.min(COPY_BYTES as u64).min(offset + len - at);
+                let bytes = &mut bytes[..part as usize];
+                memory.read(at, bytes);
+                to.write_all(bytes)?;
+                (at, left) = (at + part, left - part);
+            }
+        }
+        // A file that grew by its length alone has no memory for the rest.
+        to.set_len(entry.len)
+    }
 }
 
 fn known(files: &Files, number: u64) -> Result<usize, MappedError> {
     let known = usize::try_from(number).ok().filter(|number| *number < files.served.len());
     known.ok_or(MappedError::Strange("a file that is not served"))
+}
+
+/// Where an open file is to be written, whose name is `path`.
+fn place_of(file: &File, path: PathBuf) -> io::Result<Place> {
+    match file.metadata()?.nlink() {
+        0 => Ok(Place::Nowhere),
+        1 if is_at(file, &path) => Ok(Place::Named(path)),
+        _ => file.try_clone().map(Place::Itself),
+    }
+}
+
+/// The name of a file in a directory or below it.
+fn find(dir: &Path, identity: &Identity) -> Option<PathBuf> {
+    for entry in fs::read_dir(dir).ok()?.flatten() {
+        // Of a link, the link's own.
+        let Ok(found) = entry.metadata() else { continue };
+        if found.is_dir() && entry.file_name() != REGION_NAME {
+            if let Some(path) = find(&entry.path(), identity) {
+                return Some(path);
+            }
+        } else if Identity::of(&found) == *identity {
+            return Some(entry.path());
+        }
+    }
+    None
 }
 
 /// Whether this is the file at a path.

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use perdura_region::Guest;
 use rustix::io::Errno;
@@ -20,6 +21,8 @@ use crate::error::MappedError;
 use crate::host::Host;
 use crate::wire::{ASK_WORDS, Ask};
 
+/// Time until a program is accepted again after that has failed.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Programs that wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -33,9 +36,16 @@ pub struct Serving {
 struct Programs {
     count: AtomicUsize,
     /// Those that have come, also if they have gone since: their links tell.
-    known: Mutex<Vec<(Pid, Weak<OwnedFd>)>>,
+    known: Mutex<Known>,
     gone: Mutex<()>,
     left: Condvar,
+}
+
+#[derive(Default)]
+struct Known {
+    programs: Vec<(Pid, Weak<OwnedFd>)>,
+    /// Whoever comes now is killed, too.
+    is_over: bool,
 }
 
 impl Serving {
@@ -57,7 +67,16 @@ impl Serving {
         let programs = Arc::new(Programs::default());
         let of_thread = Arc::clone(&programs);
         let accept = move || {
-            while let Ok(link) = accept_with(&socket, SocketFlags::CLOEXEC) {
+            loop {
+                let link = match accept_with(&socket, SocketFlags::CLOEXEC) {
+                    Ok(link) => link,
+                    Err(error) => {
+                        // Descriptors or memory are short. The program waits meanwhile.
+                        tracing::error!(%error, "a program cannot connect");
+                        std::thread::sleep(ACCEPT_AGAIN);
+                        continue;
+                    }
+                };
                 of_thread.count.fetch_add(1, Ordering::SeqCst);
                 let link = Arc::new(link);
                 of_thread.note(&link);
@@ -83,8 +102,9 @@ impl Serving {
 
     /// Kills all programs that are connected: their memory is closed, and they would wait for ever.
     pub fn kill(&self) {
-        let known = self.programs.known.lock().unwrap_or_else(PoisonError::into_inner);
-        for (pid, link) in known.iter() {
+        let mut known = self.programs.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.is_over = true;
+        for (pid, link) in &known.programs {
             if link.strong_count() > 0 {
                 // It may have ended.
                 let _ = kill_process(*pid, Signal::KILL);
@@ -105,10 +125,12 @@ impl Programs {
     /// Notes who has connected.
     fn note(&self, link: &Arc<OwnedFd>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(_, link)| link.strong_count() > 0);
-        if let Ok(peer) = rustix::net::sockopt::socket_peercred(link) {
-            known.push((peer.pid, Arc::downgrade(link)));
+        known.programs.retain(|(_, link)| link.strong_count() > 0);
+        let Ok(peer) = rustix::net::sockopt::socket_peercred(link) else { return };
+        if known.is_over {
+            let _ = kill_process(peer.pid, Signal::KILL);
         }
+        known.programs.push((peer.pid, Arc::downgrade(link)));
     }
 
     fn leave(&self) {
@@ -120,7 +142,7 @@ impl Programs {
 
 /// Answers one program until it goes.
 fn serve_program(host: &Host, link: &OwnedFd) {
-    let mut guest = None;
+    let (mut guest, mut said) = (None, String::new());
     // The program is killed when the other end is closed: by the end of this function, or of this
     // process. It has given its tracking up, or nobody serves its faults any more.
     let Ok((alive, _kept)) = pipe_with(PipeFlags::CLOEXEC) else { return };
@@ -130,11 +152,18 @@ fn serve_program(host: &Host, link: &OwnedFd) {
             Some(ask) => answer(host, &mut guest, &alive, ask, fd),
             None => Err(MappedError::Strange("an unknown request")),
         };
+        let failed;
         let (words, fds) = match &answered {
             Ok((words, fds)) => (words.as_slice(), fds.as_slice()),
             Err(error) => {
-                tracing::error!(%error, "a program asked in vain");
-                (&[u64::MAX][..], &[][..])
+                let text = error.to_string();
+                if said != text {
+                    // Once: a program that asks again and again would fill the log.
+                    tracing::error!(%error, "a program asked in vain");
+                    said = text;
+                }
+                failed = [error.errno().raw_os_error() as u64];
+                (&failed[..], &[][..])
             }
         };
         if send(link, words, fds).is_err() {
@@ -145,7 +174,7 @@ fn serve_program(host: &Host, link: &OwnedFd) {
 
 type Answer<'h> = (Vec<u64>, Vec<BorrowedFd<'h>>);
 
-/// The first number of an answer is 0, or the largest one where something failed.
+/// The first number of an answer is 0.
 fn answer<'h>(
     host: &'h Host,
     guest: &mut Option<Guest>,
@@ -173,6 +202,7 @@ fn answer<'h>(
         }
         Ask::Untrack { address, len } => needs_guest()?.unmap(address as usize, len),
         Ask::Length { file, len } => host.set_len(file, len)?,
+        Ask::Changed { device, inode } => host.look_at_len((device, inode))?,
         Ask::Renamed => host.find_names()?,
         Ask::Checkpoint => host.region().checkpoint()?,
     }

@@ -1,5 +1,6 @@
 //! The words between the library in a program and the host: requests of five numbers, and answers
-//! of a few hundred at most, one to a packet of a Unix socket. Descriptors travel beside them.
+//! of a few hundred at most, one to a packet of a Unix socket. Descriptors travel beside them. The
+//! first number of an answer is 0, or the `errno` of a request that failed.
 //!
 //! The library has this file, too, and depends on nothing else of the host.
 
@@ -17,8 +18,9 @@ pub const ANSWER_WORDS: usize = 1 + 2 * EXTENTS_MAX;
 pub const EXTENTS_MAX: usize = 200;
 /// Most files that are served at a time.
 pub const FILES_MAX: usize = 4_000;
-/// Bytes of the board: a count, and the file numbers (inodes) that are served.
-pub const BOARD_BYTES: usize = 8 * (1 + FILES_MAX);
+/// Bytes of the board: a count, the inodes that are served, and the length that the host knows of
+/// each. Programs lock the byte whose offset is a file's inode while they use the file's length.
+pub const BOARD_BYTES: usize = 8 * (1 + 2 * FILES_MAX);
 
 /// What a program asks of the host. Offsets and lengths are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,13 @@ pub enum Ask {
         /// Its length.
         len: u64,
     },
+    /// A file may have another length now, which the host finds out.
+    Changed {
+        /// The file's device.
+        device: u64,
+        /// Its inode.
+        inode: u64,
+    },
     /// Files were renamed or removed.
     Renamed,
     /// Make a checkpoint.
@@ -75,6 +84,7 @@ impl Ask {
             Self::Untrack { address, len } => [5, address, len, 0, 0],
             Self::Length { file, len } => [6, file, len, 0, 0],
             Self::Renamed => [7, 0, 0, 0, 0],
+            Self::Changed { device, inode } => [9, device, inode, 0, 0],
             Self::Checkpoint => [8, 0, 0, 0, 0],
         }
     }
@@ -91,6 +101,7 @@ impl Ask {
             [6, file, len, 0, 0] => Self::Length { file, len },
             [7, 0, 0, 0, 0] => Self::Renamed,
             [8, 0, 0, 0, 0] => Self::Checkpoint,
+            [9, device, inode, 0, 0] => Self::Changed { device, inode },
             _ => return None,
         })
     }

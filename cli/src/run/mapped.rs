@@ -19,7 +19,7 @@ use perdura_region::{Config, Promise, Terms};
 use perdura_terminal::region::{checkpoint, flush_threads};
 use perdura_terminal::{LateBar, optional, time, with_library};
 use perdura_warning::{Demand, Reading, Response, SETTLE, Warnings, unblock_signals_of};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::args::RunArgs;
 use crate::{holder, settings};
@@ -93,6 +93,10 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
     let response = Response::new(grace, None).settling(settle);
     watch(warnings, response, threads, &mut opened, tell.clone())?;
     let child = start(command)?;
+    // A descriptor for each file; not before the program, which may rely on its own limit.
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })
+        .context("RLIMIT_NOFILE")?;
     let pid = Pid::from_child(&child);
     wait_for(child, tell.clone())?;
     let (status, is_closed) = wait(&events, pid, grace, &opened.host, threads)?;
@@ -272,10 +276,11 @@ fn wait(
         }
     }
     flush(host, threads, warned)?;
-    let _ = kill_process(pid, Signal::KILL);
     let status = match status {
         Some(status) => status,
         None => loop {
+            // Nobody has heard of its end.
+            let _ = kill_process(pid, Signal::KILL);
             if let Event::Ended(ended) = events.recv().context("the program")? {
                 break ended?;
             }

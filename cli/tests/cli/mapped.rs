@@ -95,6 +95,70 @@ fn every_call_finds_what_another_has_stored_and_the_files_are_complete_afterward
     assert!(is_tidy(dir.path()));
 }
 
+#[test]
+fn who_uses_a_file_at_the_same_time_loses_nothing_and_every_name_has_it_afterwards() {
+    if !can_run("mmap") {
+        return;
+    }
+    let dir = TestDir::new();
+    let script = script("at_once.py");
+    let output = output(dir.path(), &[PYTHON, script.to_str().unwrap()]);
+    assert_eq!(text(&output.stdout), "all right\n");
+    let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    for (name, bytes) in [
+        ("linked", &b"linked\0"[..]),
+        ("linked-too", b"linked\0"),
+        ("later", b"late\0"),
+        ("named", b"unnamed\0"),
+        ("moved-by-mv", b"moved\0"),
+    ] {
+        assert_eq!(read(name)[..bytes.len()], *bytes, "{name}");
+    }
+    for name in ["late", "moved", "removed"] {
+        assert!(!dir.path().join(name).exists(), "{name}");
+    }
+    let huge = read("huge");
+    assert_eq!((huge.len(), &huge[64 * 4096..]), (64 * 4096 + 4, &b"near"[..]));
+    assert!(huge[..64 * 4096].iter().all(|byte| *byte == 0));
+    assert_eq!(read("append-processes").len(), 4096 + 4 * 500 * 64);
+    assert!(is_tidy(dir.path()));
+}
+
+/// Files that others have changed since a run was killed.
+#[test]
+fn what_others_have_put_in_the_place_of_a_file_stays_and_a_renamed_file_is_found() {
+    if !can_run("mmap") {
+        return;
+    }
+    let dir = TestDir::new();
+    let program = "import mmap, os, signal, time
+for name in 'same', 'renamed', 'replaced', 'removed':
+    f = open(name, 'w+b')
+    f.truncate(4096)
+    mmap.mmap(f.fileno(), 4096)[:6] = b'stored'
+print('ready', flush=True)
+time.sleep(60)";
+    let mut child =
+        run(dir.path(), &[PYTHON, "-c", program]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir(at("below")).unwrap();
+    std::fs::rename(at("renamed"), at("below/elsewhere")).unwrap();
+    std::fs::write(at("new"), "newer").unwrap();
+    std::fs::rename(at("new"), at("replaced")).unwrap();
+    std::fs::remove_file(at("removed")).unwrap();
+    output(dir.path(), &["true"]);
+    let read = |name: &str| std::fs::read(at(name)).unwrap();
+    for name in ["same", "below/elsewhere", "replaced.perdura-recovered", "removed"] {
+        assert_eq!(read(name)[..7], *b"stored\0", "{name}");
+    }
+    assert!(read("replaced") == b"newer" && !at("renamed").exists());
+    assert!(is_tidy(dir.path()));
+}
+
 /// A program that commits to LMDB until it is killed.
 struct Writer {
     child: Child,

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 
-use crate::hosted::wire::{ANSWER_WORDS, Ask, BOARD_BYTES};
-use crate::kernel::{close, end_with, errno, hide, userfaultfd};
+use crate::hosted::wire::{ANSWER_WORDS, Ask, BOARD_BYTES, FILES_MAX};
+use crate::kernel::{close, end_with, errno, hide, open_again, userfaultfd};
 
 /// Bytes for two descriptors beside a message; more than the kernel needs.
 const CONTROL_BYTES: usize = 64;
@@ -16,7 +16,7 @@ const CONTROL_BYTES: usize = 64;
 static BOARD: AtomicUsize = AtomicUsize::new(0);
 /// The descriptors of the connection, which the program must not close: its memory would not be
 /// tracked any more.
-static OWN: [AtomicI32; 4] = [const { AtomicI32::new(-1) }; 4];
+static OWN: [AtomicI32; 5] = [const { AtomicI32::new(-1) }; 5];
 
 /// The connection, and what came with the first answer.
 pub struct Link {
@@ -27,6 +27,8 @@ pub struct Link {
     pub memory: c_int,
     /// The end of a pipe whose other end the host keeps.
     alive: c_int,
+    /// The board, opened by this process itself: its locks are against other processes.
+    pub lock: c_int,
 }
 
 /// Whether a file is on the board; `None`: there is no board yet.
@@ -39,8 +41,16 @@ pub fn is_on_board(inode: u64) -> Option<bool> {
         // SAFETY: the board is mapped for good, and has this many words.
         unsafe { std::ptr::read_volatile(board.wrapping_add(at)) }
     };
-    let count = (word(0) as usize).min(BOARD_BYTES / 8 - 1);
+    let count = (word(0) as usize).min(FILES_MAX);
     Some((1..=count).any(|at| word(at) == inode))
+}
+
+/// The length that the host knows of a file, by its number.
+fn len_on_board(file: u64) -> Option<u64> {
+    let board = BOARD.load(Acquire) as *const u64;
+    let place = 1 + FILES_MAX + usize::try_from(file).ok().filter(|file| *file < FILES_MAX)?;
+    // SAFETY: as above.
+    (!board.is_null()).then(|| unsafe { std::ptr::read_volatile(board.wrapping_add(place)) })
 }
 
 /// Whether a descriptor is this library's.
@@ -74,7 +84,7 @@ impl Link {
     pub fn open(socket_path: &Path) -> Result<Self, c_int> {
         let uffd = hide(userfaultfd()?)?;
         let socket = hide(connect(socket_path)?)?;
-        let mut link = Self { socket, uffd, memory: -1, alive: -1 };
+        let mut link = Self { socket, uffd, memory: -1, alive: -1, lock: -1 };
         let answer = link.ask_with(Ask::Hello, Some(uffd))?;
         let [memory, board, alive] = answer.fds;
         link.memory = hide(memory)?;
@@ -86,14 +96,27 @@ impl Link {
             let mapped = unsafe { crate::kernel::map(0, BOARD_BYTES, read, shared, board, 0)? };
             BOARD.store(mapped, Release);
         }
+        link.lock = hide(open_again(board)?)?;
         close(board);
-        for (own, fd) in OWN.iter().zip([link.socket, link.uffd, link.memory, link.alive]) {
+        for (own, fd) in OWN.iter().zip(link.descriptors()) {
             own.store(fd, Relaxed);
         }
         Ok(link)
     }
 
-    /// Asks, and returns the answer. `EIO`: the host could not do it, or is gone.
+    fn descriptors(&self) -> [c_int; 5] {
+        [self.socket, self.uffd, self.memory, self.alive, self.lock]
+    }
+
+    /// Tells the host the length of a file, unless it knows.
+    pub fn tell_len(&self, file: u64, len: u64) -> Result<(), c_int> {
+        match len_on_board(file) == Some(len) {
+            true => Ok(()),
+            false => self.ask(Ask::Length { file, len }).map(drop),
+        }
+    }
+
+    /// Asks, and returns the answer. `EIO`: the host is gone.
     pub fn ask(&self, ask: Ask) -> Result<Answer, c_int> {
         self.ask_with(ask, None)
     }
@@ -102,12 +125,18 @@ impl Link {
     pub fn ask_with(&self, ask: Ask, fd: Option<c_int>) -> Result<Answer, c_int> {
         send(self.socket, &ask.encode(), fd)?;
         let answer = receive(self.socket)?;
-        if answer.len == 0 || answer.words[0] != 0 { Err(libc::EIO) } else { Ok(answer) }
+        match answer.len {
+            0 => Err(libc::EIO),
+            _ => match answer.words[0] {
+                0 => Ok(answer),
+                errno => Err(c_int::try_from(errno).unwrap_or(libc::EIO)),
+            },
+        }
     }
 
     /// Gives the connection up, in a child that has its parent's.
     pub fn abandon(self) {
-        [self.socket, self.uffd, self.memory, self.alive].into_iter().for_each(close);
+        self.descriptors().into_iter().for_each(close);
         OWN.iter().for_each(|own| own.store(-1, Relaxed));
     }
 }

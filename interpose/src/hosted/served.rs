@@ -6,6 +6,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
+use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,8 +18,8 @@ use crate::kernel::{self, Found};
 use crate::say;
 
 const PAGE: usize = 4096;
-/// A window is at least so long: a file that grows is not mapped again for every write.
-const WINDOW_BYTES: u64 = 1 << 20;
+/// Bytes that a call moves at most, as the kernel has it.
+const MOVED_MAX: usize = 0x7fff_f000;
 
 /// What this process knows.
 struct Served {
@@ -45,13 +46,45 @@ struct Mapping {
     file: usize,
     offset: u64,
     protection: c_int,
+    /// Whether its descriptor was opened for writing, too.
+    can_write: bool,
 }
 
 static SERVED: Mutex<Served> =
     Mutex::new(Served { link: None, refused: None, files: Vec::new(), mappings: Vec::new() });
 
-fn lock() -> MutexGuard<'static, Served> {
-    SERVED.lock().unwrap_or_else(PoisonError::into_inner)
+/// The lock, with the thread's signals blocked: a handler may read and write files, too.
+struct Locked {
+    /// Let go before signals are let in.
+    served: Option<MutexGuard<'static, Served>>,
+    signals: u64,
+}
+
+fn lock() -> Locked {
+    let signals = kernel::block_signals();
+    Locked { served: Some(SERVED.lock().unwrap_or_else(PoisonError::into_inner)), signals }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        self.served = None;
+        kernel::set_signals(self.signals);
+    }
+}
+
+impl Deref for Locked {
+    type Target = Served;
+    #[allow(clippy::unwrap_used)] // there until it is dropped
+    fn deref(&self) -> &Served {
+        self.served.as_ref().unwrap()
+    }
+}
+
+impl DerefMut for Locked {
+    #[allow(clippy::unwrap_used)] // as above
+    fn deref_mut(&mut self) -> &mut Served {
+        self.served.as_mut().unwrap()
+    }
 }
 
 impl Served {
@@ -175,7 +208,10 @@ impl Served {
         let base = match old {
             Some((base, room)) if end <= room as u64 => base,
             _ => {
-                let room = end.max(WINDOW_BYTES).saturating_mul(2).next_multiple_of(PAGE as u64);
+                // All that the file has: the host gives one that grows more each time.
+                let number = self.files[file].number;
+                let pieces = self.link()?.ask(Ask::Pieces { file: number, len: end })?;
+                let room: u64 = pieces.words().chunks_exact(2).map(|piece| piece[1]).sum();
                 let (protection, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
                 let base = self.map(file, 0, room as usize, 0, protection, shared)?;
                 self.files[file].window = Some((base, room as usize));
@@ -193,7 +229,60 @@ impl Served {
 
     fn tell_len(&mut self, file: usize, len: u64) -> Result<(), c_int> {
         let number = self.files[file].number;
-        self.link()?.ask(Ask::Length { file: number, len }).map(drop)
+        self.link()?.tell_len(number, len)
+    }
+
+    /// Puts bytes into a file, which becomes longer if it must.
+    fn put(
+        &mut self,
+        file: usize,
+        fd: c_int,
+        file_len: u64,
+        at: u64,
+        parts: &[libc::iovec],
+    ) -> Result<usize, c_int> {
+        let sum = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.iov_len));
+        let len = sum.min(MOVED_MAX);
+        let end = at.checked_add(len as u64).ok_or(libc::EFBIG)?;
+        if len > 0 && end > file_len {
+            // The host first: there is memory for what the file has.
+            self.tell_len(file, end)?;
+            if let Err(errno) = kernel::set_len(fd, end) {
+                self.tell_len(file, file_len)?;
+                return Err(errno);
+            }
+        }
+        let mut done = 0;
+        for part in parts {
+            let len = part.iov_len.min(len - done);
+            if len > 0 {
+                let to = self.window(file, at + done as u64, len)?;
+                // SAFETY: as in `read`.
+                unsafe { ptr::copy(part.iov_base.cast(), to, len) };
+            }
+            done += len;
+        }
+        Ok(done)
+    }
+
+    /// Runs a call that uses a file's length, or the offset of a descriptor, while no other process
+    /// does. The host knows the length that `run` is given.
+    fn turn<T>(
+        &mut self,
+        fd: c_int,
+        found: &Found,
+        run: impl FnOnce(&mut Self, usize, u64) -> Result<T, c_int>,
+    ) -> Result<T, c_int> {
+        let file = self.file(fd, found)?;
+        let (lock, inode) = (self.link()?.lock, found.identity.1);
+        kernel::lock(lock, inode, true)?;
+        let outcome = (|| {
+            let len = kernel::look(fd).ok_or(libc::EBADF)?.len;
+            self.tell_len(file, len)?;
+            run(self, file, len)
+        })();
+        kernel::lock(lock, inode, false)?;
+        outcome
     }
 }
 
@@ -227,12 +316,18 @@ pub fn map(
     if len == 0 || !offset.is_multiple_of(PAGE as u64) {
         return Some(Err(libc::EINVAL));
     }
-    let can_write = kernel::flags_of(fd) & libc::O_ACCMODE == libc::O_RDWR;
-    if is_shared && protection & libc::PROT_WRITE != 0 && !can_write {
+    let mode = kernel::flags_of(fd) & libc::O_ACCMODE;
+    let can_write = mode == libc::O_RDWR;
+    let wants_write = is_shared && protection & libc::PROT_WRITE != 0;
+    if mode == libc::O_WRONLY || wants_write && !can_write {
         return Some(Err(libc::EACCES));
     }
-    // A file that the host may not write is nobody's durable memory.
-    let file = served.file(fd, &found).ok()?;
+    let file = match served.file(fd, &found) {
+        Ok(file) => file,
+        // A file that the host may not write is nobody's durable memory.
+        Err(libc::EACCES) => return None,
+        Err(errno) => return Some(Err(errno)),
+    };
     let len = len.next_multiple_of(PAGE);
     if flags & libc::MAP_FIXED != 0 {
         served.forget(at, len);
@@ -240,14 +335,15 @@ pub fn map(
     let mapped = served.map(file, offset, len, at, protection, flags);
     if let (Ok(address), true) = (&mapped, is_shared) {
         let address = *address;
-        served.mappings.push(Mapping { address, len, file, offset, protection });
+        served.mappings.push(Mapping { address, len, file, offset, protection, can_write });
     }
     Some(mapped)
 }
 
 /// Notes that a range is unmapped, or mapped to something else, next.
 pub fn forget(address: usize, len: usize) {
-    if start::settings().is_some() {
+    // What begins within a page is refused by the kernel.
+    if start::settings().is_some() && address.is_multiple_of(PAGE) {
         lock().forget(address, len.next_multiple_of(PAGE));
     }
 }
@@ -309,21 +405,17 @@ pub fn is_served(fd: c_int) -> bool {
 
 /// Reads from a served file at `offset`, or at the descriptor's own. `None`: it is no served file.
 pub fn read(fd: c_int, parts: &[libc::iovec], offset: Option<u64>) -> Option<Result<usize, c_int>> {
-    let found = descriptors::below(fd)?;
-    if !is_on_board(&found) {
-        return None;
-    }
-    let mut served = lock();
-    Some((|| {
+    let found = descriptors::below(fd).filter(is_on_board)?;
+    Some(lock().turn(fd, &found, |served, file, file_len| {
         if kernel::flags_of(fd) & libc::O_ACCMODE == libc::O_WRONLY {
             return Err(libc::EBADF);
         }
-        let file = served.file(fd, &found)?;
         let at = offset.map_or_else(|| kernel::seek(fd, 0, libc::SEEK_CUR), Ok)?;
+        let left = usize::try_from(file_len.saturating_sub(at)).unwrap_or(usize::MAX);
+        let most = left.min(MOVED_MAX);
         let mut done = 0;
         for part in parts {
-            let left = found.len.saturating_sub(at + done as u64);
-            let len = part.iov_len.min(usize::try_from(left).unwrap_or(usize::MAX));
+            let len = part.iov_len.min(most - done);
             if len > 0 {
                 let from = served.window(file, at + done as u64, len)?;
                 // SAFETY: the window has this many bytes, and the program says that its own place
@@ -336,7 +428,7 @@ pub fn read(fd: c_int, parts: &[libc::iovec], offset: Option<u64>) -> Option<Res
             kernel::seek(fd, done as i64, libc::SEEK_CUR)?;
         }
         Ok(done)
-    })())
+    }))
 }
 
 /// Writes to a served file at `offset`, or at the descriptor's own. `None`: it is no served file.
@@ -345,68 +437,132 @@ pub fn write(
     parts: &[libc::iovec],
     offset: Option<u64>,
 ) -> Option<Result<usize, c_int>> {
-    let found = descriptors::below(fd)?;
-    if !is_on_board(&found) {
-        return None;
-    }
-    let mut served = lock();
-    Some((|| {
+    let found = descriptors::below(fd).filter(is_on_board)?;
+    Some(lock().turn(fd, &found, |served, file, file_len| {
         let flags = kernel::flags_of(fd);
         if flags & libc::O_ACCMODE == libc::O_RDONLY {
             return Err(libc::EBADF);
         }
-        let file = served.file(fd, &found)?;
-        let appends = flags & libc::O_APPEND != 0;
-        let at = match (appends, offset) {
-            (true, _) => found.len,
+        let at = match (flags & libc::O_APPEND != 0, offset) {
+            (true, _) => file_len,
             (false, Some(offset)) => offset,
             (false, None) => kernel::seek(fd, 0, libc::SEEK_CUR)?,
         };
-        let len: usize = parts.iter().map(|part| part.iov_len).sum();
-        let end = at.checked_add(len as u64).ok_or(libc::EFBIG)?;
-        if end > found.len {
-            kernel::set_len(fd, end)?;
-            served.tell_len(file, end)?;
-        }
-        let mut place = at;
-        for part in parts.iter().filter(|part| part.iov_len > 0) {
-            let to = served.window(file, place, part.iov_len)?;
-            // SAFETY: as in `read`.
-            unsafe { ptr::copy(part.iov_base.cast(), to, part.iov_len) };
-            place += part.iov_len as u64;
-        }
+        let done = served.put(file, fd, file_len, at, parts)?;
         if offset.is_none() {
-            kernel::seek(fd, end as i64, libc::SEEK_SET)?;
+            kernel::seek(fd, (at + done as u64) as i64, libc::SEEK_SET)?;
         }
-        Ok(len)
-    })())
+        Ok(done)
+    }))
+}
+
+/// Writes the first `len` bytes of `parts` again, which the kernel has written to a file at
+/// `offset`, or just before the descriptor's own: somebody may have mapped the file meanwhile.
+pub fn write_again(
+    fd: c_int,
+    parts: &[libc::iovec],
+    len: usize,
+    offset: Option<u64>,
+) -> Result<(), c_int> {
+    let Some(found) = descriptors::below(fd).filter(is_on_board) else { return Ok(()) };
+    lock().turn(fd, &found, |served, file, file_len| {
+        let ends = || kernel::seek(fd, 0, libc::SEEK_CUR);
+        let at = offset.map_or_else(|| ends().map(|end| end.saturating_sub(len as u64)), Ok)?;
+        let mut left = len;
+        let cut = |part: &libc::iovec| {
+            let iov_len = part.iov_len.min(left);
+            left -= iov_len;
+            libc::iovec { iov_len, ..*part }
+        };
+        let parts: Vec<_> = parts.iter().map(cut).collect();
+        served.put(file, fd, file_len, at, &parts).map(drop)
+    })
+}
+
+/// Sets the length of a served file. `None`: it is no served file.
+pub fn set_len(fd: c_int, len: u64) -> Option<Result<(), c_int>> {
+    let found = descriptors::below(fd).filter(is_on_board)?;
+    Some(lock().turn(fd, &found, |served, file, _| {
+        kernel::set_len(fd, len)?;
+        served.tell_len(file, len)
+    }))
 }
 
 /// Notes that a file may have another length. The host hears it, if it serves the file.
 pub fn length_changed(fd: c_int) -> Result<(), c_int> {
-    let Some(found) = descriptors::below(fd) else { return Ok(()) };
-    if !is_on_board(&found) {
+    let Some(found) = descriptors::below(fd).filter(is_on_board) else { return Ok(()) };
+    lock().turn(fd, &found, |_, _, _| Ok(()))
+}
+
+/// Notes the same of a file that is not open.
+pub fn length_changed_of(found: &Found) -> Result<(), c_int> {
+    if start::settings().is_none() || !found.is_file || !is_on_board(found) {
         return Ok(());
     }
     let mut served = lock();
-    let file = served.file(fd, &found)?;
-    served.tell_len(file, found.len)
+    let ((device, inode), lock) = (found.identity, served.link()?.lock);
+    kernel::lock(lock, inode, true)?;
+    let told = served.link()?.ask(Ask::Changed { device, inode });
+    kernel::lock(lock, inode, false)?;
+    told.map(drop)
 }
 
-/// Notes that files may have other names.
+/// The place of data in a served file, or of a hole, as `lseek` has it from `offset` on: all of it is
+/// data. `None`: it is no served file.
+pub fn seek_data(fd: c_int, offset: u64, is_hole: bool) -> Option<Result<u64, c_int>> {
+    let found = descriptors::below(fd).filter(is_on_board)?;
+    let at = if is_hole { found.len } else { offset };
+    Some(match offset < found.len {
+        true => kernel::seek(fd, at as i64, libc::SEEK_SET),
+        false => Err(libc::ENXIO),
+    })
+}
+
+/// Notes that a range has another protection next. `None`: no part of it is of a served file.
+pub fn protect(address: usize, len: usize, protection: c_int) -> Option<Result<(), c_int>> {
+    start::settings()?;
+    let mut served = lock();
+    let end = address.checked_add(len.next_multiple_of(PAGE))?;
+    let meets = |one: &Mapping| one.address < end && address < one.address + one.len;
+    let met: Vec<_> = served.mappings.iter().copied().filter(meets).collect();
+    if met.is_empty() {
+        return None;
+    }
+    if protection & libc::PROT_WRITE != 0 && met.iter().any(|one| !one.can_write) {
+        return Some(Err(libc::EACCES));
+    }
+    served.mappings.retain(|one| !meets(one));
+    for one in met {
+        let (from, to) = (one.address.max(address), (one.address + one.len).min(end));
+        for (start, stop, protection) in [
+            (one.address, from, one.protection),
+            (from, to, protection),
+            (to, one.address + one.len, one.protection),
+        ] {
+            if start < stop {
+                let offset = one.offset + (start - one.address) as u64;
+                let part = Mapping { address: start, len: stop - start, offset, protection, ..one };
+                served.mappings.push(part);
+            }
+        }
+    }
+    Some(Ok(()))
+}
+
+/// Notes that files may have other names. The program need not have met the files itself.
 pub fn names_changed() {
     if start::settings().is_none() {
         return;
     }
-    let served = lock();
-    if let Some(link) = served.link.as_ref().filter(|_| !served.files.is_empty()) {
+    let mut served = lock();
+    if let Ok(link) = served.link() {
         // The host looks again at the end.
         let _ = link.ask(Ask::Renamed);
     }
 }
 
 /// The lock, held from before a fork until after it.
-struct Held(UnsafeCell<Option<MutexGuard<'static, Served>>>);
+struct Held(UnsafeCell<Option<Locked>>);
 
 // SAFETY: only the thread that holds the lock uses it.
 unsafe impl Sync for Held {}
@@ -438,7 +594,7 @@ pub unsafe extern "C" fn in_child() {
     }
     let mappings = served.mappings.clone();
     let again = mappings.iter().try_for_each(|one| {
-        let Mapping { address, len, file, offset, protection } = *one;
+        let Mapping { address, len, file, offset, protection, .. } = *one;
         let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
         served.map(file, offset, len, address, protection, fixed).map(drop)
     });
