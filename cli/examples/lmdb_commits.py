@@ -16,14 +16,15 @@ import sys
 import time
 
 RECORDS = 20_000
-SECONDS = 3
+# Longer than the time between checkpoints.
+SECONDS = 12
 VALUE = bytes(range(256)) * 4
 PERDURA = os.path.join(os.path.dirname(__file__), "../../target/release/perdura")
 RUN = [PERDURA, "run", "--dir", "DIR", "--size", "64MiB", "--budget"]
 WAYS = {
     "NOSYNC": ([], "nosync"),
-    "run, 100 %, a checkpoint in 10 s": (RUN + ["100%", "--checkpoint", "10s", "--"], "sync"),
     "run, 100 %": (RUN + ["100%", "--"], "sync"),
+    "run, 100 %, each second": (RUN + ["100%", "--checkpoint", "1s", "--"], "sync"),
     "run, 11 %": (RUN + ["11%", "--"], "sync"),
     "sync": ([], "sync"),
 }

@@ -75,7 +75,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE|PERCENT", requires = "dir")]
     pub budget: Option<String>,
     /// With --dir, the time between checkpoints, to the last of which a loss of power without a
-    /// warning goes back; or `off` [default: 1s].
+    /// warning goes back; or `off` [default: 10s].
     #[arg(long, value_name = "TIME", requires = "dir")]
     pub checkpoint: Option<String>,
     /// With --dir, a source of warnings besides signals, as of `serve`.
