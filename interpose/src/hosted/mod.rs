@@ -10,6 +10,7 @@
 
 pub mod descriptors;
 pub mod link;
+mod ranges;
 pub mod served;
 pub mod start;
 pub mod streams;

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::hosted::descriptors;
 use crate::hosted::link::{self, Link};
+use crate::hosted::ranges;
 use crate::hosted::start;
 use crate::hosted::wire::Ask;
 use crate::kernel::{self, Found};
@@ -28,6 +29,8 @@ struct Served {
     refused: Option<c_int>,
     files: Vec<File>,
     mappings: Vec<Mapping>,
+    /// Whether the mappings are others than those that were published.
+    is_changed: bool,
 }
 
 /// A file that this process has met.
@@ -50,8 +53,13 @@ struct Mapping {
     can_write: bool,
 }
 
-static SERVED: Mutex<Served> =
-    Mutex::new(Served { link: None, refused: None, files: Vec::new(), mappings: Vec::new() });
+static SERVED: Mutex<Served> = Mutex::new(Served {
+    link: None,
+    refused: None,
+    files: Vec::new(),
+    mappings: Vec::new(),
+    is_changed: false,
+});
 
 /// The lock, with the thread's signals blocked: a handler may read and write files, too.
 struct Locked {
@@ -67,6 +75,10 @@ fn lock() -> Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
+        if let Some(served) = self.served.as_mut().filter(|served| served.is_changed) {
+            ranges::publish(served.mappings.iter().map(|one| (one.address, one.len)));
+            served.is_changed = false;
+        }
         self.served = None;
         kernel::set_signals(self.signals);
     }
@@ -199,6 +211,7 @@ impl Served {
             }
         }
         self.mappings = left;
+        self.is_changed = true;
     }
 
     /// A pointer to a file's byte `offset`, with `len` bytes behind it.
@@ -335,6 +348,7 @@ pub fn map(
     let mapped = served.map(file, offset, len, at, protection, flags);
     if let (Ok(address), true) = (&mapped, is_shared) {
         let address = *address;
+        served.is_changed = true;
         served.mappings.push(Mapping { address, len, file, offset, protection, can_write });
     }
     Some(mapped)
@@ -351,7 +365,8 @@ pub fn forget(address: usize, len: usize) {
 /// Whether a range begins in a mapping of a served file.
 pub fn is_mapped(address: usize) -> bool {
     let holds = |one: &Mapping| (one.address..one.address + one.len).contains(&address);
-    start::settings().is_some() && lock().mappings.iter().any(holds)
+    let look = || lock().mappings.iter().any(holds);
+    start::settings().is_some() && ranges::hold(address).unwrap_or_else(look)
 }
 
 /// Changes the size of a mapping, or moves it. `None`: it is none of a served file.
@@ -390,6 +405,7 @@ pub fn remap(
     let shared = libc::MAP_SHARED | fixed;
     let mapped = served.map(one.file, offset, new_len, at, one.protection, shared);
     if let Ok(address) = mapped {
+        served.is_changed = true;
         served.mappings.push(Mapping { address, len: new_len, offset, ..one });
         served.forget(old, old_len);
         // SAFETY: the program's mapping has moved.
@@ -532,6 +548,7 @@ pub fn protect(address: usize, len: usize, protection: c_int) -> Option<Result<(
         return Some(Err(libc::EACCES));
     }
     served.mappings.retain(|one| !meets(one));
+    served.is_changed = true;
     for one in met {
         let (from, to) = (one.address.max(address), (one.address + one.len).min(end));
         for (start, stop, protection) in [
