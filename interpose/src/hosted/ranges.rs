@@ -31,7 +31,7 @@ pub fn publish(ranges: impl Iterator<Item = (usize, usize)>) {
 pub fn hold(address: usize) -> Option<bool> {
     let before = VERSION.load(Acquire);
     let count = COUNT.load(Acquire);
-    if before % 2 != 0 || count > RANGES {
+    if !before.is_multiple_of(2) || count > RANGES {
         return None;
     }
     let mut ranges = STARTS.iter().zip(&ENDS).take(count);
