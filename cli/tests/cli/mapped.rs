@@ -124,6 +124,21 @@ fn who_uses_a_file_at_the_same_time_loses_nothing_and_every_name_has_it_afterwar
     assert!(is_tidy(dir.path()));
 }
 
+#[test]
+fn a_signal_handler_may_write_while_its_thread_does() {
+    let dir = TestDir::new();
+    let program = dir.path().join("handler");
+    let compiled = Command::new("cc").arg("-o").arg(&program).arg(script("handler.c")).output();
+    if !can_run("") || compiled.is_err() {
+        eprintln!("SKIPPED: no C compiler, or userfaultfd is refused; install gcc");
+        return;
+    }
+    let compiled = compiled.unwrap();
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let output = output(dir.path(), &["timeout", "30", program.to_str().unwrap()]);
+    assert_eq!(text(&output.stdout), "all right\n");
+}
+
 /// Files that others have changed since a run was killed.
 #[test]
 fn what_others_have_put_in_the_place_of_a_file_stays_and_a_renamed_file_is_found() {

@@ -1,4 +1,4 @@
-"""Threads, processes and signal handlers that use the same served files at once."""
+"""Threads and processes that use the same served files at once."""
 import ctypes
 import mmap
 import os
@@ -94,25 +94,6 @@ for turn in range(3):
     writer.join()
     lost = [at for at in range(0, SIZE, PAGE) if m[at : at + 4] != b"here"]
     assert not lost, f"{len(lost)} pages"
-
-# A handler that writes while its thread does. The C library calls it at once; Python's would wait.
-HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
-signals, memory = served("signals", 2 * PAGE)
-handled = ctypes.create_string_buffer(b"h")
-
-
-@HANDLER
-def handler(_):
-    assert os.pwrite(signals.fileno(), b"h", PAGE) == 1
-
-
-c.signal.argtypes = [ctypes.c_int, HANDLER]
-c.signal(signal.SIGALRM, handler)
-signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-for _ in range(5_000):
-    assert os.pwrite(signals.fileno(), b"w", 0) == 1
-signal.setitimer(signal.ITIMER_REAL, 0)
-assert memory[0:1] == b"w" and memory[PAGE : PAGE + 1] == b"h"
 
 # Several names, a name that came later, and a file that a child renames.
 linked, memory = served("linked")
