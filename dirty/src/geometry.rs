@@ -94,6 +94,18 @@ impl Geometry {
         })
     }
 
+    /// Whether the sizes are within the limits of [`Geometry::new`] and of an image. Arithmetic with
+    /// others may fail.
+    pub fn is_possible(&self) -> bool {
+        (GRAIN_SHIFT_BARRIER..=GRAIN_SHIFT_TRAP).contains(&self.grain_shift)
+            && self.segment_bytes.is_power_of_two()
+            && (64 << 10..=SEGMENT_MAX_BYTES).contains(&self.segment_bytes)
+            && self.reserved_bytes.is_multiple_of(BLOCK_BYTES)
+            && (1..=1 << 44).contains(&self.reserved_bytes)
+            && (1..=1 << 24).contains(&self.segments_max)
+            && (1..=1 << 10).contains(&self.buffers)
+    }
+
     /// Bytes of one grain.
     pub fn grain_bytes(&self) -> u64 {
         1 << self.grain_shift

@@ -215,10 +215,11 @@ impl Ledger {
             segments_max: word(Word::SegmentsMax) as u32,
             buffers: word(Word::Buffers) as u32,
         };
-        let offsets = Offsets::of(&geometry);
-        if offsets.total != len_bytes {
+        // Whoever made it may be hostile.
+        if !geometry.is_possible() || Offsets::of(&geometry).total != len_bytes {
             return Err(refused(Errno::INVAL));
         }
+        let offsets = Offsets::of(&geometry);
         let ledger = Self { memory, map, geometry, offsets };
         ledger.check_states()?;
         Ok(ledger)

@@ -140,9 +140,8 @@ pub fn promise(
 
 /// Time to flush `budget_bytes` at the proven rate, without the reserve.
 pub fn flush_time(geometry: &Geometry, rate_bytes_per_s: u64, budget_bytes: u64) -> Duration {
-    Duration::from_secs_f64(
-        geometry.warned_bytes(budget_bytes) as f64 / rate_bytes_per_s.max(1) as f64,
-    )
+    let seconds = geometry.warned_bytes(budget_bytes) as f64 / rate_bytes_per_s.max(1) as f64;
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
 fn largest_budget(geometry: &Geometry, rate_bytes_per_s: u64, time: Duration) -> u64 {

@@ -47,6 +47,6 @@ pub use guarded::{GuardEar, Guarded};
 pub use holder::{HolderOptions, hold};
 pub use keeper::{Keeper, Most, Writers};
 pub use look::{GuardedRegion, Looked, LookedBattery, look};
-pub use parent::Parent;
+pub use parent::{KEPT_VARIABLE, Parent};
 pub use tenancy::{Battery, Tenant, Whose};
 pub use watch::{Orders, Watch};

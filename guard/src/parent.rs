@@ -34,6 +34,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const WORKS_FOR: Duration = Duration::from_secs(5);
 /// Most guards in a row that may end that soon. Every other end is followed by a new guard.
 const SHORT_RUNS_MAX: u32 = 20;
+/// The variable that tells a guard that memory is kept for it.
+pub const KEPT_VARIABLE: &str = "PERDURA_GUARD_KEPT";
 
 /// A process that starts guards and keeps their descriptors.
 pub struct Parent {
@@ -68,8 +70,7 @@ impl Parent {
     /// Starts guards until one ends well.
     ///
     /// # Errors
-    /// Guards end badly right after their start, again and again. Everything kept is lost then, up
-    /// to what servers have saved when they lost the guard.
+    /// Guards end badly right after their start, again and again, and nothing is kept for them.
     pub fn run(mut self) -> Result<(), HoldError> {
         let mut kept = BTreeMap::new();
         let mut short_runs = 0;
@@ -84,8 +85,13 @@ impl Parent {
             let is_short = u128::from(ran_ns) < WORKS_FOR.as_nanos();
             short_runs = if is_short { short_runs + 1 } else { 0 };
             if short_runs > SHORT_RUNS_MAX {
-                let status = status.to_string();
-                return Err(HoldError::KeepsEnding { times: short_runs, status });
+                if kept.is_empty() {
+                    let status = status.to_string();
+                    return Err(HoldError::KeepsEnding { times: short_runs, status });
+                }
+                // To give up would lose what is kept.
+                (self.alive)();
+                std::thread::sleep(LOOK_EVERY);
             }
             tracing::error!(%status, regions = kept.len(), "the guard ended; starting another");
         }
@@ -95,6 +101,9 @@ impl Parent {
         let (ours, theirs) = socket_pair().map_err(failed("socket pair"))?;
         let mut program = (self.program)();
         program.stdin(Stdio::from(theirs));
+        if !kept.is_empty() {
+            program.env(KEPT_VARIABLE, "1");
+        }
         let child = program.spawn().map_err(failed("start the guard"))?;
         // This process must close its copy of the guard's end, or it would not notice the end.
         drop(program);

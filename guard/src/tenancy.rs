@@ -111,7 +111,8 @@ struct Seen {
 }
 
 fn us(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    // Sums of a thousand of them are within the numbers.
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).min(1 << 50)
 }
 
 /// The flush time of `bytes` of a region, microseconds.

@@ -53,12 +53,18 @@ impl Attachment {
 
     /// Bytes on the account of the budget: at least what a flush has to write.
     pub fn used_bytes(&self) -> u64 {
-        self.ledger.budget_used().load(Acquire)
+        self.possible(self.ledger.budget_used().load(Acquire))
+    }
+
+    /// A number of bytes that the server says, which may be hostile: no more than all of its region
+    /// dirty, and once more on its way.
+    fn possible(&self, bytes: u64) -> u64 {
+        bytes.min(2 * self.ledger.geometry().reserved_bytes)
     }
 
     /// Bytes that may be on the account.
     pub fn budget_bytes(&self) -> u64 {
-        self.ledger.budget_limit().load(Acquire)
+        self.possible(self.ledger.budget_limit().load(Acquire))
     }
 
     /// Time to flush `bytes` on the account, at a proven rate.
@@ -68,7 +74,7 @@ impl Attachment {
 
     /// Size of the region.
     pub fn region_bytes(&self) -> u64 {
-        self.ledger.region_bytes().load(Acquire)
+        self.possible(self.ledger.region_bytes().load(Acquire))
     }
 
     /// A number that changes while a process cleans or flushes.

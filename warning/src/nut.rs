@@ -109,7 +109,8 @@ impl Ups {
         let name = self.name();
         Ok(match self.variable("ups.status")? {
             Answer::Value(status) => {
-                let left = self.runtime()?;
+                // A server that ends in between has told the state, which counts.
+                let left = self.runtime().unwrap_or(None);
                 Answer::Value(Reading { left, ..read_status(&status, &name) })
             }
             Answer::Refused(why) if is_transient(&why) => {
@@ -278,6 +279,14 @@ mod tests {
         let questions = server.join().unwrap();
         assert_eq!(questions[0], "GET VAR sim ups.status\n");
         assert_eq!(questions[1], "GET VAR sim battery.runtime\n");
+    }
+
+    #[test]
+    fn a_server_that_ends_after_its_status_has_told_it() {
+        let (address, server) = upsd(&["VAR sim ups.status \"FSD OB LB\"\n"]);
+        let told = ups_at(address).ask().unwrap();
+        assert!(told.state >= State::Low && told.left.is_none(), "{told:?}");
+        server.join().unwrap();
     }
 
     #[test]

@@ -172,3 +172,20 @@ fn what_a_guard_keeps_is_flushed_on_request_and_what_cannot_be_had_is_refused_by
     assert!(said(&alone).contains("no guard listens at"), "{}", said(&alone));
     assert!(!guard.data("b").exists(), "it was made for nothing");
 }
+
+#[test]
+fn a_guard_in_the_place_of_another_takes_what_was_kept_though_its_sources_refuse() {
+    let mut guard = GuardProcess::start();
+    let mut server = guard.serve("kept");
+    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
+    server.signal("KILL");
+    server.wait();
+    // The guard is gone before it heeds the end of the power, and the file would be refused now.
+    let child = guard.guard();
+    signal_process(child, "STOP");
+    guard.say("ending");
+    signal_process(child, "KILL");
+    wait_until("the end of the guard", || guard.parent.try_wait().unwrap().is_some());
+    let server = Server::start(&guard.data("kept"), &SETTINGS);
+    assert_eq!(server.client().ask(&["GET", "key"]), "acknowledged");
+}

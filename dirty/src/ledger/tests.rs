@@ -26,6 +26,24 @@ fn memory_laid_out_by_another_version_is_refused() {
 }
 
 #[test]
+fn sizes_with_which_arithmetic_would_fail_are_refused() {
+    for (word, value) in [
+        (Word::SegmentBytes, 0),
+        (Word::SegmentBytes, 3 << 16),
+        (Word::SegmentsMax, 0),
+        (Word::Reserved, 0),
+        (Word::Reserved, u64::MAX),
+        (Word::GrainShift, 63),
+        (Word::Buffers, 0),
+    ] {
+        let ledger = empty();
+        ledger.set(word, value);
+        let refused = attached(&ledger);
+        assert!(matches!(refused, Err(SetupError::Memory { .. })), "{value}: {refused:?}");
+    }
+}
+
+#[test]
 fn states_that_nobody_knows_are_refused_with_their_place() {
     let refused = |ledger: &Ledger| match attached(ledger) {
         Err(SetupError::UnknownState { what, index, value }) => (what, index, value),
