@@ -15,10 +15,13 @@ pub(crate) fn encode(reading: &Reading) -> String {
         Confidence::Fresh => "fresh",
         Confidence::Lost => "lost",
     };
+    // A time beyond all numbers is one that nobody sees the end of.
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let left = match reading.left {
         None => "-".into(),
-        Some(Left::Time(time)) => format!("{}ms", time.as_millis()),
+        Some(Left::Time(time)) => format!("{}ms", ms(time)),
         Some(Left::Energy(Joules(joules))) => format!("{joules}J"),
+        Some(Left::Both(time, Joules(joules))) => format!("{}ms+{joules}J", ms(time)),
     };
     format!("{confidence} {} {left} {}", reading.state.word(), reading.told_by)
 }
@@ -34,12 +37,17 @@ pub(crate) fn decode(line: &str) -> Option<Reading> {
     };
     let word = next()?;
     let state = *STATES.iter().find(|state| state.word() == word)?;
+    let time = |word: &str| Some(Duration::from_millis(word.strip_suffix("ms")?.parse().ok()?));
+    let energy = |word: &str| Some(Joules(word.strip_suffix('J')?.parse().ok()?));
     let left = match next()? {
         "-" => None,
-        left => Some(match (left.strip_suffix("ms"), left.strip_suffix('J')) {
-            (Some(ms), _) => Left::Time(Duration::from_millis(ms.parse().ok()?)),
-            (_, Some(joules)) => Left::Energy(Joules(joules.parse().ok()?)),
-            _ => return None,
+        left => Some(match left.split_once('+') {
+            Some((first, second)) => Left::Both(time(first)?, energy(second)?),
+            None => match (time(left), energy(left)) {
+                (Some(time), _) => Left::Time(time),
+                (_, Some(energy)) => Left::Energy(energy),
+                _ => return None,
+            },
         }),
     };
     Some(Reading { state, left, confidence, told_by: next()?.to_owned() })
@@ -57,6 +65,7 @@ mod tests {
                 None,
                 Some(Left::Time(Duration::from_millis(1_500))),
                 Some(Left::Energy(Joules(0.25))),
+                Some(Left::Both(Duration::from_millis(1_500), Joules(1e30))),
             ];
             for left in lefts {
                 for confidence in [Confidence::Fresh, Confidence::Lost] {

@@ -3,7 +3,9 @@
 //! A battery of a device beside the machine, such as a mouse, does not count. Nothing is notified
 //! reliably there, so the files are read twice a second.
 
+use std::cell::RefCell;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ const JOULES_PER_UWH: f64 = 3_600.0 / 1e6;
 /// A folder of power supplies.
 struct Supplies {
     dir: PathBuf,
+    /// Whether it showed a battery at the last look.
+    had_battery: bool,
 }
 
 /// Watches the power supplies in `dir`, or the kernel's if that is empty.
@@ -33,7 +37,7 @@ struct Supplies {
 /// There is no mains and no battery.
 pub(crate) fn open(dir: &str) -> Result<Box<dyn WarningSource>, WarningError> {
     let dir = PathBuf::from(if dir.is_empty() { SUPPLIES } else { dir });
-    polled::start(Supplies { dir }, PACE)
+    polled::start(Supplies { dir, had_battery: false }, PACE)
 }
 
 /// What the supplies say together.
@@ -44,7 +48,13 @@ struct Found {
     words: Vec<String>,
     batteries: u32,
     is_discharging: bool,
+    /// Whether a UPS of its own is discharging: the mains that the machine sees may come from it.
+    is_ups_discharging: bool,
+    /// Whether a battery's status is known.
+    is_status_known: bool,
     is_low: bool,
+    /// An attribute that is there and cannot be read.
+    unreadable: Option<String>,
     joules: f64,
     watts: f64,
 }
@@ -66,8 +76,18 @@ impl Supplies {
 impl Found {
     fn add(&mut self, supply: &Path) {
         let name = supply.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let of = |attribute: &str| word(supply, attribute);
-        match of("type").as_deref() {
+        let unreadable = RefCell::new(None);
+        let of = |attribute: &str| match word(supply, attribute) {
+            Ok(word) => word,
+            // Of others a driver may not know the value (`ENODATA`).
+            Err(error) if ["type", "status", "online"].contains(&attribute) => {
+                *unreadable.borrow_mut() = Some(format!("{name}/{attribute}: {error}"));
+                None
+            }
+            Err(_) => None,
+        };
+        let kind = of("type");
+        match kind.as_deref() {
             Some("Mains" | "USB" | "Wireless") => {
                 let is_online = of("online").is_some_and(|online| online != "0");
                 self.mains = Some(self.mains.unwrap_or(false) || is_online);
@@ -79,7 +99,11 @@ impl Found {
                 }
                 self.batteries += 1;
                 let status = of("status").unwrap_or_else(|| "of unknown status".into());
-                self.is_discharging |= status == "Discharging";
+                let is_discharging = status == "Discharging";
+                self.is_discharging |= is_discharging;
+                self.is_ups_discharging |= is_discharging && kind.as_deref() == Some("UPS");
+                self.is_status_known |=
+                    matches!(&*status, "Charging" | "Discharging" | "Not charging" | "Full");
                 let number = |attribute: &str| of(attribute)?.parse::<f64>().ok();
                 let volts = || Some(number("voltage_now")? / 1e6);
                 let uwh = number("energy_now").or_else(|| Some(number("charge_now")? * volts()?));
@@ -98,11 +122,20 @@ impl Found {
             // Another kind says nothing of the machine's power.
             _ => {}
         }
+        self.unreadable = self.unreadable.take().or(unreadable.into_inner());
     }
 
     fn reading(&self, dir: &Path) -> Option<Reading> {
         let told_by = format!("{}: {}", dir.display(), self.words.join(", "));
+        if let Some(unreadable) = &self.unreadable {
+            return Some(Reading::lost(format!("{told_by}; {unreadable}")));
+        }
+        if self.mains.is_none() && self.batteries > 0 && !self.is_status_known {
+            return Some(Reading::lost(told_by));
+        }
         let state = match (self.mains, self.batteries) {
+            (_, _) if self.is_ups_discharging && self.is_low => State::Low,
+            (_, _) if self.is_ups_discharging => State::OnBattery,
             (None, 0) => return None,
             // Without a battery the machine would be off.
             (Some(true), _) | (Some(false), 0) => State::Steady,
@@ -125,8 +158,13 @@ impl Found {
 }
 
 /// The text of an attribute, if the supply has it.
-fn word(supply: &Path, attribute: &str) -> Option<String> {
-    Some(fs::read_to_string(supply.join(attribute)).ok()?.trim().to_owned())
+fn word(supply: &Path, attribute: &str) -> std::io::Result<Option<String>> {
+    match fs::read_to_string(supply.join(attribute)) {
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        // A supply may go at any moment.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl Asker for Supplies {
@@ -135,9 +173,15 @@ impl Asker for Supplies {
     }
 
     fn ask(&mut self) -> Result<Reading, NoAnswer> {
-        let refused = |why: String| WarningError::Refused { name: self.name(), why };
+        let name = self.name();
+        let refused = |why: String| WarningError::Refused { name: name.clone(), why };
         let found = self.look().map_err(|error| NoAnswer::Refused(refused(error.to_string())))?;
         let none = || NoAnswer::Refused(refused("it shows no mains and no battery".into()));
+        let is_gone = std::mem::replace(&mut self.had_battery, found.batteries > 0);
+        if is_gone && found.batteries == 0 && found.mains != Some(true) {
+            self.had_battery = true;
+            return Ok(Reading::lost(format!("{name}: the battery is not shown any more")));
+        }
         found.reading(&self.dir).ok_or_else(none)
     }
 }
@@ -145,6 +189,7 @@ impl Asker for Supplies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reading::Confidence;
 
     /// Makes the supplies as folders of files: name, then pairs of attribute and text.
     fn supplies(all: &[(&str, &[(&str, &str)])]) -> (tempfile::TempDir, Result<Reading, NoAnswer>) {
@@ -156,7 +201,7 @@ mod tests {
                 fs::write(supply.join(attribute), format!("{text}\n")).unwrap();
             }
         }
-        let reading = Supplies { dir: dir.path().to_owned() }.ask();
+        let reading = Supplies { dir: dir.path().to_owned(), had_battery: false }.ask();
         (dir, reading)
     }
 
@@ -214,6 +259,34 @@ mod tests {
         and_current.push(("current_now", "-2500000"));
         assert_eq!(with(&and_current), two_hours);
         assert_eq!(with(&[("capacity", "50")]), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_or_is_not_known_is_lost_and_a_ups_that_discharges_is_no_mains() {
+        let lost = |all: &[(&str, &[(&str, &str)])]| {
+            supplies(all).1.unwrap().confidence == Confidence::Lost
+        };
+        let unknown: &[_] = &[("type", "Battery"), ("status", "Unknown"), ("capacity", "3")];
+        let without: &[_] = &[("type", "Battery"), ("capacity", "3")];
+        let ups: &[_] =
+            &[("type", "UPS"), ("status", "Discharging"), ("capacity_level", "Critical")];
+        assert!(lost(&[("BAT0", unknown)]) && lost(&[("BAT0", without)]));
+        assert!(!lost(&[MAINS, ("BAT0", unknown)]));
+        assert_eq!(supplies(&[MAINS, ("UPS0", ups)]).1.unwrap().state, State::Low);
+        assert_eq!(supplies(&[MAINS, ("UPS0", &ups[..2])]).1.unwrap().state, State::OnBattery);
+        // A folder in the place of a file cannot be read.
+        let (dir, _) = supplies(&[NO_MAINS, ("BAT0", &unknown[..1])]);
+        let mut watched = Supplies { dir: dir.path().to_owned(), had_battery: false };
+        assert_eq!(watched.ask().unwrap().state, State::OnBattery);
+        let status = dir.path().join("BAT0/status");
+        fs::create_dir(&status).unwrap();
+        let told = watched.ask().unwrap();
+        assert!(told.confidence == Confidence::Lost && told.told_by.contains("BAT0/status"));
+        // A battery that is gone while the mains are.
+        fs::remove_dir_all(dir.path().join("BAT0")).unwrap();
+        for _ in 0..2 {
+            assert_eq!(watched.ask().unwrap().confidence, Confidence::Lost);
+        }
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub enum Left {
     Time(Duration),
     /// Energy, where the source does not know the load.
     Energy(Joules),
+    /// Both, of several sources: which is less depends on the load.
+    Both(Duration, Joules),
 }
 
 impl Left {
@@ -53,6 +55,26 @@ impl Left {
                 Duration::try_from_secs_f64(joules / watts).unwrap_or(Duration::MAX)
             }
             (Self::Energy(_), _) => Duration::ZERO,
+            (Self::Both(time, energy), power) => time.min(Self::Energy(energy).time(power)),
+        }
+    }
+
+    /// The least of what two sources say.
+    fn least(self, other: Self) -> Self {
+        let parts = |left| match left {
+            Self::Time(time) => (Some(time), None),
+            Self::Energy(energy) => (None, Some(energy)),
+            Self::Both(time, energy) => (Some(time), Some(energy)),
+        };
+        let ((time, energy), (other_time, other_energy)) = (parts(self), parts(other));
+        let least_time = time.into_iter().chain(other_time).min();
+        let energies = energy.into_iter().chain(other_energy);
+        let least_energy = energies.min_by(|Joules(one), Joules(two)| one.total_cmp(two));
+        match (least_time, least_energy) {
+            (Some(time), Some(energy)) => Self::Both(time, energy),
+            (Some(time), None) => Self::Time(time),
+            (None, Some(energy)) => Self::Energy(energy),
+            (None, None) => self,
         }
     }
 }
@@ -139,6 +161,22 @@ impl Reading {
         Ok(Self { left, ..Self::new(state, told_by) })
     }
 
+    /// What both readings together say: the worse state; and of two of the same state the least that
+    /// is left, and lost if either is. In the words of the worse one.
+    pub(crate) fn joined(&self, other: &Reading) -> Reading {
+        let worse = if other.is_worse_than(self) { other } else { self };
+        if self.state != other.state {
+            return worse.clone();
+        }
+        let is_lost = [self, other].iter().any(|it| it.confidence == Confidence::Lost);
+        let left = match (self.left, other.left) {
+            (Some(left), Some(other)) => Some(left.least(other)),
+            (left, other) => left.or(other),
+        };
+        let confidence = if is_lost { Confidence::Lost } else { Confidence::Fresh };
+        Reading { left, confidence, ..worse.clone() }
+    }
+
     /// Whether this reading is worse than `other`: first by the state, then by the confidence, then
     /// by what is left.
     pub(crate) fn is_worse_than(&self, other: &Reading) -> bool {
@@ -157,6 +195,9 @@ impl fmt::Display for Reading {
             None => Ok(()),
             Some(Left::Time(time)) => write!(f, " ({} left)", format_duration(time)),
             Some(Left::Energy(joules)) => write!(f, " ({joules} left)"),
+            Some(Left::Both(time, joules)) => {
+                write!(f, " ({} and {joules} left)", format_duration(time))
+            }
         }
     }
 }

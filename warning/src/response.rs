@@ -109,7 +109,11 @@ impl Response {
         let within = |time| self.within(time);
         match (reading.state, reading.confidence, reading.left) {
             (State::Steady, ..) => Demand::Promise,
-            (State::OnBattery, Confidence::Lost, _) => within(self.grace.mul_f64(LOST)),
+            (State::OnBattery, Confidence::Lost, left) => {
+                let left = left.map(|left| left.time(self.power).mul_f64(USABLE));
+                let lost = self.grace.mul_f64(LOST);
+                within(left.map_or(lost, |left| left.min(lost)))
+            }
             (State::OnBattery, Confidence::Fresh, None) => Demand::Promise,
             (State::OnBattery, Confidence::Fresh, Some(left)) => {
                 within(left.time(self.power).mul_f64(USABLE))
@@ -178,6 +182,39 @@ mod tests {
         let mut known = Response::new(GRACE, Some(Watts(100.0)));
         known.heed(&energy, 0);
         assert!((13.5..=15.0).contains(&within_s(known.demand())));
+    }
+
+    #[test]
+    fn what_several_sources_say_demands_no_less_than_what_any_of_them_does() {
+        let readings = [
+            Reading::new(State::Steady, ""),
+            Reading { left: Some(Left::Time(Duration::ZERO)), ..Reading::new(State::Steady, "") },
+            Reading::new(State::OnBattery, ""),
+            on_battery(200),
+            on_battery(20),
+            on_battery(5),
+            on_battery(1),
+            Reading { left: Some(Left::Energy(Joules(1e6))), ..on_battery(0) },
+            Reading { left: Some(Left::Energy(Joules(900.0))), ..on_battery(0) },
+            Reading::lost(""),
+            Reading::new(State::Low, ""),
+            Reading::new(State::Ending, ""),
+        ];
+        for power in [None, Some(Watts(100.0))] {
+            let of = |reading: &Reading| {
+                let mut response = Response::new(GRACE, power);
+                response.heed(reading, 0);
+                response.demand()
+            };
+            for (one, two, three) in readings
+                .iter()
+                .flat_map(|one| readings.iter().map(move |two| (one, two)))
+                .flat_map(|(one, two)| readings.iter().map(move |three| (one, two, three)))
+            {
+                let worst = of(one).max(of(two)).max(of(three));
+                assert_eq!(of(&one.joined(two).joined(three)), worst, "{one:?} {two:?} {three:?}");
+            }
+        }
     }
 
     #[test]

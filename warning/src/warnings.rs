@@ -12,9 +12,16 @@ use crate::signals::Signals;
 use crate::source::WarningSource;
 
 /// The sources of warnings that a process heeds. The most pessimistic of them counts.
-#[derive(Default)]
 pub struct Warnings {
     sources: Vec<Heeded>,
+    /// What all of them say together.
+    worst: Reading,
+}
+
+impl Default for Warnings {
+    fn default() -> Self {
+        Self { sources: Vec::new(), worst: NO_SOURCE.clone() }
+    }
 }
 
 /// A source, and what it said last.
@@ -62,13 +69,13 @@ impl Warnings {
     /// so to flush now is the safe answer.
     pub fn look(&mut self) -> &Reading {
         let _ = self.ask();
-        self.worst()
+        &self.worst
     }
 
     /// The same, if a source says another state than before, or says again that the end is near, as
     /// a second signal does.
     pub fn news(&mut self) -> Option<&Reading> {
-        self.ask().then(|| self.worst())
+        self.ask().then_some(&self.worst)
     }
 
     /// Asks all sources, and returns whether one has news.
@@ -86,13 +93,10 @@ impl Warnings {
             has_news |= said.state != last.state || said.state == State::Ending;
             *last = said;
         }
+        let readings = self.sources.iter().map(|heeded| heeded.last.clone());
+        self.worst =
+            readings.reduce(|worst, next| worst.joined(&next)).unwrap_or_else(|| NO_SOURCE.clone());
         has_news
-    }
-
-    fn worst(&self) -> &Reading {
-        let mut readings = self.sources.iter().map(|heeded| &heeded.last);
-        let first = readings.next().unwrap_or(&NO_SOURCE);
-        readings.fold(first, |worst, next| if next.is_worse_than(worst) { next } else { worst })
     }
 
     /// Waits until a source may say something new, or for `at_most`.
@@ -138,7 +142,7 @@ static NO_SOURCE: Reading = Reading {
 
 impl From<Box<dyn WarningSource>> for Warnings {
     fn from(source: Box<dyn WarningSource>) -> Self {
-        let mut warnings = Self { sources: Vec::new() };
+        let mut warnings = Self::default();
         warnings.add(source);
         warnings
     }

@@ -1,6 +1,7 @@
 //! Those who come: servers that bring memory or want it back, operators that ask, and memory that
 //! was left.
 
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -270,6 +271,8 @@ impl Holding {
             {
                 let link = held.link().map(|link| send_now(link, &Message::Ready, &[]));
                 match link {
+                    // A server that has not read for long is there all the same.
+                    Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => {}
                     Some(Ok(())) => {
                         self.tell_power(name);
                         self.tell_promise(name);

@@ -137,7 +137,7 @@ fn power_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
     let Some(power) = &server.config.power else { return Ok(()) };
     let Said { reading, demand, is_met } = power.said();
     let left_s = match reading.left {
-        Some(Left::Time(time)) => time.as_secs_f64(),
+        Some(Left::Time(time) | Left::Both(time, _)) => time.as_secs_f64(),
         Some(Left::Energy(_)) | None => -1.0,
     };
     write!(
