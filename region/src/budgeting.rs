@@ -30,12 +30,11 @@ impl Region {
     /// # Errors
     /// Those of [`Region::set_budget`].
     pub fn set_budget_for_now(&self, bytes: u64) -> Result<(), RegionError> {
-        let log = &self.running().backed.log;
-        self.change_budget(bytes, |before| log.sized_for(before))
+        self.change_budget(bytes, |ready| ready)
     }
 
-    /// Sets the budget, and the budget that the log is ready for, which follows from the one in
-    /// force.
+    /// Sets the budget. Meanwhile the log keeps the space that it has, and afterwards space for the
+    /// budget that `ready` makes of the largest one.
     fn change_budget(&self, bytes: u64, ready: impl Fn(u64) -> u64) -> Result<(), RegionError> {
         let (running, backed) = (self.running(), &self.running().backed);
         let refused = |why| Err(RegionError::Budget { asked_bytes: bytes, why });
@@ -51,13 +50,18 @@ impl Region {
         // One change at a time: a change that fails restores the limits that it found.
         let _changing = running.budget_change.lock();
         let before = self.budget_bytes();
-        let ready_before = backed.log.sized_for(before);
-        backed.log.keep_ready_for(ready(before));
+        let largest = backed.log.sized_for(before);
+        backed.log.keep_ready_for(largest);
         let outcome = self.raise_or_lower(before, bytes);
-        if outcome.is_err() {
-            backed.memory.budget.abandon_change();
-            backed.log.keep_ready_for(ready_before);
-            backed.size_reserve_for(before);
+        match outcome {
+            Ok(()) => {
+                backed.log.keep_ready_for(ready(largest));
+                backed.size_reserve_for(bytes);
+            }
+            Err(_) => {
+                backed.memory.budget.abandon_change();
+                backed.size_reserve_for(before);
+            }
         }
         outcome
     }
