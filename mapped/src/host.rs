@@ -14,6 +14,7 @@ use perdura_region::{BLOCK_BYTES, Config, Region, TrackingKind, TrapKind, Trappe
 use crate::board::Board;
 use crate::catalog::{CATALOG_BYTES, Catalog, Entry, Identity};
 use crate::error::{MappedError, OPEN};
+use crate::journal::Journal;
 use crate::wire::EXTENTS_MAX;
 
 /// The directory with the region, in the directory whose files are served.
@@ -290,15 +291,19 @@ impl Host {
             let Some(Served { file, identity }) = served else { continue };
             let path = path_of(file);
             let is_there = is_at(file, &path);
-            // A removed file has no name; another name than the kernel knows of is looked for.
-            let is_linked = || file.metadata().is_ok_and(|found| found.nlink() > 0);
-            let path = match is_there {
-                true => Some(path),
-                false if is_linked() => find(&self.dir, identity),
-                false => None,
-            };
-            let below = path.as_deref().and_then(|path| path.strip_prefix(&self.dir).ok());
-            entry.path = below.map_or(Vec::new(), |below| below.as_os_str().as_bytes().to_vec());
+            let is_removed = file.metadata().is_ok_and(|found| found.nlink() == 0);
+            // Another name than the kernel knows of is looked for.
+            let path = if is_there { Some(path) } else { find(&self.dir, identity) };
+            match path {
+                _ if is_removed => entry.path.clear(),
+                // A file that was renamed out of the directory has its whole path.
+                Some(path) => {
+                    let path = path.strip_prefix(&self.dir).unwrap_or(&path);
+                    entry.path = path.as_os_str().as_bytes().to_vec();
+                }
+                // It has a name somewhere else, which nobody knows: it keeps its last one.
+                None => {}
+            }
         }
     }
 
@@ -306,42 +311,56 @@ impl Host {
     /// bytes done and the bytes in all.
     ///
     /// # Errors
-    /// A file cannot be written. The others may have been; nothing in memory is lost.
+    /// The first file that cannot be written. All that can are; nothing in memory is lost.
     pub fn write_files(&self, progress: &dyn Fn(u64, u64)) -> Result<(), MappedError> {
         let mut files = self.lock();
         self.refresh_names(&mut files);
+        let journal = Journal::open(&self.dir.join(REGION_NAME))?;
         let total = files.catalog.files.iter().map(|entry| entry.len).sum();
-        let mut done = 0;
+        let (mut done, mut outcome) = (0, Ok(()));
         for (entry, served) in files.catalog.files.iter().zip(&files.served) {
             let path = self.dir.join(OsStr::from_bytes(&entry.path));
             let place = match served {
                 Some(served) => place_of(&served.file, path.clone()),
-                None => self.place_again(entry, &path),
+                None => self.place_again(entry, &path, &journal),
             };
             let written = place.and_then(|place| match place {
-                Place::Named(path) => self.write_file(entry, &path),
+                Place::Named(path) => self.write_file(entry, &path, &journal),
                 Place::Itself(file) => self.write_itself(entry, file),
                 Place::Nowhere => Ok(()),
             });
-            written.map_err(|source| MappedError::File { what: "write", path, source })?;
+            let failed = |source| MappedError::File { what: "write", path, source };
+            outcome = outcome.and(written.map_err(failed));
             done += entry.len;
             progress(done, total);
         }
-        Ok(())
+        outcome
     }
 
     /// Where a file is that an earlier host served. What others have put in its place is left.
-    fn place_again(&self, entry: &Entry, path: &Path) -> io::Result<Place> {
+    fn place_again(&self, entry: &Entry, path: &Path, journal: &Journal) -> io::Result<Place> {
         if entry.path.is_empty() {
             return Ok(Place::Nowhere);
         }
-        let is_it = fs::symlink_metadata(path).is_ok_and(|at| Identity::of(&at) == entry.identity);
-        let now = if is_it { Some(path.to_owned()) } else { find(&self.dir, &entry.identity) };
+        let found = |path: &Path| fs::symlink_metadata(path).ok();
+        // An earlier run may have written it already.
+        let is_it = |found: &fs::Metadata| {
+            let found = Identity::of(found);
+            found == entry.identity || journal.has_written(&entry.identity, &found)
+        };
+        let now = match found(path).filter(is_it) {
+            Some(_) => Some(path.to_owned()),
+            None => find(&self.dir, &entry.identity),
+        };
         if let Some(now) = now {
-            let file = File::options().read(true).write(true).open(&now)?;
-            return place_of(&file, now);
+            return match found(&now) {
+                Some(found) if found.nlink() > 1 => {
+                    File::options().read(true).write(true).open(&now).map(Place::Itself)
+                }
+                _ => Ok(Place::Named(now)),
+            };
         }
-        if fs::symlink_metadata(path).is_err() {
+        if found(path).is_none() {
             return Ok(Place::Named(path.to_owned()));
         }
         let mut beside = path.as_os_str().to_owned();
@@ -354,10 +373,13 @@ impl Host {
         Ok(Place::Named(beside.into()))
     }
 
-    fn write_file(&self, entry: &Entry, path: &Path) -> io::Result<()> {
+    fn write_file(&self, entry: &Entry, path: &Path, journal: &Journal) -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(folder)?;
         let mut new = tempfile::Builder::new().prefix(".perdura-").tempfile_in(folder)?;
+        // Whenever this is killed, the next run knows the new file for its own.
+        let identity = Identity::of(&new.as_file().metadata()?);
+        journal.note(&entry.identity, &identity, new.path())?;
         self.copy(entry, new.as_file_mut())?;
         if let Ok(old) = fs::metadata(path) {
             new.as_file().set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;

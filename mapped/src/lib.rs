@@ -15,6 +15,7 @@ mod board;
 pub mod catalog;
 mod error;
 mod host;
+mod journal;
 mod serving;
 mod wire;
 

@@ -145,16 +145,20 @@ fn what_others_have_put_in_the_place_of_a_file_stays_and_a_renamed_file_is_found
     if !can_run("mmap") {
         return;
     }
-    let dir = TestDir::new();
-    let program = "import mmap, os, signal, time
-for name in 'same', 'renamed', 'replaced', 'removed':
+    let (dir, other) = (TestDir::new(), TestDir::new());
+    let program = "import mmap, os, sys, time
+for name in 'same', 'renamed', 'replaced', 'removed', 'outside', 'elsewhere':
     f = open(name, 'w+b')
     f.truncate(4096)
     mmap.mmap(f.fileno(), 4096)[:6] = b'stored'
+os.rename('outside', sys.argv[1] + '/outside')
+os.link('elsewhere', sys.argv[1] + '/elsewhere')
+os.unlink('elsewhere')
 print('ready', flush=True)
 time.sleep(60)";
+    let outside = other.path().to_str().unwrap();
     let mut child =
-        run(dir.path(), &[PYTHON, "-c", program]).stdout(Stdio::piped()).spawn().unwrap();
+        run(dir.path(), &[PYTHON, "-c", program, outside]).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     child.kill().unwrap();
@@ -171,6 +175,10 @@ time.sleep(60)";
         assert_eq!(read(name)[..7], *b"stored\0", "{name}");
     }
     assert!(read("replaced") == b"newer" && !at("renamed").exists());
+    // Where the last name was made known to nobody, the former one has the bytes.
+    let outside = std::fs::read(other.path().join("outside")).unwrap();
+    assert!(outside[..7] == *b"stored\0" && !at("outside").exists());
+    assert_eq!(read("elsewhere")[..7], *b"stored\0");
     assert!(is_tidy(dir.path()));
 }
 
@@ -608,6 +616,10 @@ fn whenever_the_writing_of_files_is_killed_they_are_written_once_and_never_over_
         assert!(is_tidy(dir.path()), "killed at {at}");
         let one = if is_written { "later".to_owned() } else { letters('b') };
         assert!(read("one") == one && read("two") == letters('b'), "killed at {at}");
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert_eq!(names, ["one", "two"], "killed at {at}");
     }
     assert!((1..steps).contains(&kept), "{kept} of {steps}: {calls:#?}");
 }
