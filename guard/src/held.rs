@@ -16,7 +16,7 @@ use perdura_region::holder::Times;
 use perdura_region::holder::wire::{ImageFile, Message};
 
 use crate::error::{HoldError, failed};
-use crate::sys::{check_handed_over, end_server};
+use crate::sys::{Process, check_handed_over};
 
 /// Shortest time in which a server that is to flush may stand still.
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
@@ -31,8 +31,8 @@ pub(crate) struct Held {
     pub times: Times,
     /// Proven flush rate that the last server brought, bytes per second.
     pub rate_bytes_per_s: u64,
-    /// Process id of the linked server, or of the last one.
-    pub pid: i32,
+    /// The linked server, or the last one.
+    pub server: Process,
     /// Whether the linked server has opened the region. The budget in the ledger is that of the
     /// server before until then.
     pub is_open: bool,
@@ -78,7 +78,7 @@ impl Held {
         fds: [OwnedFd; 3],
         owner: u32,
         terms: (Times, u64),
-        pid: i32,
+        server: Process,
         state: State,
     ) -> Result<Self, HoldError> {
         let (times, rate_bytes_per_s) = terms;
@@ -92,7 +92,7 @@ impl Held {
             owner,
             times,
             rate_bytes_per_s,
-            pid,
+            server,
             is_open: true,
             state,
             attachment,
@@ -146,7 +146,8 @@ impl Held {
         Message::Keep {
             owner: self.owner,
             times: self.times,
-            pid: self.pid.max(0),
+            pid: self.server.pid.max(0),
+            started: self.server.started,
             rate_bytes_per_s: self.rate_bytes_per_s,
             granted_us,
         }
@@ -156,7 +157,7 @@ impl Held {
     pub(crate) fn describe(&self, share_us: u64) -> Message {
         Message::Region {
             owner: self.owner,
-            pid: self.link().map_or(0, |_| self.pid),
+            pid: self.link().map_or(0, |_| self.server.pid),
             is_flushing: matches!(self.state, State::Flushing { .. }),
             used_bytes: self.attachment.used_bytes(),
             budget_bytes: self.attachment.budget_bytes(),
@@ -208,7 +209,7 @@ impl Held {
         self.state = State::Alone { since_ns: now_ns };
         tracing::warn!(
             image = %self.path(),
-            pid = self.pid,
+            pid = self.server.pid,
             dirty_bytes = self.attachment.used_bytes(),
             wait = %self.times.wait.map_or("without end".into(), |wait| format!("{wait:?}")),
             "the server is gone; holding its memory until a server comes back or the wait is over"
@@ -227,15 +228,19 @@ impl Held {
     /// Ends a server that was to flush and stands still for too long.
     pub(crate) fn lose_patience(&mut self, clock: &dyn Clock) {
         let (progress, awaits) = (self.attachment.progress(), self.attachment.awaits_device());
-        let (grace, pid, owner) = (self.times.grace, self.pid, self.owner);
+        let (grace, server) = (self.times.grace, self.server);
         let State::Linked { ending: Some(patience), .. } = &mut self.state else { return };
         let now_ns = clock.now_ns();
         let patience_ns = (grace / 10).max(PATIENCE_MIN).as_nanos();
         let in_time = u128::from(now_ns - patience.began_ns) < grace.as_nanos();
         if progress != patience.moved.0 || (in_time && awaits) {
             patience.moved = (progress, now_ns);
-        } else if u128::from(now_ns - patience.moved.1) > patience_ns && !end_server(pid, owner) {
+        } else if u128::from(now_ns - patience.moved.1) > patience_ns && !server.end() {
             patience.moved.1 = now_ns;
+            if !server.is_there() {
+                // A child of it has its link still.
+                self.note_alone(now_ns);
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use crate::error::{HoldError, failed};
 use crate::held::{Held, State};
 use crate::holding::{Holding, Role};
 use crate::isolate;
-use crate::sys::{Peer, own_user};
+use crate::sys::{Peer, Process, own_user};
 use crate::visitor::Visitors;
 
 /// Settings of a holder.
@@ -44,9 +44,9 @@ pub fn hold(
     };
     let fds = <[OwnedFd; 3]>::try_from(fds)
         .map_err(|fds| HoldError::NothingToHold(format!("{} descriptors", fds.len())))?;
-    let pid = Peer::of(&link).map_or(0, |peer| peer.pid);
+    let server = Peer::of(&link).map_or(Process::of(0), |peer| peer.process);
     let alone = State::Alone { since_ns: clock.now_ns() };
-    let mut held = Held::new(fds, own_user(), (times, rate_bytes_per_s), pid, alone)?;
+    let mut held = Held::new(fds, own_user(), (times, rate_bytes_per_s), server, alone)?;
     let (left, spared) = (isolate::leave_server(), isolate::ask_to_be_spared());
     // For debugging only: most users would see this line before the server's own first words.
     tracing::debug!(%left, %spared, locked = %isolate::lock(&held.attachment), "holding memory");

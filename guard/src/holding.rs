@@ -412,7 +412,7 @@ impl Holding {
 fn tell(held: &Held, message: &Message) {
     let Some(link) = held.link() else { return };
     if let Err(error) = send_now(link, message, &[]) {
-        tracing::warn!(%error, pid = held.pid, "the server did not hear a warning");
+        tracing::warn!(%error, pid = held.server.pid, "the server did not hear a warning");
     }
 }
 

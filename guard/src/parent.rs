@@ -25,6 +25,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{HoldError, failed};
 use crate::held::{Held, State};
+use crate::sys::Process;
 
 /// A guard that says nothing for this time hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -239,8 +240,9 @@ pub(crate) fn inherit(socket: OwnedFd, clock: &dyn Clock) -> Result<Inherited, H
             .map_err(failed("read from the guard's parent"))?
             .ok_or_else(|| HoldError::NothingToHold("the end of the connection".into()))?;
         match message {
-            Message::Keep { owner, times, pid, rate_bytes_per_s, granted_us } => {
-                match resume(fds, owner, (times, rate_bytes_per_s), pid, clock) {
+            Message::Keep { owner, times, pid, started, rate_bytes_per_s, granted_us } => {
+                let server = Process { pid, started };
+                match resume(fds, owner, (times, rate_bytes_per_s), server, clock) {
                     Ok(region) => held.push((region, granted_us)),
                     Err(error) => tracing::error!(
                         %error, owner, pid, "memory that was held cannot be held again"
@@ -263,7 +265,7 @@ fn resume(
     mut fds: Vec<OwnedFd>,
     owner: u32,
     terms: (Times, u64),
-    pid: i32,
+    server: Process,
     clock: &dyn Clock,
 ) -> Result<Held, HoldError> {
     let link = (fds.len() > 3).then(|| fds.pop()).flatten();
@@ -273,5 +275,5 @@ fn resume(
     };
     let fds = <[OwnedFd; 3]>::try_from(fds)
         .map_err(|fds| HoldError::NothingToHold(format!("{} descriptors", fds.len())))?;
-    Held::new(fds, owner, terms, pid, state)
+    Held::new(fds, owner, terms, server, state)
 }

@@ -8,19 +8,58 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::HoldError;
 
+/// A process. Its number alone may be another one's later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// Its id; 0 if the system does not say.
+    pub pid: i32,
+    /// When it started, in clock ticks since the boot; 0: there is none of this number.
+    pub started: u64,
+}
+
+impl Process {
+    /// The process that has this number now.
+    pub(crate) fn of(pid: i32) -> Self {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name of the program is in brackets, and may have any words.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let started = fields.split_whitespace().nth(19).and_then(|field| field.parse().ok());
+        Self { pid, started: started.unwrap_or(0) }
+    }
+
+    /// Whether it has not ended.
+    pub(crate) fn is_there(self) -> bool {
+        self.started != 0 && Self::of(self.pid) == self
+    }
+
+    /// Kills it, as a server that hangs: as long as it runs it could change the memory that is
+    /// about to be flushed. Returns whether the signal was sent.
+    pub(crate) fn end(self) -> bool {
+        tracing::error!(pid = self.pid, "the server does not stop; ending it to flush without it");
+        let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_there()) else { return false };
+        match kill_process(pid, Signal::KILL) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!(%error, "it cannot be ended");
+                false
+            }
+        }
+    }
+}
+
 /// The process at the other end of a connection, as the system knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// User id.
     pub user: u32,
-    /// Process id; 0 if the system does not say.
-    pub pid: i32,
+    pub process: Process,
 }
 
 impl Peer {
     pub(crate) fn of(socket: impl AsFd) -> Option<Self> {
         let peer = sockopt::socket_peercred(socket).ok()?;
-        Some(Self { user: peer.uid.as_raw(), pid: peer.pid.as_raw_nonzero().get() })
+        let process = Process::of(peer.pid.as_raw_nonzero().get());
+        Some(Self { user: peer.uid.as_raw(), process })
     }
 
     /// Whether this peer may use what belongs to `owner`.
@@ -69,41 +108,6 @@ pub(crate) fn check_handed_over(
     }
 }
 
-/// Kills a server that hangs: as long as it runs it could change the memory that is about to be
-/// flushed. Returns whether the signal was sent.
-///
-/// The number may be another process's by now, for who connected may have ended and left its
-/// socket to a child. A process of another user than the region's is not touched.
-pub(crate) fn end_server(pid: i32, owner: u32) -> bool {
-    let user = user_of(pid);
-    if user != Some(owner) {
-        tracing::error!(
-            pid,
-            owner,
-            ?user,
-            "the server does not stop, and is no process of its \
-                        region's owner: it is not ended"
-        );
-        return false;
-    }
-    tracing::error!(pid, "the server does not stop; ending it to flush without it");
-    let Some(pid) = Pid::from_raw(pid) else { return false };
-    match kill_process(pid, Signal::KILL) {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::error!(%error, "it cannot be ended");
-            false
-        }
-    }
-}
-
-/// The effective user of a process; `None`: there is none of this number.
-fn user_of(pid: i32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    users.split_whitespace().nth(1)?.parse().ok()
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test's own failure
 mod tests {
@@ -137,13 +141,15 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_ended_for_its_own_user_only() {
+    fn a_process_is_ended_and_none_that_has_its_number_later() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = child.id() as i32;
-        assert_eq!(user_of(pid), Some(own_user()));
-        assert!(!end_server(pid, own_user() + 1) && child.try_wait().unwrap().is_none());
-        assert!(end_server(pid, own_user()) && !child.wait().unwrap().success());
-        assert!(!end_server(pid, own_user()) && !end_server(0, own_user()));
+        let process = Process::of(child.id() as i32);
+        assert!(process.is_there() && process.started > 0);
+        let later = Process { started: process.started + 1, ..process };
+        assert!(!later.is_there() && !later.end() && child.try_wait().unwrap().is_none());
+        assert!(process.end() && !child.wait().unwrap().success());
+        assert!(!process.is_there() && !process.end());
+        assert!(!Process::of(0).is_there() && !Process::of(0).end());
     }
 
     #[test]

@@ -302,7 +302,7 @@ impl Tenancy {
         if is_overdrawn && !before.is_some_and(|before| before.is_overdrawn) {
             tracing::error!(
                 image = %held.path(),
-                pid = held.pid,
+                pid = held.server.pid,
                 allows = %ms(allowed_us(held)),
                 share = %ms(granted_us),
                 "a server allows more to be dirty than its share; it is reckoned with, and others \

@@ -44,7 +44,11 @@ impl Visitors {
         let Some(peer) = Peer::of(&socket).filter(|peer| is_welcome(*peer)) else { return };
         let same = self.waiting.iter().filter(|visitor| visitor.peer.user == peer.user).count();
         if self.waiting.len() >= VISITORS_MAX || same >= VISITORS_OF_ONE_MAX {
-            tracing::warn!(pid = peer.pid, user = peer.user, "too many visitors; one is sent away");
+            tracing::warn!(
+                pid = peer.process.pid,
+                user = peer.user,
+                "too many visitors; one is sent away"
+            );
             return;
         }
         self.waiting.push(Visitor { socket, peer, number: self.next, since_ns: now_ns });

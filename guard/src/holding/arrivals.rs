@@ -14,7 +14,7 @@ use perdura_warning::State as Power;
 use super::{Holding, Role, tell};
 use crate::error::{HoldError, failed};
 use crate::held::{Held, State};
-use crate::sys::{Peer, own_user};
+use crate::sys::{Peer, Process, own_user};
 use crate::visitor::Visitor;
 use crate::{isolate, readings};
 
@@ -86,7 +86,7 @@ impl Holding {
             return Err(Message::Failed { why });
         }
         match &held.state {
-            State::Linked { .. } => Err(Message::Busy { pid: held.pid }),
+            State::Linked { .. } => Err(Message::Busy { pid: held.server.pid }),
             State::Flushing { .. } => Err(held.wait_message()),
             State::Alone { .. } => Ok(()),
         }
@@ -96,7 +96,9 @@ impl Holding {
     /// directory, even if its image was removed or replaced; only a holder knows the directory.
     fn not_held(&self) -> Message {
         match (&self.role, self.held.first()) {
-            (Role::Holder, Some(held)) if held.link().is_some() => Message::Busy { pid: held.pid },
+            (Role::Holder, Some(held)) if held.link().is_some() => {
+                Message::Busy { pid: held.server.pid }
+            }
             _ => Message::NotHeld,
         }
     }
@@ -106,7 +108,7 @@ impl Holding {
         let Some(held) = self.find(name) else { return };
         let server = visitor.socket.try_clone();
         held.times = times;
-        (held.pid, held.is_open) = (visitor.peer.pid, false);
+        (held.server, held.is_open) = (visitor.peer.process, false);
         held.state = State::Linked { link: visitor.socket, ending: None };
         self.settle(name);
         // Before the server can write: the next guard must know that the memory has a server.
@@ -141,18 +143,20 @@ impl Holding {
             .map_err(|fds| failed(format!("{} descriptors came, expected 3", fds.len())))?;
         let link = visitor.socket.try_clone().map_err(|error| failed(error.to_string()))?;
         let state = State::Linked { link, ending: None };
-        let Peer { user, pid } = visitor.peer;
+        let Peer { user, process } = visitor.peer;
+        let pid = process.pid;
         let name = ImageFile::of(&fds[2]).map_err(|error| failed(error.to_string()))?;
         if let Some(held) = self.find(name) {
             // Its own server comes back after it has lost the link.
-            if !(held.is_alone() && held.owner == user && held.has_memory(&fds[0])) {
-                let pid = held.pid;
+            let may_use = visitor.peer.may_use(held.owner);
+            if !(held.is_alone() && may_use && held.has_memory(&fds[0])) {
+                let pid = held.server.pid;
                 return Err(failed(format!(
                     "other memory of this image is held, of process {pid}"
                 )));
             }
             (held.times, held.rate_bytes_per_s) = terms;
-            (held.pid, held.is_open, held.state) = (pid, true, state);
+            (held.server, held.is_open, held.state) = (process, true, state);
             self.settle(name);
             return Ok(name);
         }
@@ -164,7 +168,7 @@ impl Holding {
                 self.held.len()
             )));
         }
-        let held = Held::new(fds, user, terms, pid, state);
+        let held = Held::new(fds, user, terms, process, state);
         let held = held.map_err(|error| failed(error.to_string()))?;
         if let Some(tenancy) = self.tenancy_mut() {
             tenancy.admit(&held)?;
@@ -241,7 +245,7 @@ impl Holding {
             let LeftInFiles { memory, ledger, image, user, rate_bytes_per_s } = left;
             let state = State::Alone { since_ns: self.clock.now_ns() };
             let terms = (times, rate_bytes_per_s);
-            match Held::new([memory, ledger, image], user, terms, 0, state) {
+            match Held::new([memory, ledger, image], user, terms, Process::of(0), state) {
                 Ok(held) => {
                     let name = held.name;
                     tracing::warn!(

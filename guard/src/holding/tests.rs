@@ -20,7 +20,7 @@ use rustix::fs::Mode;
 
 use super::*;
 use crate::parent::{Inherited, inherit};
-use crate::sys::{Peer, own_user};
+use crate::sys::{Peer, Process, own_user};
 use crate::tenancy::{Battery, Tenant};
 
 const GRACE: Duration = Duration::from_secs(60);
@@ -74,7 +74,9 @@ fn holder(dir: &Path) -> (OwnedFd, Holding, Arc<SimClock>) {
     let mut holding = holding(dir, Role::Holder, clock.clone());
     let (server, link) = socket_pair().unwrap();
     let state = State::Linked { link, ending: None };
-    holding.held.push(Held::new(left(dir), own_user(), (TIMES, RATE), 0, state).unwrap());
+    holding
+        .held
+        .push(Held::new(left(dir), own_user(), (TIMES, RATE), Process::of(0), state).unwrap());
     (server, holding, clock)
 }
 
@@ -149,7 +151,7 @@ fn a_server_that_takes_over_brings_its_own_times() {
     let (said, fds) = receive(&link).unwrap().unwrap();
     assert!(matches!(said, Message::Held { used_bytes } if used_bytes >= 4096), "{said:?}");
     assert_eq!((fds.len(), holder.held[0].times), (3, times));
-    assert_eq!(holder.held[0].pid, std::process::id() as i32);
+    assert_eq!(holder.held[0].server.pid, std::process::id() as i32);
     // Another one is told who has it.
     let said = asked(&mut holder, dir.path(), &message, &[]);
     assert_eq!(said, Message::Busy { pid: std::process::id() as i32 });
@@ -375,7 +377,7 @@ fn a_server_that_hangs_is_ended_within_its_grace_and_one_that_waits_for_the_devi
         let dir = tempfile::tempdir().unwrap();
         let (_server, mut holder, _) = holder(dir.path());
         let process = sleeper();
-        holder.held[0].pid = process.id() as i32;
+        holder.held[0].server = Process::of(process.id() as i32);
         holder.held[0].times.grace = Duration::from_secs(40);
         set_syncing(&holder.held[0], syncing);
         say(&mut holder, dir.path(), "ending");
@@ -500,11 +502,11 @@ fn a_guard_takes_no_foreign_descriptors_and_no_more_regions_than_it_may() {
     until(&mut guard, |guard| guard.held[0].is_alone());
     guard.held[0].owner = 4242;
     let image = name(one.path());
-    let other = Peer { user: 4243, pid: 1 };
+    let other = Peer { user: 4243, process: Process::of(1) };
     let refused = guard.check_use(image, other);
     assert!(matches!(refused, Err(Message::Failed { why }) if why.contains("4242")));
-    assert_eq!(guard.check_use(image, Peer { user: 4242, pid: 1 }), Ok(()));
-    assert_eq!(guard.check_use(image, Peer { user: 0, pid: 1 }), Ok(()));
+    assert_eq!(guard.check_use(image, Peer { user: 4242, process: Process::of(1) }), Ok(()));
+    assert_eq!(guard.check_use(image, Peer { user: 0, process: Process::of(1) }), Ok(()));
 }
 
 #[test]
@@ -513,8 +515,14 @@ fn the_next_guard_has_the_memory_and_the_links_of_the_one_before() {
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (server, link) = socket_pair().unwrap();
     let (parent, child) = socket_pair().unwrap();
-    let keep =
-        Message::Keep { owner: 5, times: TIMES, pid: 77, rate_bytes_per_s: RATE, granted_us: 0 };
+    let keep = Message::Keep {
+        owner: 5,
+        times: TIMES,
+        pid: 77,
+        started: 78,
+        rate_bytes_per_s: RATE,
+        granted_us: 0,
+    };
     let fds = left(one.path());
     let linked: Vec<_> = borrowed(&fds).into_iter().chain([link.as_fd()]).collect();
     send(&parent, &keep, &linked).unwrap();

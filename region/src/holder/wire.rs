@@ -199,6 +199,8 @@ pub enum Message {
         times: Times,
         /// Process id of the linked server, or of the last one.
         pid: i32,
+        /// When that process started, in clock ticks since the boot; 0: not known.
+        started: u64,
         /// Proven flush rate, bytes per second; 0: not known.
         rate_bytes_per_s: u64,
         /// What the server may have dirty, as flush time in microseconds.
@@ -264,9 +266,9 @@ impl Message {
                      {rate_bytes_per_s} {share_us} {image}"
                 )
             }
-            Self::Keep { owner, times, pid, rate_bytes_per_s, granted_us } => {
+            Self::Keep { owner, times, pid, started, rate_bytes_per_s, granted_us } => {
                 let times = times.encode();
-                format!("keep {owner} {times} {pid} {rate_bytes_per_s} {granted_us}")
+                format!("keep {owner} {times} {pid} {started} {rate_bytes_per_s} {granted_us}")
             }
             Self::Forget { image } => format!("forget {}", image.encode()),
         }
@@ -331,6 +333,7 @@ impl Message {
                 owner: u32::try_from(next()?).ok()?,
                 times: Times::decode(next()?, next()?),
                 pid: i32::try_from(next()?).ok()?,
+                started: next()?,
                 rate_bytes_per_s: next()?,
                 granted_us: next()?,
             },
@@ -472,7 +475,14 @@ mod tests {
                 share_us: 6,
                 image: "/data/with a blank/image.perdura".into(),
             },
-            Message::Keep { owner: 1000, times, pid: 5, rate_bytes_per_s: 7, granted_us: 6 },
+            Message::Keep {
+                owner: 1000,
+                times,
+                pid: 5,
+                started: 9,
+                rate_bytes_per_s: 7,
+                granted_us: 6,
+            },
             Message::Forget { image },
         ];
         for message in messages {
