@@ -10,6 +10,7 @@ use std::ffi::{c_char, c_int, c_ulong, c_void};
 
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t};
 
+use crate::hosted::served::Unmapped;
 use crate::hosted::{descriptors, link, served, streams};
 use crate::kernel::{self, errno, set_errno};
 use crate::modelled::calls as inner;
@@ -101,6 +102,14 @@ fn written(
     if let Some(outcome) = served::write(fd, parts, offset) {
         return moved(outcome);
     }
+    // Where only the kernel knows the place, nobody maps the file meanwhile. Elsewhere the bytes are
+    // written again if somebody has.
+    let Some(offset) = offset.filter(|_| !served::appends(fd)) else {
+        return match served::keep_unmapped(fd) {
+            Unmapped::Served => served::write(fd, parts, offset).map_or_else(run, moved),
+            Unmapped::Kept(_) | Unmapped::Other => run(),
+        };
+    };
     let done = run();
     match usize::try_from(done).ok().filter(|done| *done > 0) {
         None => done,
@@ -108,6 +117,18 @@ fn written(
             Ok(()) => done,
             Err(errno) => failed(errno) as ssize_t,
         },
+    }
+}
+
+/// Runs a call that moves bytes within the kernel, from one file to another. Where one is served it
+/// is refused, and programs read and write instead.
+fn moved_within(from: c_int, to: c_int, refusal: c_int, run: impl FnOnce() -> ssize_t) -> ssize_t {
+    if served::is_served(from) {
+        return failed(refusal) as ssize_t;
+    }
+    match served::keep_unmapped(to) {
+        Unmapped::Served => failed(refusal) as ssize_t,
+        Unmapped::Kept(_) | Unmapped::Other => run(),
     }
 }
 
@@ -305,7 +326,8 @@ replace! { [pwritev2 pwritev64v2] (
         return failed(libc::EOPNOTSUPP) as ssize_t;
     }
     let parts = if offset < -1 { None } else { parts(list, count) };
-    written(fd, parts, at(offset), || inner::pwritev2(fd, list, count, offset, flags))
+    let place = at(offset).filter(|_| flags & libc::RWF_APPEND == 0);
+    written(fd, parts, place, || inner::pwritev2(fd, list, count, offset, flags))
 }}
 replace! { [lseek lseek64] (fd: c_int, offset: off_t, whence: c_int) -> off_t {
     // The kernel keeps the offset of a hosted file, and knows nothing of its data.
@@ -343,13 +365,16 @@ replace! { [ftruncate ftruncate64] (fd: c_int, len: off_t) -> c_int {
     }
 }}
 replace! { [truncate truncate64] (path: *const c_char, len: off_t) -> c_int {
-    let outcome = inner::truncate(path, len);
     // Not opened: a descriptor that is closed gives up the locks of this process on the file.
-    match (outcome, kernel::look_at(path)) {
-        (0, Some(found)) => match served::length_changed_of(&found) {
-            Ok(()) => 0,
-            Err(errno) => failed(errno),
-        },
+    let before = kernel::look_at(path);
+    let outcome = inner::truncate(path, len);
+    match before.filter(|_| outcome == 0).map(|found| (found, served::length_changed_of(&found))) {
+        Some((found, Err(errno))) => {
+            // The host has no memory for it.
+            inner::truncate(path, found.len as off_t);
+            let _ = served::length_changed_of(&found);
+            failed(errno)
+        }
         _ => outcome,
     }
 }}
@@ -359,12 +384,20 @@ replace! { [fallocate fallocate64] (
     if mode & !libc::FALLOC_FL_KEEP_SIZE != 0 && served::is_served(fd) {
         return failed(libc::EOPNOTSUPP);
     }
-    changed(fd, inner::fallocate(fd, mode, offset, len))
+    let end = if mode & libc::FALLOC_FL_KEEP_SIZE != 0 { 0 } else { sum(offset, len) };
+    match served::reach(fd, end, || inner::fallocate(fd, mode, offset, len)) {
+        Some(Ok(outcome)) => outcome,
+        Some(Err(errno)) => failed(errno),
+        None => changed(fd, inner::fallocate(fd, mode, offset, len)),
+    }
 }}
 replace! { [posix_fallocate posix_fallocate64] (fd: c_int, offset: off_t, len: off_t) -> c_int {
-    match inner::posix_fallocate(fd, offset, len) {
-        0 => if changed(fd, 0) == 0 { 0 } else { errno() },
-        number => number,
+    match served::reach(fd, sum(offset, len), || inner::posix_fallocate(fd, offset, len)) {
+        Some(Ok(number) | Err(number)) => number,
+        None => match inner::posix_fallocate(fd, offset, len) {
+            0 => if changed(fd, 0) == 0 { 0 } else { errno() },
+            number => number,
+        },
     }
 }}
 
@@ -383,18 +416,14 @@ replace! { [mmap mmap64] (
     inner::mmap(address, len, protection, flags, fd, offset)
 }}
 replace! { [mprotect] (address: *mut c_void, len: size_t, protection: c_int) -> c_int {
-    match served::protect(address as usize, len, protection) {
-        Some(Err(errno)) => failed(errno),
-        _ => next::mprotect(address, len, protection),
-    }
+    let run = || next::mprotect(address, len, protection);
+    served::protect(address as usize, len, protection, run).unwrap_or_else(failed)
 }}
 replace! { [pkey_mprotect] (
     address: *mut c_void, len: size_t, protection: c_int, key: c_int
 ) -> c_int {
-    match served::protect(address as usize, len, protection) {
-        Some(Err(errno)) => failed(errno),
-        _ => next::pkey_mprotect(address, len, protection, key),
-    }
+    let run = || next::pkey_mprotect(address, len, protection, key);
+    served::protect(address as usize, len, protection, run).unwrap_or_else(failed)
 }}
 replace! { [munmap] (address: *mut c_void, len: size_t) -> c_int {
     served::forget(address as usize, len);
@@ -444,10 +473,9 @@ replace! { [unlinkat] (dir: c_int, path: *const c_char, flags: c_int) -> c_int {
 replace! { [copy_file_range] (
     from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: u32
 ) -> ssize_t {
-    if served::is_served(from) || served::is_served(to) {
-        return failed(libc::EXDEV) as ssize_t;
-    }
-    inner::copy_file_range(from, from_offset, to, to_offset, len, flags)
+    moved_within(from, to, libc::EXDEV, || {
+        inner::copy_file_range(from, from_offset, to, to_offset, len, flags)
+    })
 }}
 replace! { [ioctl] (fd: c_int, request: c_ulong, word: usize) -> c_int {
     // Those that take a file's blocks from the file system. `FICLONE` has its source for a word.
@@ -461,18 +489,14 @@ replace! { [ioctl] (fd: c_int, request: c_ulong, word: usize) -> c_int {
 replace! { [sendfile sendfile64] (
     to: c_int, from: c_int, offset: *mut off_t, len: size_t
 ) -> ssize_t {
-    if served::is_served(from) || served::is_served(to) {
-        return failed(libc::EINVAL) as ssize_t;
-    }
-    inner::sendfile(to, from, offset, len)
+    moved_within(from, to, libc::EINVAL, || inner::sendfile(to, from, offset, len))
 }}
 replace! { [splice] (
     from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: u32
 ) -> ssize_t {
-    if served::is_served(from) || served::is_served(to) {
-        return failed(libc::EINVAL) as ssize_t;
-    }
-    inner::splice(from, from_offset, to, to_offset, len, flags)
+    moved_within(from, to, libc::EINVAL, || {
+        inner::splice(from, from_offset, to, to_offset, len, flags)
+    })
 }}
 
 fn renamed(outcome: c_int) -> c_int {
@@ -480,6 +504,11 @@ fn renamed(outcome: c_int) -> c_int {
         served::names_changed();
     }
     outcome
+}
+
+/// The end of a range; 0: it is none, which the kernel refuses.
+fn sum(offset: off_t, len: off_t) -> u64 {
+    offset.checked_add(len).and_then(at).unwrap_or(0)
 }
 
 /// An offset; `None`: it is negative, which the kernel refuses.

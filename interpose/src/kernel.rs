@@ -102,6 +102,18 @@ pub fn block_signals() -> u64 {
     set_signals(blocked)
 }
 
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Lets this thread be cancelled, or not. Returns the state before, which is 0 where it may be.
+pub fn set_cancel(may_be: bool) -> c_int {
+    let mut before = 0;
+    // SAFETY: 0 and 1 are the two states (`PTHREAD_CANCEL_ENABLE`, `PTHREAD_CANCEL_DISABLE`).
+    unsafe { pthread_setcancelstate(c_int::from(!may_be), &raw mut before) };
+    before
+}
+
 /// Blocks these signals of this thread and no others. Returns which were blocked before.
 pub fn set_signals(blocked: u64) -> u64 {
     let (mut before, command) = (0u64, libc::SIG_SETMASK);

@@ -9,10 +9,12 @@
 //! each time.
 
 pub mod descriptors;
+mod fork;
 pub mod link;
 mod ranges;
 pub mod served;
 pub mod start;
+mod state;
 pub mod streams;
 #[path = "../../../mapped/src/wire.rs"]
 mod wire;

@@ -29,14 +29,18 @@ pub fn publish(ranges: impl Iterator<Item = (usize, usize)>) {
 
 /// Whether a range holds `address`; `None`: they are changing, or too many.
 pub fn hold(address: usize) -> Option<bool> {
+    meet(address, address.saturating_add(1))
+}
+
+/// Whether a range has a part between two addresses; `None` as in [`hold`].
+pub fn meet(from: usize, to: usize) -> Option<bool> {
     let before = VERSION.load(Acquire);
     let count = COUNT.load(Acquire);
     if !before.is_multiple_of(2) || count > RANGES {
         return None;
     }
     let mut ranges = STARTS.iter().zip(&ENDS).take(count);
-    let found =
-        ranges.any(|(start, end)| (start.load(Acquire)..end.load(Acquire)).contains(&address));
+    let found = ranges.any(|(start, end)| start.load(Acquire) < to && from < end.load(Acquire));
     fence(Acquire);
     (VERSION.load(Relaxed) == before).then_some(found)
 }
@@ -50,6 +54,8 @@ mod tests {
         publish([(4096, 8192), (1 << 30, 4096)].into_iter());
         let holds = [4095, 4096, 12_287, 12_288, (1 << 30) + 4095].map(hold);
         assert_eq!(holds, [false, true, true, false, true].map(Some));
+        let meets = [(0, 4096), (0, 4097), (12_288, 1 << 30), (12_287, 12_288)];
+        assert_eq!(meets.map(|(from, to)| meet(from, to)), [false, true, false, true].map(Some));
         publish((0..65).map(|n| (n << 12, 4096)));
         assert_eq!(hold(0), None);
         publish((0..64).map(|n| (n << 12, 4096)));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::environment::Environment;
-use crate::hosted::served;
+use crate::hosted::fork;
 use crate::hosted::wire::{DIR_VARIABLE, SOCKET_VARIABLE};
 
 /// The directory of the region, which is not served.
@@ -31,11 +31,7 @@ pub fn start(environment: &Environment) {
     let _ = SETTINGS.set(Settings { socket: socket.into(), dir });
     // SAFETY: the handlers are functions of this library, which is never unloaded.
     unsafe {
-        libc::pthread_atfork(
-            Some(served::before_fork),
-            Some(served::in_parent),
-            Some(served::in_child),
-        );
+        libc::pthread_atfork(Some(fork::before_fork), Some(fork::in_parent), Some(fork::in_child));
     }
 }
 

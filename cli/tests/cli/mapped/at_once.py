@@ -36,6 +36,11 @@ def in_processes(count, act):
     assert [os.waitpid(pid, 0)[1] for pid in [child(n) for n in range(count)]] == [0] * count
 
 
+def repeat(act):
+    for _ in range(COUNT):
+        act()
+
+
 def records(name, skip=0):
     text = open(name, "rb").read()[skip:]
     assert len(text) == 4 * COUNT * RECORD, len(text)
@@ -75,7 +80,7 @@ for run, kind in (in_threads, "threads"), (in_processes, "processes"):
 # Children that share a descriptor, and so its offset.
 shared, memory = served("shared")
 os.lseek(shared.fileno(), PAGE, os.SEEK_SET)
-in_processes(4, lambda n: [os.write(shared.fileno(), bytes([97 + n]) * RECORD) for _ in range(COUNT)])
+in_processes(4, lambda n: repeat(lambda: os.write(shared.fileno(), bytes([97 + n]) * RECORD)))
 records("shared", PAGE)
 
 # A file that is written to while it is mapped for the first time.
@@ -94,6 +99,23 @@ for turn in range(3):
     writer.join()
     lost = [at for at in range(0, SIZE, PAGE) if m[at : at + 4] != b"here"]
     assert not lost, f"{len(lost)} pages"
+
+# The same with threads that append by one descriptor: only the kernel knows where.
+for turn in range(10):
+    with open("first", "wb"):
+        pass
+    fd = os.open("first", os.O_RDWR | os.O_APPEND)
+
+    def write(n):
+        repeat(lambda: os.write(fd, bytes([97 + n]) * RECORD))
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    [thread.start() for thread in threads]
+    m = mmap.mmap(fd, PAGE, prot=mmap.PROT_READ) if os.fstat(fd).st_size >= PAGE else None
+    late = m or mmap.mmap(os.open("first", os.O_RDWR), 1)
+    [thread.join() for thread in threads]
+    records("first")
+    os.unlink("first")
 
 # Several names, a name that came later, and a file that a child renames.
 linked, memory = served("linked")
@@ -144,6 +166,15 @@ if pid == 0:
     ctypes.memmove(at + 2 * PAGE, b"child", 5)
     os._exit(0)
 assert os.waitpid(pid, 0)[1] == signal.SIGSEGV, "what is read-only was written to"
+c.mremap.restype = ctypes.c_void_p
+c.mremap.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 2, ctypes.c_int]
+for page in range(4):
+    for protection in mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE:
+        assert c.mprotect(at + page * PAGE, PAGE, protection) == 0
+assert c.mprotect(at + 1, PAGE, mmap.PROT_READ) == -1
+in_processes(1, lambda _: ctypes.memmove(at + 3 * PAGE, b"later", 5))
+moved_to = c.mremap(at, 4 * PAGE, 8 * PAGE, 1)
+assert moved_to not in (None, 2**64 - 1) and ctypes.string_at(moved_to + 3 * PAGE, 5) == b"later"
 reader = os.open("protected", os.O_RDONLY)
 at = c.mmap(None, PAGE, mmap.PROT_READ, mmap.MAP_SHARED, reader, 0)
 assert c.mprotect(at, PAGE, mmap.PROT_READ | mmap.PROT_WRITE) == -1
@@ -155,6 +186,18 @@ try:
     raise SystemExit("a terabyte of memory")
 except OSError:
     pass
+for refused in (
+    lambda: os.ftruncate(huge.fileno(), 1 << 42),
+    lambda: os.truncate("huge", 1 << 42),
+    lambda: os.posix_fallocate(huge.fileno(), 0, 1 << 30),
+):
+    try:
+        refused()
+        raise SystemExit("more memory than there is")
+    except OSError:
+        pass
+    assert os.fstat(huge.fileno()).st_size == 16 * PAGE
+    assert os.pread(huge.fileno(), 4, 0) == bytes(4)
 assert os.fstat(huge.fileno()).st_size == 16 * PAGE
 assert os.pwrite(huge.fileno(), b"near", 64 * PAGE) == 4
 os.truncate("huge", 32 * PAGE)

@@ -1,4 +1,5 @@
-/* A signal handler that writes to a served file while its thread does. */
+/* Signal handlers: one that writes to a served file while its thread does, and one that opens a page
+ * to which a served file is read. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,13 @@ static void handle(int signal) {
     handled += pwrite(fd, "h", 1, 4096) == 1;
 }
 
+static char *page;
+
+static void open_page(int signal) {
+    (void)signal;
+    mprotect(page, 4096, PROT_READ | PROT_WRITE);
+}
+
 int main(void) {
     struct itimerval often = { { 0, 200 }, { 0, 200 } };
     fd = open("signals", O_RDWR | O_CREAT, 0600);
@@ -25,6 +33,10 @@ int main(void) {
     while (handled < 200)
         if (pwrite(fd, "w", 1, 0) != 1) return 3;
     if (memory[0] != 'w' || memory[4096] != 'h') return 4;
+    setitimer(ITIMER_REAL, &(struct itimerval){ 0 }, 0);
+    page = mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    signal(SIGSEGV, open_page);
+    if (pread(fd, page, 4096, 0) != 4096 || page[0] != 'w') return 5;
     puts("all right");
     return 0;
 }
