@@ -4,7 +4,8 @@
 Usage: lmdb_commits.py DIR [ROUNDS]
 
 Needs python3-lmdb, root, and target/release/perdura with libperdura_interpose.so beside it. All
-ways take turns. Prints the median, least and most of each, and its ratio to NOSYNC of the same round.
+ways take turns. Prints the median, least and most of each, and its ratio to NOSYNC of the same
+round.
 """
 import itertools
 import os

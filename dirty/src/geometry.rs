@@ -94,8 +94,8 @@ impl Geometry {
         })
     }
 
-    /// Whether the sizes are within the limits of [`Geometry::new`] and of an image. Arithmetic with
-    /// others may fail.
+    /// Whether the sizes are within the limits of [`Geometry::new`] and of an image. Arithmetic
+    /// with others may fail.
     pub fn is_possible(&self) -> bool {
         (GRAIN_SHIFT_BARRIER..=GRAIN_SHIFT_TRAP).contains(&self.grain_shift)
             && self.segment_bytes.is_power_of_two()

@@ -102,8 +102,8 @@ fn written(
     if let Some(outcome) = served::write(fd, parts, offset) {
         return moved(outcome);
     }
-    // Where only the kernel knows the place, nobody maps the file meanwhile. Elsewhere the bytes are
-    // written again if somebody has.
+    // Where only the kernel knows the place, nobody maps the file meanwhile. Elsewhere the bytes
+    // are written again if somebody has.
     let Some(offset) = offset.filter(|_| !served::appends(fd)) else {
         return match served::keep_unmapped(fd) {
             Unmapped::Served => served::write(fd, parts, offset).map_or_else(run, moved),

@@ -95,7 +95,8 @@ pub fn lock(fd: c_int, place: u64, is_locked: bool) -> Result<(), c_int> {
     }
 }
 
-/// Blocks all signals of this thread but those of its own faults. Returns which were blocked before.
+/// Blocks all signals of this thread but those of its own faults. Returns which were blocked
+/// before.
 pub fn block_signals() -> u64 {
     let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
     let blocked = faults.iter().fold(u64::MAX, |all, signal| all & !(1 << (signal - 1)));

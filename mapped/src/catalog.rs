@@ -37,9 +37,9 @@ pub struct Entry {
 /// Which file this is, whatever its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Its device.
+    /// The device that the file is on.
     pub device: u64,
-    /// Its inode.
+    /// The file's inode.
     pub inode: u64,
     /// When it was made, nanoseconds since 1970, because inodes are used again; 0: its file system
     /// does not say.

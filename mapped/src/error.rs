@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use perdura_region::{OpenError, RegionError, SetupError};
 use rustix::io::Errno;
 
-/// What is tried first with a program's file.
+/// What a host tries first with a program's file, in errors: to open it.
 pub(crate) const OPEN: &str = "open";
 
 /// Why files could not be served, or not be written again.
@@ -70,8 +70,8 @@ pub enum MappedError {
 }
 
 impl MappedError {
-    /// What a program is told, as its `errno`. `EACCES`: the file cannot be served, and is mapped as
-    /// ever.
+    /// What a program is told, as its `errno`. `EACCES`: the file cannot be served, and is mapped
+    /// as ever.
     pub(crate) fn errno(&self) -> Errno {
         match self {
             Self::File { what: OPEN, source, .. } => match source.kind() {

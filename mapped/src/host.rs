@@ -55,11 +55,11 @@ struct Served {
 
 /// Where the file of an entry is at the end.
 enum Place {
-    /// It has this name and no other: a new file takes its place.
+    /// The file has this name and no other: a new file takes its place.
     Named(PathBuf),
-    /// It has several names, or one that was not found: it is written itself.
+    /// The file has several names, or one that was not found: it is written itself.
     Itself(File),
-    /// It was removed.
+    /// The file was removed.
     Nowhere,
 }
 
@@ -368,7 +368,8 @@ impl Host {
         tracing::warn!(
             path = %path.display(),
             recovered = %beside.display(),
-            "another file has this name now; what a program had stored in the former one is beside it"
+            "another file has this name now; what a program had stored in the former one is \
+             beside it"
         );
         Ok(Place::Named(beside.into()))
     }

@@ -63,7 +63,7 @@ pub enum Ask {
     Changed {
         /// The file's device.
         device: u64,
-        /// Its inode.
+        /// The file's inode.
         inode: u64,
     },
     /// Files were renamed or removed.

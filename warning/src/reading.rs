@@ -161,8 +161,8 @@ impl Reading {
         Ok(Self { left, ..Self::new(state, told_by) })
     }
 
-    /// What both readings together say: the worse state; and of two of the same state the least that
-    /// is left, and lost if either is. In the words of the worse one.
+    /// What both readings together say: the worse state; and of two of the same state the least
+    /// that is left, and lost if either is. In the words of the worse one.
     pub(crate) fn joined(&self, other: &Reading) -> Reading {
         let worse = if other.is_worse_than(self) { other } else { self };
         if self.state != other.state {

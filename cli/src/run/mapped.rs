@@ -28,8 +28,8 @@ use crate::{holder, settings};
 const WRITTEN_NAME: &str = ".perdura-written";
 const SIZE: Bytes = Bytes(1 << 30);
 const GRACE: Duration = Duration::from_secs(30);
-/// After a checkpoint the first store to each page traps: with one each second that costs a database
-/// in memory a quarter of its commits. Linux itself leaves mapped pages alone for 30 s.
+/// After a checkpoint the first store to each page traps: with one each second that costs a
+/// database in memory a quarter of its commits. Linux itself leaves mapped pages alone for 30 s.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(10);
 /// One part in so many of the grace is the program's, to end by itself.
 const PROGRAM_PART: u32 = 4;

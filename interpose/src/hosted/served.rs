@@ -286,8 +286,8 @@ pub fn length_changed_of(found: &Found) -> Result<(), c_int> {
     told.map(drop)
 }
 
-/// The place of data in a served file, or of a hole, as `lseek` has it from `offset` on: all of it is
-/// data. `None`: it is no served file.
+/// The place of data in a served file, or of a hole, as `lseek` has it from `offset` on: all of it
+/// is data. `None`: it is no served file.
 pub fn seek_data(fd: c_int, offset: u64, is_hole: bool) -> Option<Result<u64, c_int>> {
     let found = descriptors::below(fd).filter(is_on_board)?;
     let at = if is_hole { found.len } else { offset };

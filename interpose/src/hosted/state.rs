@@ -1,5 +1,5 @@
-//! What this process knows of served files: their mappings, and the window through which their reads
-//! and writes go.
+//! What this process knows of served files: their mappings, and the window through which their
+//! reads and writes go.
 //!
 //! One lock has everything. It is held while the host is asked and while bytes are copied, whose
 //! faults the host's thread serves; the host never waits for a program.
@@ -292,7 +292,8 @@ impl Served {
         self.link()?.tell_len(number, len)
     }
 
-    /// Sets the length of a file, in the host and in the kernel. Where it cannot be, nothing changes.
+    /// Sets the length of a file, in the host and in the kernel. Where it cannot be, nothing
+    /// changes.
     pub fn set_len(&mut self, file: usize, fd: c_int, from: u64, to: u64) -> Result<(), c_int> {
         // The host first, where it needs memory; and last, where it clears memory.
         if to > from {

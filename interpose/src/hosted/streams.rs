@@ -28,7 +28,8 @@ static SLOTS: [Slot; STREAMS] =
 /// Slots that are in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// What `fopencookie(3)` has for a cookie: here the number of its slot.
+/// The functions of a stream, as `fopencookie(3)` takes them. The cookie that each is given is the
+/// number of the stream's slot.
 #[repr(C)]
 struct Functions {
     read: unsafe extern "C-unwind" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,

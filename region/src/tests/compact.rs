@@ -136,10 +136,28 @@ fn compaction_has_no_more_on_its_way_than_the_warning_leaves_time_for() {
 /// the log keeps no more free space than the small budget asks for.
 fn fill_log_under_a_small_budget(region: &Region, random: &mut u64) {
     region.set_budget(4 * BLOCK_BYTES).unwrap();
-    for _ in 0..100_000 {
+    write_all_over(region, 100_000, random);
+}
+
+/// Writes so many records of 1 KiB all over the region.
+fn write_all_over(region: &Region, records: usize, random: &mut u64) {
+    for _ in 0..records {
         *random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         write(region, (*random >> 40) % (region.len_bytes() / 1024) * 1024, &[1; 1024]);
     }
+}
+
+/// A region of 256 blocks, half of which may be dirty.
+fn half_dirty() -> Region {
+    let config = Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(256 * BLOCK_BYTES, 128 * BLOCK_BYTES)
+    };
+    let clock = Arc::new(SimClock::new(1_000));
+    Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap()
 }
 
 #[test]
@@ -168,30 +186,15 @@ fn a_budget_can_be_raised_though_the_log_is_full_of_data_written_under_a_smaller
 
 #[test]
 fn a_budget_that_was_lower_for_now_comes_back_at_once_though_the_log_is_full() {
-    let blocks = 256;
-    let config = Config {
-        segment_bytes: Some(64 << 10),
-        lanes: Some(1),
-        thread: false,
-        checkpoint_every: None,
-        ..Config::new(blocks * BLOCK_BYTES, blocks / 2 * BLOCK_BYTES)
-    };
-    let clock = Arc::new(SimClock::new(1_000));
-    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+    let (blocks, region) = (256, half_dirty());
     let backed = &region.running().backed;
     let mut random = 1u64;
-    let mut fill = || {
-        for _ in 0..100_000 {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            write(&region, (random >> 40) % (region.len_bytes() / 1024) * 1024, &[1; 1024]);
-        }
-    };
     // The largest one since the last `set_budget` counts, not the one before.
     for (budget, is_in_steps) in [(blocks / 2, false), (blocks, true), (blocks / 4, false)] {
         let budget = budget * BLOCK_BYTES;
         for most in [budget, budget / 2] {
             region.set_budget_for_now(4 * BLOCK_BYTES).unwrap();
-            fill();
+            write_all_over(&region, 100_000, &mut random);
             let before = region.stats();
             region.set_budget_for_now(most).unwrap();
             assert_eq!(region.budget_bytes(), most);
@@ -211,23 +214,11 @@ fn a_budget_that_was_lower_for_now_comes_back_at_once_though_the_log_is_full() {
 
 #[test]
 fn who_gives_up_budget_leaves_commits_for_later_and_can_go_on_afterwards() {
-    let blocks = 256;
-    let config = Config {
-        segment_bytes: Some(64 << 10),
-        lanes: Some(1),
-        thread: false,
-        checkpoint_every: None,
-        ..Config::new(blocks * BLOCK_BYTES, blocks / 2 * BLOCK_BYTES)
-    };
-    let clock = Arc::new(SimClock::new(1_000));
-    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+    let (blocks, region) = (256, half_dirty());
     let backed = &region.running().backed;
     let (mut random, mut commits, mut short) = (1u64, 0, 0);
     for round in 0..100 {
-        for _ in 0..4_000 {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            write(&region, (random >> 40) % (region.len_bytes() / 1024) * 1024, &[1; 1024]);
-        }
+        write_all_over(&region, 4_000, &mut random);
         let before = region.stats().checkpoints;
         commits += before;
         region.set_budget_for_now(blocks / 8 * BLOCK_BYTES).unwrap();

@@ -220,8 +220,8 @@ A load above the number of processors means that other work ran beside: then bot
 than this machine can be, and only the comparison within the run counts.
 
 Both servers hold the same keys, values of {VALUE_BYTES} random bytes, on the same disk, one server
-at a time, and wait {settle} s for each GiB after they were filled. Perdura flushes in the layout of an
-emergency, after as many bytes were made dirty as the budget allows; the flush is timed by the
+at a time, and wait {settle} s for each GiB after they were filled. Perdura flushes in the layout of
+an emergency, after as many bytes were made dirty as the budget allows; the flush is timed by the
 server (`PERDURA DRILL`). Redis saves by `SAVE`, timed by the client, with compression off (it finds
 nothing in random bytes, and would take longer).
 

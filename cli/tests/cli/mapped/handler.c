@@ -1,5 +1,5 @@
-/* Signal handlers: one that writes to a served file while its thread does, and one that opens a page
- * to which a served file is read. */
+/* Signal handlers: one that writes to a served file while its thread does, and one that opens a
+ * page to which a served file is read. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,0 +1,129 @@
+//! Files that are written as ordinary ones again, after a kill or in the middle of one.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{PYTHON, can_run, is_tidy, output, run};
+use crate::running::*;
+
+/// Files that others have changed since a run was killed.
+#[test]
+fn what_others_have_put_in_the_place_of_a_file_stays_and_a_renamed_file_is_found() {
+    if !can_run("mmap") {
+        return;
+    }
+    let (dir, other) = (TestDir::new(), TestDir::new());
+    let program = "import mmap, os, sys, time
+for name in 'same', 'renamed', 'replaced', 'removed', 'outside', 'elsewhere':
+    f = open(name, 'w+b')
+    f.truncate(4096)
+    mmap.mmap(f.fileno(), 4096)[:6] = b'stored'
+os.rename('outside', sys.argv[1] + '/outside')
+os.link('elsewhere', sys.argv[1] + '/elsewhere')
+os.unlink('elsewhere')
+print('ready', flush=True)
+time.sleep(60)";
+    let outside = other.path().to_str().unwrap();
+    let mut child =
+        run(dir.path(), &[PYTHON, "-c", program, outside]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir(at("below")).unwrap();
+    std::fs::rename(at("renamed"), at("below/elsewhere")).unwrap();
+    std::fs::write(at("new"), "newer").unwrap();
+    std::fs::rename(at("new"), at("replaced")).unwrap();
+    std::fs::remove_file(at("removed")).unwrap();
+    output(dir.path(), &["true"]);
+    let read = |name: &str| std::fs::read(at(name)).unwrap();
+    for name in ["same", "below/elsewhere", "replaced.perdura-recovered", "removed"] {
+        assert_eq!(read(name)[..7], *b"stored\0", "{name}");
+    }
+    assert!(read("replaced") == b"newer" && !at("renamed").exists());
+    // Where the last name was made known to nobody, the former one has the bytes.
+    let outside = std::fs::read(other.path().join("outside")).unwrap();
+    assert!(outside[..7] == *b"stored\0" && !at("outside").exists());
+    assert_eq!(read("elsewhere")[..7], *b"stored\0");
+    assert!(is_tidy(dir.path()));
+}
+
+/// A file of 150 KiB, all of one letter.
+fn letters(letter: char) -> String {
+    letter.to_string().repeat(150 << 10)
+}
+
+/// Runs a program that stores a `b` everywhere in two files of `a`, and kills `perdura run` at the
+/// `number`th call, counted from the last, that changes names or makes them durable. Returns
+/// whether there was such a call, and the calls.
+fn killed_while_writing(dir: &Path, number: usize, calls: &[String]) -> (bool, Vec<String>) {
+    const CHANGES: &str = "fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,rmdir,linkat";
+    let script = "import mmap
+for name in 'one', 'two':
+    f = open(name, 'r+b')
+    mmap.mmap(f.fileno(), 0)[:] = b'b' * (150 << 10)";
+    ["one", "two"].iter().for_each(|name| std::fs::write(dir.join(name), letters('a')).unwrap());
+    let log = dir.join("strace");
+    let mut command = Command::new("strace");
+    command.arg("-o").arg(&log).args(["-e", &format!("trace={CHANGES}")]);
+    if let Some(place) = calls.len().checked_sub(number) {
+        // strace counts the calls of each name for itself.
+        let name = |call: &String| call.split('(').next().unwrap().to_owned();
+        let killed = name(&calls[place]);
+        let nth = calls[..=place].iter().filter(|call| name(call) == killed).count();
+        command.args(["-e", &format!("inject={killed}:signal=KILL:when={nth}")]);
+    }
+    let program = run(dir, &[PYTHON, "-c", script]);
+    command.arg(program.get_program()).args(program.get_args()).current_dir(dir);
+    for (name, value) in program.get_envs() {
+        command.env(name, value.unwrap());
+    }
+    let status = command.stdin(Stdio::null()).status().unwrap();
+    let calls = std::fs::read_to_string(&log).unwrap();
+    std::fs::remove_file(log).unwrap();
+    let is_call = |line: &&str| line.contains('(');
+    (!status.success(), calls.lines().filter(is_call).map(str::to_owned).collect())
+}
+
+#[test]
+fn whenever_the_writing_of_files_is_killed_they_are_written_once_and_never_over_later_ones() {
+    if !can_run("mmap") || !Path::new("/usr/bin/strace").exists() {
+        eprintln!("SKIPPED: no strace");
+        return;
+    }
+    let dir = TestDir::new();
+    let (_, calls) = killed_while_writing(dir.path(), usize::MAX, &[]);
+    // From the first durable step of the first file on.
+    let renamed = calls.iter().position(|call| call.contains("/one\"")).unwrap();
+    let steps = calls.len() - renamed + 1;
+    assert!(steps > 6, "{calls:#?}");
+    let mut kept = 0;
+    for number in 1..=steps {
+        let dir = TestDir::new();
+        let (was_killed, _) = killed_while_writing(dir.path(), number, &calls);
+        let at = &calls[calls.len() - number];
+        assert!(was_killed, "{at}");
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        let is_written = !dir.path().join(".perdura").exists();
+        for name in ["one", "two"] {
+            let found = read(name);
+            let (old, new) = (letters('a'), letters('b'));
+            assert!(found == new || !is_written && found == old, "{name}, killed at {at}");
+        }
+        if is_written {
+            std::fs::write(dir.path().join("one"), "later").unwrap();
+            kept += 1;
+        }
+        output(dir.path(), &["true"]);
+        assert!(is_tidy(dir.path()), "killed at {at}");
+        let one = if is_written { "later".to_owned() } else { letters('b') };
+        assert!(read("one") == one && read("two") == letters('b'), "killed at {at}");
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert_eq!(names, ["one", "two"], "killed at {at}");
+    }
+    assert!((1..steps).contains(&kept), "{kept} of {steps}: {calls:#?}");
+}
