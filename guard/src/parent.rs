@@ -9,8 +9,9 @@
 //! - A guard that is not heard for a while hangs, and is killed.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const WORKS_FOR: Duration = Duration::from_secs(5);
 /// Most guards in a row that may end that soon. Every other end is followed by a new guard.
 const SHORT_RUNS_MAX: u32 = 20;
+/// Time between two looks whether a guard has ended.
+const END_LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How often a guard tries to tell its parent something, and the time in between: two seconds.
+const SEND_ATTEMPTS_MAX: u32 = 200;
+const SEND_AGAIN: Duration = Duration::from_millis(10);
 /// The variable that tells a guard that memory is kept for it.
 pub const KEPT_VARIABLE: &str = "PERDURA_GUARD_KEPT";
 
@@ -78,7 +84,7 @@ impl Parent {
         loop {
             let mut guard = self.start(&kept)?;
             self.attend(&mut guard, &mut kept)?;
-            let status = guard.child.wait().map_err(failed("wait for the guard"))?;
+            let status = self.await_end(&mut guard)?;
             if status.success() {
                 return Ok(());
             }
@@ -95,6 +101,24 @@ impl Parent {
                 std::thread::sleep(LOOK_EVERY);
             }
             tracing::error!(%status, regions = kept.len(), "the guard ended; starting another");
+        }
+    }
+
+    /// Waits for the end of a guard that says nothing any more. One that goes on without its parent
+    /// is killed: the next one has all that is kept.
+    fn await_end(&mut self, guard: &mut Running) -> Result<ExitStatus, HoldError> {
+        let said_ns = self.clock.now_ns();
+        loop {
+            if let Some(status) = guard.child.try_wait().map_err(failed("wait for the guard"))? {
+                return Ok(status);
+            }
+            (self.alive)();
+            self.pass_on_signal(guard)?;
+            if u128::from(self.clock.now_ns().saturating_sub(said_ns)) > SILENCE_MAX.as_nanos() {
+                tracing::error!("the guard goes on without its parent; killing it");
+                guard.child.kill().map_err(failed("kill the guard"))?;
+            }
+            std::thread::sleep(END_LOOK_EVERY);
         }
     }
 
@@ -207,9 +231,17 @@ impl ToParent {
     /// Tells the parent something. The parent always listens, so this waits for a moment at most.
     pub(crate) fn send(&mut self, message: &Message, fds: &[BorrowedFd<'_>]) {
         let Some(socket) = &self.socket else { return };
-        if let Err(error) = send(socket, message, fds) {
+        for attempt in 1.. {
+            let Err(error) = send(socket, message, fds) else { return };
+            let is_gone =
+                matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
+            // Too many descriptors are on their way, for example, until the parent has taken some.
+            if !is_gone && attempt < SEND_ATTEMPTS_MAX {
+                std::thread::sleep(SEND_AGAIN);
+                continue;
+            }
             tracing::error!(%error, "the guard's parent does not listen");
-            self.lose();
+            return self.lose();
         }
     }
 

@@ -170,19 +170,30 @@ impl<Id: Ord + Copy> Shares<Id> {
         self.tenants.get(&id).map(|tenant| tenant.granted.us())
     }
 
-    /// Admits a tenant that has `had_us` in force already, or changes what it is entitled to.
-    pub(crate) fn admit(&mut self, id: Id, needs: Needs, had_us: u64) -> Result<(), Refused> {
+    /// Whether a tenant with these needs fits beside what all others are entitled to.
+    pub(crate) fn check_entitled(&self, id: Id, needs: Needs) -> Result<(), Refused> {
         let others = self.tenants.iter().filter(|(other, _)| **other != id);
         let entitled_us: u64 = others.map(|(_, tenant)| tenant.needs.entitled_us()).sum();
         let left_us = self.pool.total_us().saturating_sub(entitled_us);
         let asked_us = needs.entitled_us();
-        if asked_us > left_us {
-            return Err(Refused::TooMuch { asked_us, left_us });
+        match asked_us > left_us {
+            true => Err(Refused::TooMuch { asked_us, left_us }),
+            false => Ok(()),
         }
+    }
+
+    /// What is kept free for the next tenant: at most a quarter of the battery as it is now.
+    fn seat_us(&self) -> u64 {
+        self.seat_us.min(self.pool.total_us() / 4)
+    }
+
+    /// Admits a tenant that has `had_us` in force already, or changes what it is entitled to.
+    pub(crate) fn admit(&mut self, id: Id, needs: Needs, had_us: u64) -> Result<(), Refused> {
+        self.check_entitled(id, needs)?;
         let free_us = self.pool.free_us();
         if !self.tenants.contains_key(&id) && had_us > free_us {
             // As much is taken back for when it asks again, and kept free for others like it.
-            self.seat_us = self.seat_us.max(had_us.min(self.pool.total_us() / 4));
+            self.seat_us = self.seat_us.max(had_us);
             return Err(Refused::Lent { asked_us: had_us, free_us });
         }
         self.settle(id, needs, had_us);
@@ -282,7 +293,7 @@ impl<Id: Ord + Copy> Shares<Id> {
         };
         // Time is taken from nobody unless somebody lacks it; what is free goes to whoever can use
         // it.
-        let somebody_lacks = self.pool.free_us() < self.seat_us
+        let somebody_lacks = self.pool.free_us() < self.seat_us()
             || self.there().any(|(id, tenant)| is_short(id, tenant));
         let mut orders = Vec::new();
         if somebody_lacks {
@@ -295,7 +306,7 @@ impl<Id: Ord + Copy> Shares<Id> {
 
     /// Orders those to shrink who have more than their target.
     fn shrink(&mut self, targets: &BTreeMap<Id, u64>, step_us: u64) -> Vec<(Id, Order)> {
-        let step_us = if self.pool.free_us() < self.seat_us { 0 } else { step_us };
+        let step_us = if self.pool.free_us() < self.seat_us() { 0 } else { step_us };
         let too_long: Vec<_> = self
             .there()
             .filter(|(id, tenant)| targets[id] + step_us < tenant.order.share_us)
@@ -322,7 +333,7 @@ impl<Id: Ord + Copy> Shares<Id> {
         let mut orders = Vec::new();
         for (_, _, id) in too_short {
             let target_us = targets[&id];
-            let free_us = self.pool.free_us().saturating_sub(self.seat_us);
+            let free_us = self.pool.free_us().saturating_sub(self.seat_us());
             let Some(tenant) = self.tenants.get_mut(&id) else { continue };
             let reach_us = target_us.min(tenant.granted.us() + free_us);
             // With debt nothing grows, not even back to what a tenant has not given up yet; and a
@@ -357,7 +368,7 @@ impl<Id: Ord + Copy> Shares<Id> {
     fn targets(&self, now_ns: u64) -> BTreeMap<Id, u64> {
         let gone = self.tenants.values().filter(|tenant| !tenant.is_there);
         let gone_us: u64 = gone.map(|tenant| tenant.granted.us()).sum();
-        let total_us = self.pool.total_us().saturating_sub(gone_us + self.seat_us);
+        let total_us = self.pool.total_us().saturating_sub(gone_us + self.seat_us());
         let by_want = |tenant: &Tenant| {
             let wanted_us = tenant.wanted_us(now_ns);
             tenant.part(wanted_us.min(tenant.needs.entitled_us()), wanted_us)

@@ -65,10 +65,14 @@ pub enum Whose {
 }
 
 impl Whose {
-    fn includes(&self, user: u32, image: &Path) -> bool {
+    fn includes(&self, user: u32, image: &Path, name: ImageFile) -> bool {
         match self {
             Self::User(id) => *id == user,
-            Self::Directory(dir) => image.starts_with(dir),
+            // The path is that of the server's mount namespace, in which any name may be had.
+            Self::Directory(dir) => {
+                image.starts_with(dir)
+                    && ImageFile::at(image).is_ok_and(|found| found == Some(name))
+            }
             Self::Anybody => true,
         }
     }
@@ -169,7 +173,7 @@ impl Tenancy {
 
     fn needs(&self, held: &Held) -> Needs {
         let image = PathBuf::from(held.path());
-        let fits = |tenant: &&Tenant| tenant.whose.includes(held.owner, &image);
+        let fits = |tenant: &&Tenant| tenant.whose.includes(held.owner, &image, held.name);
         let unknown = Tenant::default();
         let tenant = self.battery.tenants.iter().find(fits).unwrap_or(&unknown);
         let minimum_us = flush_us(held, BUDGET_MIN_BYTES).max(us(LEAST));
@@ -217,6 +221,11 @@ impl Tenancy {
         }
         self.see(held);
         Ok(())
+    }
+
+    /// Whether a region with its present rate fits beside what the others are entitled to.
+    pub(crate) fn fits(&self, held: &Held) -> bool {
+        self.shares.check_entitled(held.name, self.needs(held)).is_ok()
     }
 
     /// Reckons with a region that is there, whatever it is entitled to: one that a guard before

@@ -186,8 +186,20 @@ impl Holding {
 
     /// Notes the flush rate that a server has proven for the region that it took over.
     pub(super) fn note_rate(&mut self, name: ImageFile, rate_bytes_per_s: u64) {
-        if let Some(held) = self.find(name) {
-            (held.rate_bytes_per_s, held.is_open) = (rate_bytes_per_s, true);
+        let Some(held) = self.find(name) else { return };
+        let before = std::mem::replace(&mut held.rate_bytes_per_s, rate_bytes_per_s);
+        held.is_open = true;
+        let held = self.held.iter().find(|held| held.name == name);
+        let fits = held.zip(self.tenancy()).is_none_or(|(held, tenancy)| tenancy.fits(held));
+        if let Some(held) = self.find(name).filter(|_| !fits) {
+            tracing::error!(
+                image = %held.path(),
+                pid = held.server.pid,
+                rate_bytes_per_s,
+                "at this rate the server would need what others are entitled to; it is reckoned \
+                 with at its former one"
+            );
+            held.rate_bytes_per_s = before;
         }
         self.settle(name);
         self.tell_parent(name);

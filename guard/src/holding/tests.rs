@@ -675,3 +675,28 @@ fn one_that_takes_more_than_its_share_is_reckoned_with() {
     let one = name(one.path());
     until(&mut guard, |guard| guard.share_us(one) > 90_000);
 }
+
+#[test]
+fn a_rate_claimed_later_takes_nothing_that_others_are_entitled_to() {
+    let (dir, one, two) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let half = Tenant { reservation: Duration::from_millis(400), ..Tenant::default() };
+    let (_parent, mut guard) = sharing(dir.path(), vec![half]);
+    let hold = Message::Hold { times: TIMES, rate_bytes_per_s: u64::MAX >> 20 };
+    let first = ask(&mut guard, dir.path(), &hold, &left(one.path()));
+    let (serial, _) = order(&mut guard, &first);
+    send(&first, &Message::Kept { serial }, &[]).unwrap();
+    guard.turn().unwrap();
+    let second = ask(&mut guard, dir.path(), &hold, &left(two.path()));
+    assert_eq!(answer(&second), Message::Ready);
+    for rate_bytes_per_s in [1, 0, u64::MAX] {
+        send(&second, &Message::Claim { rate_bytes_per_s }, &[]).unwrap();
+        guard.turn().unwrap();
+        for _ in 0..5 {
+            guard.turn().unwrap();
+        }
+        let held: Vec<_> = guard.held.iter().map(|held| held.rate_bytes_per_s).collect();
+        let claimed = if rate_bytes_per_s > 1 { rate_bytes_per_s } else { u64::MAX >> 20 };
+        assert_eq!(held, [u64::MAX >> 20, claimed]);
+    }
+}

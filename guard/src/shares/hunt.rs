@@ -370,3 +370,16 @@ fn entitlements_beyond_the_battery_are_refused() {
     shares.leave(1);
     shares.admit(3, needs(600), 0).unwrap();
 }
+
+#[test]
+fn what_is_kept_for_the_next_tenant_is_at_most_a_quarter_of_the_battery_as_it_is_now() {
+    let mut shares = Shares::new(8_000, 0);
+    let needs = Needs { minimum_us: 10, reservation_us: 0, limit_us: 8_000, weight: 1 };
+    shares.admit(1, needs, 0).unwrap();
+    shares.divide(0);
+    assert!(matches!(shares.admit(2, needs, 4_000), Err(Refused::Lent { .. })));
+    for total_us in [8_000, 1_000, 8_000] {
+        shares.set_total(total_us);
+        assert_eq!(shares.seat_us(), total_us / 4);
+    }
+}
