@@ -76,6 +76,12 @@ impl GuardProcess {
         self.parent.kill().unwrap();
         signal_process(guard, "KILL");
         self.parent.wait().unwrap();
+        // A guard that is still ending has its socket. Nobody here waits for it but this.
+        let has_ended = || {
+            let stat = std::fs::read_to_string(format!("/proc/{guard}/stat"));
+            stat.map_or(true, |stat| stat.contains(") Z"))
+        };
+        wait_until("the end of the guard", has_ended);
     }
 
     pub fn data(&self, name: &str) -> PathBuf {
