@@ -1,19 +1,17 @@
 //! `perdura guard`: the process that keeps the memory of many servers, and its parent.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use perdura_guard::{
-    Battery, Guard, GuardOptions, GuardSocket, KEPT_VARIABLE, Parent, REGIONS_MAX,
+    Battery, Guard, GuardOptions, GuardSocket, Parent, REGIONS_MAX, open_many_files,
 };
 use perdura_media::battery::BatteryFile;
 use perdura_media::{RealClock, Watts, format_duration};
 use perdura_region::default_reserve;
-use perdura_region::holder::wire::{Message, send_now};
 use perdura_terminal::region::flush_threads;
 use perdura_terminal::say;
 use perdura_terminal::time;
@@ -24,13 +22,14 @@ use crate::{battery, holder, service_manager, tenants};
 
 /// The option by which the parent tells its child what it is.
 const IS_CHILD: &str = "--is-child";
-/// Time between two words of a guard that is starting.
-const SAY_EVERY: Duration = Duration::from_secs(1);
+/// A source of warnings that is not open after this time counts as lost until it is.
+const SOURCES_WITHIN: Duration = Duration::from_secs(1);
 /// The permission bits of the socket by default: its user only.
 const SOCKET_MODE: u32 = 0o600;
 
 pub fn run(args: &GuardArgs) -> Result<()> {
     let options = options(args)?;
+    open_many_files();
     if args.is_child { guard(args, options) } else { parent(args, &options) }
 }
 
@@ -119,37 +118,15 @@ fn parent(args: &GuardArgs, options: &GuardOptions) -> Result<()> {
 fn guard(args: &GuardArgs, options: GuardOptions) -> Result<()> {
     let mut warnings = Warnings::by_signals()?;
     let parent = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
-    say_alive_while(&parent, || match std::env::var_os(KEPT_VARIABLE) {
-        None => holder::add_sources(&mut warnings, &args.warning),
-        Some(_) => {
-            holder::add_sources_again(&mut warnings, &args.warning);
-            Ok(())
-        }
-    })?;
+    // The parent has looked at them already. Memory may be kept for this guard, so no source, slow
+    // or gone by now, may keep it from its work.
+    let sources = perdura_warning::open_within(&args.warning, SOURCES_WITHIN)?;
+    sources.into_iter().for_each(|source| warnings.add(source));
     let null = std::fs::File::open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stdin(&null).context("give up standard input")?;
     let guard = Guard::inherit(parent, warnings, Arc::new(RealClock), options)
         .context("--is-child is for guards that a guard's parent starts")?;
     Ok(guard.run()?)
-}
-
-/// Shows the parent that this process is alive while it does something that may take long: a source
-/// of warnings may be late with its first answer.
-fn say_alive_while<T>(parent: &OwnedFd, act: impl FnOnce() -> T) -> T {
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let alive = scope.spawn(|| {
-            while !is_over.load(Ordering::Acquire) {
-                // A parent that is gone is noticed later.
-                let _ = send_now(parent, &Message::Ready, &[]);
-                std::thread::park_timeout(SAY_EVERY);
-            }
-        });
-        let done = act();
-        is_over.store(true, Ordering::Release);
-        alive.thread().unpark();
-        done
-    })
 }
 
 fn socket_mode(text: &str) -> Result<u32> {

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use perdura_guard::{GuardEar, Guarded, HolderOptions, Orders};
 use perdura_media::RealClock;
 use perdura_region::holder::{HeldBy, HolderProgram, Supervisor, Voice};
-use perdura_warning::{Reading, State, WarningError, Warnings};
+use perdura_warning::Warnings;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,24 +46,6 @@ pub fn add_sources(warnings: &mut Warnings, sources: &[String]) -> Result<()> {
         warnings.add(source);
     }
     Ok(())
-}
-
-/// Adds sources of warnings for a guard in the place of one that has ended: memory is kept for it,
-/// so a source that refuses is taken for lost and ends nobody.
-pub fn add_sources_again(warnings: &mut Warnings, sources: &[String]) {
-    for text in sources {
-        match perdura_warning::open(text) {
-            Ok(source) => warnings.add(source),
-            Err(error) => {
-                tracing::error!(source = %text, %error, "a source of warnings is lost");
-                let told_by = format!("{text}: {error}");
-                warnings.add_reading(match error {
-                    WarningError::EndsAlready { .. } => Reading::new(State::Ending, told_by),
-                    _ => Reading::lost(told_by),
-                });
-            }
-        }
-    }
 }
 
 pub fn run(args: HolderArgs, mut warnings: Warnings) -> Result<()> {

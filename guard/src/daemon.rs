@@ -14,6 +14,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 
 use crate::emergency::Flushes;
 use crate::error::{HoldError, failed};
+use crate::foreign::Closings;
 use crate::holding::{Holding, Role};
 use crate::isolate;
 use crate::parent::{Inherited, inherit};
@@ -93,7 +94,8 @@ impl Guard {
         clock: Arc<dyn Clock>,
         options: GuardOptions,
     ) -> Result<Self, HoldError> {
-        let Inherited { parent, listener, held } = inherit(parent, &*clock)?;
+        let closings = Closings::default();
+        let Inherited { parent, listener, held } = inherit(parent, &closings, &*clock)?;
         tracing::debug!(spared = %isolate::ask_to_be_spared(), "guarding");
         let grace = options.battery.as_ref().map_or(GRACE_OF_LEFT, |battery| battery.grace);
         let tenancy = options.battery.map(|it| Box::new(Tenancy::new(it, &*clock)));
@@ -112,6 +114,7 @@ impl Guard {
             clock,
             held: Vec::new(),
             visitors: Visitors::default(),
+            closings,
             drill: None,
         };
         if !held.is_empty() {

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use perdura_media::file::Engine;
 use perdura_media::{Clock, FileDevice};
@@ -13,6 +14,11 @@ use perdura_region::{Attachment, FlushOptions, RegionError};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::{HoldError, failed};
+use crate::foreign::Foreign;
+use crate::sys::Process;
+
+/// Time that a server which has closed its link, or was killed, may take to end.
+const ENDS_WITHIN: Duration = Duration::from_millis(200);
 
 /// The outcome of a flush: the answer to whoever asked for it.
 pub(crate) type Outcome = Result<Message, HoldError>;
@@ -35,22 +41,21 @@ impl Flushes {
         Ok(Self { threads, clock, tell, told, ended: Arc::new(ended) })
     }
 
-    /// Begins a flush of held memory to a held image. If the system has no thread left, the flush
-    /// runs here.
+    /// Begins a flush of held memory to a held image, after the end of its server. If the system has
+    /// no thread left, the flush runs here.
     pub(crate) fn begin(
         &self,
         name: ImageFile,
+        server: Process,
         attachment: Arc<Attachment>,
-        image: &OwnedFd,
-    ) -> Result<(), HoldError> {
-        let image = image.try_clone().map_err(failed("copy a descriptor"))?;
-        let image = Arc::new(image);
+        image: Arc<Foreign>,
+    ) {
         let flush = Arc::new({
             let (tell, ended) = (self.tell.clone(), Arc::clone(&self.ended));
             let (threads, clock) = (self.threads, Arc::clone(&self.clock));
             move || {
                 let used_bytes = attachment.used_bytes();
-                let run = || flush(&attachment, &image, threads, &*clock);
+                let run = || flush(server, &attachment, &image, threads, &*clock);
                 let outcome = catch_unwind(AssertUnwindSafe(run))
                     .unwrap_or(Err(HoldError::FlushPanicked { used_bytes }));
                 // Nobody listens any more only at the end of this process.
@@ -64,7 +69,6 @@ impl Flushes {
         if thread.spawn(move || on_thread()).is_err() {
             flush();
         }
-        Ok(())
     }
 
     /// A descriptor that is readable when a flush has ended.
@@ -81,10 +85,19 @@ impl Flushes {
     }
 }
 
-fn flush(attachment: &Attachment, image: &OwnedFd, threads: usize, clock: &dyn Clock) -> Outcome {
+fn flush(
+    server: Process,
+    attachment: &Attachment,
+    image: &Foreign,
+    threads: usize,
+    clock: &dyn Clock,
+) -> Outcome {
     let used_bytes = attachment.used_bytes();
+    if !server.has_ended_within(ENDS_WITHIN) {
+        return Err(HoldError::StillRuns { pid: server.pid, used_bytes });
+    }
     let began_ns = clock.now_ns();
-    let image = image.try_clone().map_err(failed("copy a descriptor"))?;
+    let image = image.as_fd().try_clone_to_owned().map_err(failed("copy a descriptor"))?;
     let options = FlushOptions { threads, unix_ms: clock.unix_ms() };
     let report = FileDevice::from_fd(image, Engine::Auto)
         .map_err(|error| RegionError::Latched { cause: error.to_string() })

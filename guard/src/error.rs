@@ -53,6 +53,17 @@ pub enum HoldError {
         /// Why the flush failed.
         source: RegionError,
     },
+    /// The server has closed its link and runs still. It may write, so nothing is flushed beside it.
+    #[error(
+        "process {pid} has left its guard or holder and runs still, so nothing is flushed beside \
+         it ({used_bytes} bytes at risk): end it, or let it come back"
+    )]
+    StillRuns {
+        /// The server.
+        pid: i32,
+        /// Dirty bytes.
+        used_bytes: u64,
+    },
     /// The flush ended by a panic. The dirty data are still in memory.
     #[error("flush failed with {used_bytes} bytes at risk: it panicked")]
     FlushPanicked {

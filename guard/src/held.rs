@@ -16,6 +16,7 @@ use perdura_region::holder::Times;
 use perdura_region::holder::wire::{ImageFile, Message};
 
 use crate::error::{HoldError, failed};
+use crate::foreign::Foreign;
 use crate::sys::{Process, check_handed_over};
 
 /// Shortest time in which a server that is to flush may stand still.
@@ -40,9 +41,9 @@ pub(crate) struct Held {
     pub state: State,
     /// What a flush needs.
     pub attachment: Arc<Attachment>,
-    memory: OwnedFd,
-    ledger: OwnedFd,
-    pub image: OwnedFd,
+    memory: Foreign,
+    ledger: Foreign,
+    pub image: Arc<Foreign>,
 }
 
 /// What is known of a held region's server.
@@ -75,17 +76,20 @@ pub(crate) struct Patience {
 impl Held {
     /// Maps what a server has handed over, after checking it.
     pub(crate) fn new(
-        fds: [OwnedFd; 3],
+        fds: Vec<Foreign>,
         owner: u32,
         terms: (Times, u64),
         server: Process,
         state: State,
     ) -> Result<Self, HoldError> {
         let (times, rate_bytes_per_s) = terms;
-        let [memory, ledger, image] = fds;
-        check_handed_over(memory.as_fd(), ledger.as_fd(), image.as_fd(), owner)?;
+        let [memory, ledger, image] = <[Foreign; 3]>::try_from(fds).map_err(|fds| {
+            HoldError::NothingToHold(format!("{} descriptors, expected 3", fds.len()))
+        })?;
+        check_handed_over(&memory, &ledger, &image, owner)?;
         let name = ImageFile::of(&image).map_err(failed("the image"))?;
-        let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("copy a descriptor"));
+        let copy =
+            |fd: &Foreign| fd.as_fd().try_clone_to_owned().map_err(failed("copy a descriptor"));
         let attachment = Arc::new(Attachment::new(copy(&memory)?, copy(&ledger)?)?);
         Ok(Self {
             name,
@@ -98,7 +102,7 @@ impl Held {
             attachment,
             memory,
             ledger,
-            image,
+            image: Arc::new(image),
         })
     }
 
@@ -193,7 +197,7 @@ impl Held {
     /// Whether the image's file was removed. Nobody can ever open it then, so a flush would keep
     /// nothing.
     pub(crate) fn is_removed(&self) -> bool {
-        let removed = rustix::fs::fstat(&self.image).is_ok_and(|image| image.st_nlink == 0);
+        let removed = self.image.look().is_ok_and(|(_, names)| names == 0);
         if removed {
             tracing::warn!(
                 image = %self.path(),
@@ -247,7 +251,7 @@ impl Held {
     /// Path of the image, for the log.
     pub(crate) fn path(&self) -> String {
         use std::os::fd::AsRawFd;
-        let link = format!("/proc/self/fd/{}", self.image.as_raw_fd());
+        let link = format!("/proc/self/fd/{}", self.image.as_fd().as_raw_fd());
         std::fs::read_link(link).map_or("an image".into(), |path| path.display().to_string())
     }
 }

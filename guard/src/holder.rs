@@ -12,6 +12,7 @@ use rustix::fs::Mode;
 
 use crate::emergency::Flushes;
 use crate::error::{HoldError, failed};
+use crate::foreign::Closings;
 use crate::held::{Held, State};
 use crate::holding::{Holding, Role};
 use crate::isolate;
@@ -42,8 +43,8 @@ pub fn hold(
     let Some((Message::Hold { times, rate_bytes_per_s }, fds)) = first else {
         return Err(HoldError::NothingToHold(format!("{first:?}")));
     };
-    let fds = <[OwnedFd; 3]>::try_from(fds)
-        .map_err(|fds| HoldError::NothingToHold(format!("{} descriptors", fds.len())))?;
+    let closings = Closings::default();
+    let fds = closings.take(fds, own_user());
     let server = Peer::of(&link).map_or(Process::of(0), |peer| peer.process);
     let alone = State::Alone { since_ns: clock.now_ns() };
     let mut held = Held::new(fds, own_user(), (times, rate_bytes_per_s), server, alone)?;
@@ -70,6 +71,7 @@ pub fn hold(
         clock,
         held: vec![held],
         visitors: Visitors::default(),
+        closings,
         drill: None,
     };
     holding.run()

@@ -25,6 +25,7 @@ use rustix::io::Errno;
 
 use crate::emergency::{Flushes, Outcome};
 use crate::error::{HoldError, failed};
+use crate::foreign::Closings;
 use crate::held::{Held, State};
 use crate::parent::ToParent;
 use crate::readings;
@@ -79,6 +80,8 @@ pub(crate) struct Holding {
     pub flushes: Flushes,
     pub held: Vec<Held>,
     pub visitors: Visitors,
+    /// Descriptors that are being closed.
+    pub closings: Closings,
     pub drill: Option<Drill>,
 }
 
@@ -264,22 +267,27 @@ impl Holding {
 
     /// Reads what a linked server says, or notes its end.
     fn hear_server(&mut self, name: ImageFile) {
-        let said = match self.find(name).and_then(|held| held.link().map(receive)) {
-            None => return,
-            Some(said) => said,
-        };
+        let Some(held) = self.find(name) else { return };
+        let (owner, Some(said)) = (held.owner, held.link().map(receive)) else { return };
+        let said = said.map(|said| {
+            said.map(|(message, fds)| {
+                // Nothing is expected of a server that is linked.
+                drop(self.closings.take(fds, owner));
+                message
+            })
+        });
         match said {
-            Ok(Some((Message::Goodbye, _))) => self.let_go(name),
-            Ok(Some((Message::Kept { serial }, _))) => {
+            Ok(Some(Message::Goodbye)) => self.let_go(name),
+            Ok(Some(Message::Kept { serial })) => {
                 self.tenancy_mut().into_iter().for_each(|it| it.confirm(name, serial));
             }
-            Ok(Some((said @ (Message::Drilled { .. } | Message::Failed { .. }), _))) => {
+            Ok(Some(said @ (Message::Drilled { .. } | Message::Failed { .. }))) => {
                 self.note_drilled(name, said);
             }
-            Ok(Some((Message::Claim { rate_bytes_per_s }, _))) => {
+            Ok(Some(Message::Claim { rate_bytes_per_s })) => {
                 self.note_rate(name, rate_bytes_per_s);
             }
-            Ok(Some((other, _))) => tracing::warn!(?other, "unexpected message from the server"),
+            Ok(Some(other)) => tracing::warn!(?other, "unexpected message from the server"),
             Ok(None) | Err(_) => self.note_alone(name),
         }
     }
@@ -333,12 +341,15 @@ impl Holding {
         else {
             return;
         };
+        let is_ending = self.power() == Power::Ending;
         let held = &mut self.held[at];
-        held.state = State::Flushing { asked_by };
-        let begun = self.flushes.begin(name, Arc::clone(&held.attachment), &held.image);
-        if let Err(error) = begun {
-            self.end_flush(name, Err(error));
+        if is_ending && held.server.is_there() {
+            // One that has closed its link, and would write beside the flush.
+            held.server.end();
         }
+        held.state = State::Flushing { asked_by };
+        let (attachment, image) = (Arc::clone(&held.attachment), Arc::clone(&held.image));
+        self.flushes.begin(name, held.server, attachment, image);
     }
 
     fn end_flushes(&mut self) {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use perdura_region::Attachment;
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// Leaves the session and the cgroup of the server that started this holder, so that a service
 /// manager that ends the server spares it. Returns what the system granted, for the log: a holder
@@ -18,6 +19,15 @@ pub(crate) fn leave_server() -> String {
 pub(crate) fn ask_to_be_spared() -> String {
     let asked = fs::write("/proc/self/oom_score_adj", "-1000").map_err(|error| error.to_string());
     said("spared when memory is short", asked)
+}
+
+/// Lets this process open as many files as the system lets it: each region takes several.
+pub fn open_many_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays, and may limit what is held");
+    }
 }
 
 /// Keeps held memory from being swapped out. Returns whether that was granted, for the log.

@@ -25,8 +25,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{HoldError, failed};
+use crate::foreign::{Closings, Foreign};
 use crate::held::{Held, State};
-use crate::sys::Process;
+use crate::sys::{Process, own_user};
 
 /// A guard that says nothing for this time hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -41,8 +42,6 @@ const END_LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How often a guard tries to tell its parent something, and the time in between: two seconds.
 const SEND_ATTEMPTS_MAX: u32 = 200;
 const SEND_AGAIN: Duration = Duration::from_millis(10);
-/// The variable that tells a guard that memory is kept for it.
-pub const KEPT_VARIABLE: &str = "PERDURA_GUARD_KEPT";
 
 /// A process that starts guards and keeps their descriptors.
 pub struct Parent {
@@ -59,10 +58,19 @@ pub struct Parent {
     pub alive: Box<dyn FnMut()>,
 }
 
+/// What outlives a guard.
+#[derive(Default)]
+struct Keeping {
+    regions: BTreeMap<ImageFile, Kept>,
+    /// Whether a signal has said that the guard is to end.
+    ends: bool,
+    closings: Closings,
+}
+
 /// What is kept of a region.
 struct Kept {
     message: Message,
-    fds: Vec<OwnedFd>,
+    fds: Vec<Foreign>,
 }
 
 /// A guard that runs.
@@ -71,6 +79,8 @@ struct Running {
     socket: OwnedFd,
     began_ns: u64,
     heard_ns: u64,
+    /// Whether it has said anything: it heeds signals from then on.
+    has_spoken: bool,
 }
 
 impl Parent {
@@ -79,12 +89,12 @@ impl Parent {
     /// # Errors
     /// Guards end badly right after their start, again and again, and nothing is kept for them.
     pub fn run(mut self) -> Result<(), HoldError> {
-        let mut kept = BTreeMap::new();
+        let mut keeping = Keeping::default();
         let mut short_runs = 0;
         loop {
-            let mut guard = self.start(&kept)?;
-            self.attend(&mut guard, &mut kept)?;
-            let status = self.await_end(&mut guard)?;
+            let mut guard = self.start(&keeping)?;
+            self.attend(&mut guard, &mut keeping)?;
+            let status = self.await_end(&mut guard, &mut keeping)?;
             if status.success() {
                 return Ok(());
             }
@@ -92,7 +102,7 @@ impl Parent {
             let is_short = u128::from(ran_ns) < WORKS_FOR.as_nanos();
             short_runs = if is_short { short_runs + 1 } else { 0 };
             if short_runs > SHORT_RUNS_MAX {
-                if kept.is_empty() {
+                if keeping.regions.is_empty() {
                     let status = status.to_string();
                     return Err(HoldError::KeepsEnding { times: short_runs, status });
                 }
@@ -100,20 +110,25 @@ impl Parent {
                 (self.alive)();
                 std::thread::sleep(LOOK_EVERY);
             }
-            tracing::error!(%status, regions = kept.len(), "the guard ended; starting another");
+            let regions = keeping.regions.len();
+            tracing::error!(%status, regions, "the guard ended; starting another");
         }
     }
 
     /// Waits for the end of a guard that says nothing any more. One that goes on without its parent
     /// is killed: the next one has all that is kept.
-    fn await_end(&mut self, guard: &mut Running) -> Result<ExitStatus, HoldError> {
+    fn await_end(
+        &mut self,
+        guard: &mut Running,
+        keeping: &mut Keeping,
+    ) -> Result<ExitStatus, HoldError> {
         let said_ns = self.clock.now_ns();
         loop {
             if let Some(status) = guard.child.try_wait().map_err(failed("wait for the guard"))? {
                 return Ok(status);
             }
             (self.alive)();
-            self.pass_on_signal(guard)?;
+            self.pass_on_signal(guard, keeping)?;
             if u128::from(self.clock.now_ns().saturating_sub(said_ns)) > SILENCE_MAX.as_nanos() {
                 tracing::error!("the guard goes on without its parent; killing it");
                 guard.child.kill().map_err(failed("kill the guard"))?;
@@ -122,20 +137,17 @@ impl Parent {
         }
     }
 
-    fn start(&mut self, kept: &BTreeMap<ImageFile, Kept>) -> Result<Running, HoldError> {
+    fn start(&mut self, keeping: &Keeping) -> Result<Running, HoldError> {
         let (ours, theirs) = socket_pair().map_err(failed("socket pair"))?;
         let mut program = (self.program)();
         program.stdin(Stdio::from(theirs));
-        if !kept.is_empty() {
-            program.env(KEPT_VARIABLE, "1");
-        }
         let child = program.spawn().map_err(failed("start the guard"))?;
         // This process must close its copy of the guard's end, or it would not notice the end.
         drop(program);
         let now_ns = self.clock.now_ns();
-        let running = Running { child, socket: ours, began_ns: now_ns, heard_ns: now_ns };
-        let keeping = kept.values().map(|kept| (&kept.message, &kept.fds));
-        for (message, fds) in keeping {
+        let (began_ns, heard_ns) = (now_ns, now_ns);
+        let running = Running { child, socket: ours, began_ns, heard_ns, has_spoken: false };
+        for Kept { message, fds } in keeping.regions.values() {
             let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
             if send(&running.socket, message, &fds).is_err() {
                 // The guard is gone already, and the next one is told everything again.
@@ -148,11 +160,7 @@ impl Parent {
     }
 
     /// Keeps what the guard says until it is gone.
-    fn attend(
-        &mut self,
-        guard: &mut Running,
-        kept: &mut BTreeMap<ImageFile, Kept>,
-    ) -> Result<(), HoldError> {
+    fn attend(&mut self, guard: &mut Running, keeping: &mut Keeping) -> Result<(), HoldError> {
         loop {
             let timeout = Timespec { tv_sec: LOOK_EVERY.as_secs() as i64, tv_nsec: 0 };
             let mut fds = [
@@ -165,13 +173,17 @@ impl Parent {
             };
             let [speaks, signalled] = fds.map(|fd| !fd.revents().is_empty());
             if signalled {
-                self.pass_on_signal(guard)?;
+                self.pass_on_signal(guard, keeping)?;
             }
             if speaks {
                 match receive(&guard.socket) {
                     Ok(Some((message, fds))) => {
                         guard.heard_ns = self.clock.now_ns();
-                        note(kept, message, fds);
+                        let is_first = !std::mem::replace(&mut guard.has_spoken, true);
+                        if is_first && keeping.ends {
+                            guard.tell_end();
+                        }
+                        keeping.note(message, fds);
                     }
                     Ok(None) | Err(_) => return Ok(()),
                 }
@@ -187,28 +199,41 @@ impl Parent {
         }
     }
 
-    /// Lets the guard know that it is to end.
-    fn pass_on_signal(&mut self, guard: &Running) -> Result<(), HoldError> {
+    /// Lets the guard know that it is to end. One that starts just now is told at its first word,
+    /// and so is one that takes its place.
+    fn pass_on_signal(&mut self, guard: &Running, keeping: &mut Keeping) -> Result<(), HoldError> {
         while self.signals.take()?.is_some() {
-            let pid = i32::try_from(guard.child.id()).ok().and_then(Pid::from_raw);
-            // A guard that is gone is started again, and told by the service manager's next signal.
-            let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
+            keeping.ends = true;
+            if guard.has_spoken {
+                guard.tell_end();
+            }
         }
         Ok(())
     }
 }
 
-/// Notes what the guard says.
-fn note(kept: &mut BTreeMap<ImageFile, Kept>, message: Message, fds: Vec<OwnedFd>) {
-    match message {
-        Message::Keep { .. } => match fds.get(2).map(ImageFile::of) {
-            Some(Ok(name)) => drop(kept.insert(name, Kept { message, fds })),
-            other => tracing::error!(?other, "the guard sent no image to keep"),
-        },
-        Message::Forget { image } => drop(kept.remove(&image)),
-        // It is alive.
-        Message::Ready => {}
-        other => tracing::error!(?other, "an unexpected message from the guard"),
+impl Running {
+    fn tell_end(&self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        // A guard that is gone is started again, and told then.
+        let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
+    }
+}
+
+impl Keeping {
+    /// Notes what the guard says.
+    fn note(&mut self, message: Message, fds: Vec<OwnedFd>) {
+        let fds = self.closings.take(fds, own_user());
+        match message {
+            Message::Keep { .. } => match fds.get(2).map(ImageFile::of) {
+                Some(Ok(name)) => drop(self.regions.insert(name, Kept { message, fds })),
+                other => tracing::error!(?other, "the guard sent no image to keep"),
+            },
+            Message::Forget { image } => drop(self.regions.remove(&image)),
+            // It is alive.
+            Message::Ready => {}
+            other => tracing::error!(?other, "an unexpected message from the guard"),
+        }
     }
 }
 
@@ -265,7 +290,11 @@ impl ToParent {
 }
 
 /// Takes over what the parent has kept.
-pub(crate) fn inherit(socket: OwnedFd, clock: &dyn Clock) -> Result<Inherited, HoldError> {
+pub(crate) fn inherit(
+    socket: OwnedFd,
+    closings: &Closings,
+    clock: &dyn Clock,
+) -> Result<Inherited, HoldError> {
     let mut held = Vec::new();
     loop {
         let (message, fds) = receive(&socket)
@@ -274,6 +303,7 @@ pub(crate) fn inherit(socket: OwnedFd, clock: &dyn Clock) -> Result<Inherited, H
         match message {
             Message::Keep { owner, times, pid, started, rate_bytes_per_s, granted_us } => {
                 let server = Process { pid, started };
+                let fds = closings.take(fds, owner);
                 match resume(fds, owner, (times, rate_bytes_per_s), server, clock) {
                     Ok(region) => held.push((region, granted_us)),
                     Err(error) => tracing::error!(
@@ -294,18 +324,16 @@ pub(crate) fn inherit(socket: OwnedFd, clock: &dyn Clock) -> Result<Inherited, H
 }
 
 fn resume(
-    mut fds: Vec<OwnedFd>,
+    mut fds: Vec<Foreign>,
     owner: u32,
     terms: (Times, u64),
     server: Process,
     clock: &dyn Clock,
 ) -> Result<Held, HoldError> {
-    let link = (fds.len() > 3).then(|| fds.pop()).flatten();
+    let link = (fds.len() > 3).then(|| fds.pop()).flatten().and_then(Foreign::into_socket);
     let state = match link {
         Some(link) => State::Linked { link, ending: None },
         None => State::Alone { since_ns: clock.now_ns() },
     };
-    let fds = <[OwnedFd; 3]>::try_from(fds)
-        .map_err(|fds| HoldError::NothingToHold(format!("{} descriptors", fds.len())))?;
     Held::new(fds, owner, terms, server, state)
 }

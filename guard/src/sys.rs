@@ -1,19 +1,27 @@
 //! What the system says of a peer and of descriptors that a peer has sent.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, OFlags, SealFlags, fcntl_get_seals, fcntl_getfl, fstat};
+use rustix::fs::{FileType, OFlags, SealFlags, fcntl_get_seals, fcntl_getfl};
 use rustix::net::{SocketFlags, accept_with, sockopt};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::HoldError;
+use crate::foreign::Foreign;
+
+/// The flag of a thread that is ending, in `/proc/PID/stat`.
+const PF_EXITING: u64 = 4;
+
+/// Time between two looks whether a process has ended.
+const END_LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A process. Its number alone may be another one's later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
     /// Its id; 0 if the system does not say.
     pub pid: i32,
-    /// When it started, in clock ticks since the boot; 0: there is none of this number.
+    /// When it started, in clock ticks since the boot; 0: none of this number runs.
     pub started: u64,
 }
 
@@ -23,13 +31,30 @@ impl Process {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // The name of the program is in brackets, and may have any words.
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-        let started = fields.split_whitespace().nth(19).and_then(|field| field.parse().ok());
-        Self { pid, started: started.unwrap_or(0) }
+        let fields: Vec<_> = fields.split_whitespace().collect();
+        let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+        let (flags, threads, started) = (number(6), number(17), number(19));
+        // One that is ending, or has ended and its parent has not looked, runs no program any more.
+        let is_ending = flags.is_some_and(|flags| flags & PF_EXITING != 0);
+        let runs = !is_ending || threads.is_some_and(|threads| threads > 1);
+        Self { pid, started: started.filter(|_| runs).unwrap_or(0) }
     }
 
-    /// Whether it has not ended.
+    /// Whether it runs still: whether it could change memory.
     pub(crate) fn is_there(self) -> bool {
         self.started != 0 && Self::of(self.pid) == self
+    }
+
+    /// Waits until it has ended, at most so long. Returns whether it has.
+    pub(crate) fn has_ended_within(self, at_most: Duration) -> bool {
+        let began = Instant::now();
+        while self.is_there() {
+            if began.elapsed() >= at_most {
+                return false;
+            }
+            std::thread::sleep(END_LOOK_EVERY);
+        }
+        true
     }
 
     /// Kills it, as a server that hangs: as long as it runs it could change the memory that is
@@ -82,9 +107,9 @@ pub(crate) fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
 /// its next access: only the user of this process is trusted with that. A file that cannot be
 /// written would keep no flush.
 pub(crate) fn check_handed_over(
-    memory: BorrowedFd<'_>,
-    ledger: BorrowedFd<'_>,
-    image: BorrowedFd<'_>,
+    memory: &Foreign,
+    ledger: &Foreign,
+    image: &Foreign,
     owner: u32,
 ) -> Result<(), HoldError> {
     let foreign = |what, why| HoldError::Foreign { what, why };
@@ -98,8 +123,7 @@ pub(crate) fn check_handed_over(
             return Err(foreign(what, why));
         }
     }
-    let mode = fstat(image).map(|stat| FileType::from_raw_mode(stat.st_mode));
-    if !matches!(mode, Ok(FileType::RegularFile | FileType::BlockDevice)) {
+    if !matches!(image.look(), Ok((FileType::RegularFile | FileType::BlockDevice, _))) {
         return Err(foreign("image", "is neither a file nor a block device"));
     }
     match fcntl_getfl(image) {
@@ -116,10 +140,14 @@ mod tests {
     use perdura_dirty::sys::SharedMemory;
 
     use super::*;
+    use crate::foreign::Closings;
 
     /// Why descriptors are refused, if they are.
     fn refused(memory: impl AsFd, ledger: impl AsFd, image: impl AsFd, owner: u32) -> String {
-        let checked = check_handed_over(memory.as_fd(), ledger.as_fd(), image.as_fd(), owner);
+        let fds = [memory.as_fd(), ledger.as_fd(), image.as_fd()];
+        let fds = fds.map(|fd| fd.try_clone_to_owned().unwrap());
+        let fds = Closings::default().take(fds.into(), owner);
+        let checked = check_handed_over(&fds[0], &fds[1], &fds[2], owner);
         checked.err().map_or(String::new(), |error| error.to_string())
     }
 
@@ -155,13 +183,14 @@ mod tests {
     #[test]
     fn an_image_that_could_keep_no_flush_is_refused() {
         let sealed = SharedMemory::create("test", 4096).unwrap();
-        let refuse = |image: BorrowedFd<'_>| refused(sealed.fd(), sealed.fd(), image, own_user());
+        let refuse =
+            |image: &dyn AsFd| refused(sealed.fd(), sealed.fd(), image.as_fd(), own_user());
         let (pipe, _other) = std::io::pipe().unwrap();
-        assert!(refuse(pipe.as_fd()).contains("neither a file nor a block device"));
+        assert!(refuse(&pipe).contains("neither a file nor a block device"));
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         std::fs::write(&path, "").unwrap();
         let read_only = File::open(&path).unwrap();
-        assert!(refuse(read_only.as_fd()).contains("not open for reading and writing"));
+        assert!(refuse(&read_only).contains("not open for reading and writing"));
     }
 }

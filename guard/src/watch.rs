@@ -11,6 +11,9 @@ use perdura_warning::{Confidence, Demand, Reading, Response, State, Warnings};
 
 use crate::keeper::{Keeper, Most, Writers};
 
+/// Time until what could not be met is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// Everything that the two threads need.
 pub struct Watch {
     /// The sources to heed.
@@ -52,7 +55,10 @@ impl Watch {
         let flush_threads = self.flush_threads;
         let meet = move || {
             let (mut demand, mut most) = (Demand::Promise, Most::default());
-            while let Some(given) = taken.next() {
+            // What was tried and is not met.
+            let mut unmet = Given::default();
+            while let Some(given) = taken.next((unmet != Given::default()).then_some(AGAIN)) {
+                let is_first = given != Given::default();
                 demand = given.demand.unwrap_or(demand);
                 most.share = given.share.map_or(most.share, |ordered| ordered.time);
                 most.battery = given.battery.or(most.battery);
@@ -68,7 +74,9 @@ impl Watch {
                         continue;
                     }
                 }
+                let given = given.or(unmet);
                 let met = with_region(&|region| keeper.meet(region, demand, most, &*writers));
+                unmet = Given::default();
                 match met {
                     // A closed region has everything on the SSD, and stays as it is.
                     None | Some(Err(RegionError::Closed)) => return,
@@ -83,7 +91,12 @@ impl Watch {
                         }
                     }
                     Some(Err(error)) => {
-                        tracing::error!(%error, ?demand, "what the power asks for is not met");
+                        unmet = Given { drill: None, ..given };
+                        if is_first {
+                            tracing::error!(
+                                %error, ?demand, "what the power asks for is not met; trying again"
+                            );
+                        }
                     }
                 }
             }
@@ -168,6 +181,18 @@ struct Given {
     drill: Option<bool>,
 }
 
+impl Given {
+    /// This, and of `former` what this says nothing of.
+    fn or(self, former: Self) -> Self {
+        Self {
+            demand: self.demand.or(former.demand),
+            share: self.share.or(former.share),
+            battery: self.battery.or(former.battery),
+            drill: self.drill,
+        }
+    }
+}
+
 /// A share of a battery.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Ration {
@@ -211,11 +236,12 @@ impl Orders {
         self.given.notify_one();
     }
 
-    /// Waits for something to meet; `None`: there will be nothing any more.
-    fn next(&self) -> Option<Given> {
+    /// Waits for something to meet, at most so long; `None`: there will be nothing any more.
+    fn next(&self, at_most: Option<Duration>) -> Option<Given> {
         let is_quiet = |it: &mut Ordered| it.given == Given::default() && !it.is_over;
-        let waited = self.given.wait_while(self.lock(), is_quiet);
-        let mut ordered = waited.unwrap_or_else(PoisonError::into_inner);
+        let at_most = at_most.unwrap_or(Duration::MAX);
+        let waited = self.given.wait_timeout_while(self.lock(), at_most, is_quiet);
+        let (mut ordered, _) = waited.unwrap_or_else(PoisonError::into_inner);
         (!ordered.is_over).then(|| std::mem::take(&mut ordered.given))
     }
 }
@@ -236,10 +262,12 @@ impl Drop for OnDrop<'_> {
 #[allow(clippy::unwrap_used)] // a test's own failure
 mod tests {
     use std::path::Path;
+    use std::sync::atomic::Ordering::{Acquire, Release};
+    use std::sync::atomic::{AtomicBool, AtomicU32};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Instant;
 
-    use perdura_media::{RealClock, SimClock, SimDevice};
+    use perdura_media::{Device, DeviceError, RealClock, SimClock, SimDevice, WriteQueue};
     use perdura_region::{BLOCK_BYTES, Config, Terms};
     use perdura_warning::StatusFile;
 
@@ -263,13 +291,24 @@ mod tests {
     }
 
     fn region() -> Arc<Region> {
-        let config = Config { lanes: Some(1), ..Config::new(64 * BLOCK_BYTES, BUDGET_BYTES) };
-        let (device, clock) = (SimDevice::new(0, 1), SimClock::new(1_000));
-        Arc::new(Region::open(Arc::new(device), Arc::new(clock), config).unwrap())
+        region_on(Arc::new(SimDevice::new(0, 1)), BUDGET_BYTES)
+    }
+
+    fn region_on(device: Arc<dyn Device>, budget_bytes: u64) -> Arc<Region> {
+        let config = Config { lanes: Some(1), ..Config::new(64 * BLOCK_BYTES, budget_bytes) };
+        Arc::new(Region::open(device, Arc::new(SimClock::new(1_000)), config).unwrap())
     }
 
     /// Watches a region by a file. Returns what the writers are told, and the reading at the end.
     fn watched(region: &Arc<Region>, file: &Path) -> (Receiver<Demand>, Receiver<Reading>) {
+        watched_with(region, file, Arc::default())
+    }
+
+    fn watched_with(
+        region: &Arc<Region>,
+        file: &Path,
+        orders: Arc<Orders>,
+    ) -> (Receiver<Demand>, Receiver<Reading>) {
         let (tell, told) = channel();
         let (end, ended) = channel();
         let grace = Duration::from_secs(10);
@@ -285,7 +324,7 @@ mod tests {
             clock: Arc::new(RealClock),
             writers: Arc::new(Writers(Mutex::new(tell))),
             flush_threads: 1,
-            orders: Arc::default(),
+            orders,
             voice: Voice::default(),
         };
         let kept = Arc::downgrade(region);
@@ -341,6 +380,59 @@ mod tests {
         while told.recv().unwrap() != Demand::End {}
     }
 
+    /// A device that has no room for more while it is said to be full.
+    struct Full(SimDevice, AtomicBool, AtomicU32);
+
+    impl Device for Full {
+        fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError> {
+            if self.1.load(Acquire) {
+                self.2.fetch_add(1, Release);
+                let (op, offset_bytes) = ("grow", self.0.capacity_bytes());
+                return Err(DeviceError::NoSpace { op, offset_bytes, len_bytes: capacity_bytes });
+            }
+            self.0.grow(capacity_bytes)
+        }
+
+        fn capacity_bytes(&self) -> u64 {
+            self.0.capacity_bytes()
+        }
+        fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+            self.0.read_at(offset_bytes, buf)
+        }
+        fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+            self.0.write_at(offset_bytes, buf)
+        }
+        fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+            self.0.write_durable_at(offset_bytes, buf)
+        }
+        fn flush(&self) -> Result<(), DeviceError> {
+            self.0.flush()
+        }
+        fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError> {
+            self.0.queue(depth)
+        }
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_met_now_is_tried_again_without_another_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let device =
+            Arc::new(Full(SimDevice::new(0, 1), AtomicBool::new(false), AtomicU32::new(0)));
+        let region = region_on(Arc::clone(&device) as Arc<dyn Device>, BUDGET_BYTES / 8);
+        device.1.store(true, Release);
+        let orders = Arc::new(Orders::default());
+        let _watched = watched_with(&region, &dir.path().join("power"), Arc::clone(&orders));
+        orders.share(1, None);
+        // The first time, and once more.
+        until(|| device.2.load(Acquire) >= 2);
+        assert_eq!(region.budget_bytes(), BUDGET_BYTES / 8);
+        device.1.store(false, Release);
+        until(|| region.budget_bytes() == BUDGET_BYTES);
+    }
+
     #[test]
     fn a_newer_demand_takes_the_place_of_one_that_nobody_has_begun_to_meet() {
         let order = Orders::default();
@@ -354,11 +446,11 @@ mod tests {
         order.battery(Duration::from_secs(3));
         let battery = Some(Duration::from_secs(3));
         let expected = Given { demand: Some(Demand::Promise), share, battery, drill: None };
-        assert_eq!(order.next(), Some(expected));
+        assert_eq!(order.next(None), Some(expected));
         order.give(Demand::Clean);
         drop(OnDrop(&order));
-        assert_eq!(order.next(), None);
+        assert_eq!(order.next(None), None);
         order.battery(Duration::from_secs(4));
-        assert!(order.is_over() && order.next().is_none());
+        assert!(order.is_over() && order.next(None).is_none());
     }
 }

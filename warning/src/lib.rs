@@ -16,6 +16,7 @@ mod cloud;
 mod command;
 mod error;
 mod file;
+mod later;
 mod logind;
 mod named;
 mod nut;
@@ -30,6 +31,7 @@ mod warnings;
 
 pub use error::WarningError;
 pub use file::StatusFile;
+pub use later::open_within;
 pub use named::{Named, SOURCES, open};
 pub use reading::{Confidence, Left, Reading, State};
 pub use response::{Demand, Response, SETTLE};

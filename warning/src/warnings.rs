@@ -52,11 +52,6 @@ impl Warnings {
         self.sources.push(Heeded { source: Some(source), last });
     }
 
-    /// Heeds a source that cannot be asked: what it is taken to say, for good.
-    pub fn add_reading(&mut self, last: Reading) {
-        self.sources.push(Heeded { source: None, last });
-    }
-
     /// The descriptors of all sources. One of them becomes readable when a source may say something
     /// new.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {

@@ -189,3 +189,43 @@ fn a_guard_in_the_place_of_another_takes_what_was_kept_though_its_sources_refuse
     let server = Server::start(&guard.data("kept"), &SETTINGS);
     assert_eq!(server.client().ask(&["GET", "key"]), "acknowledged");
 }
+
+#[test]
+fn an_end_that_a_killed_guard_has_not_heeded_is_told_to_the_next() {
+    let mut guard = GuardProcess::start();
+    let mut server = guard.serve("kept");
+    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
+    server.signal("KILL");
+    server.wait();
+    let child = guard.guard();
+    signal_process(child, "STOP");
+    signal_process(guard.parent.id(), "TERM");
+    // The parent has taken the signal when the stopped guard has it.
+    wait_until("the signal", || {
+        let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
+        u64::from_str_radix(pending.trim(), 16).unwrap() != 0
+    });
+    signal_process(child, "KILL");
+    wait_until("the end of the guard", || guard.parent.try_wait().unwrap().is_some());
+    let server = Server::start(&guard.data("kept"), &SETTINGS);
+    assert_eq!(server.client().ask(&["GET", "key"]), "acknowledged");
+}
+
+#[test]
+fn a_slow_source_delays_no_guard_in_the_place_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = dir.path().join("slow");
+    let command = format!("command:test -e {} && exec sleep 60; echo steady", slow.display());
+    let guard = GuardProcess::start_with(Some(command));
+    let server = guard.serve("a");
+    assert_eq!(state(&server), "steady");
+    std::fs::write(&slow, "").unwrap();
+    let child = guard.guard();
+    signal_process(child, "KILL");
+    wait_until("another guard", || guard.guard() != child);
+    // What is not known is no steady power.
+    wait_until("its word", || state(&server) == "on-battery");
+    let other = guard.serve("b");
+    assert_eq!(other.client().ask(&["SET", "key", "value"]), "+OK");
+}

@@ -2,7 +2,6 @@
 //! was left.
 
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use perdura_warning::State as Power;
 
 use super::{Holding, Role, tell};
 use crate::error::{HoldError, failed};
+use crate::foreign::Foreign;
 use crate::held::{Held, State};
 use crate::sys::{Peer, Process, own_user};
 use crate::visitor::Visitor;
@@ -23,13 +23,16 @@ impl Holding {
         let is_guard = matches!(self.role, Role::Guard { .. });
         let own = own_user();
         // The mode of a guard's socket says who may connect to it.
-        let is_welcome = |peer: Peer| is_guard || peer.may_use(own);
+        let closings = self.closings.clone();
+        let is_welcome =
+            |peer: Peer| closings.are_few(peer.user) && (is_guard || peer.may_use(own));
         self.visitors.admit(&self.listener, self.clock.now_ns(), is_welcome);
     }
 
     /// Answers a visitor.
     pub(super) fn meet(&mut self, visitor: Visitor) {
         let Ok(Some((message, fds))) = receive(&visitor.socket) else { return };
+        let fds = self.closings.take(fds, visitor.peer.user);
         self.drop_removed();
         let answer = match message {
             Message::Hold { times, rate_bytes_per_s }
@@ -88,6 +91,10 @@ impl Holding {
         match &held.state {
             State::Linked { .. } => Err(Message::Busy { pid: held.server.pid }),
             State::Flushing { .. } => Err(held.wait_message()),
+            // It has closed its link, and could write beside another server.
+            State::Alone { .. } if held.server != peer.process && held.server.is_there() => {
+                Err(Message::Busy { pid: held.server.pid })
+            }
             State::Alone { .. } => Ok(()),
         }
     }
@@ -130,7 +137,7 @@ impl Holding {
         &mut self,
         visitor: &Visitor,
         terms: (Times, u64),
-        fds: Vec<OwnedFd>,
+        fds: Vec<Foreign>,
     ) -> Result<ImageFile, Message> {
         let failed = |why: String| Message::Failed { why };
         let Role::Guard { regions_max, regions_of_one_max, .. } = self.role else {
@@ -139,17 +146,18 @@ impl Holding {
         if self.power() == Power::Ending {
             return Err(failed("the power is ending, so no more memory is held".into()));
         }
-        let fds = <[OwnedFd; 3]>::try_from(fds)
-            .map_err(|fds| failed(format!("{} descriptors came, expected 3", fds.len())))?;
+        let [memory, _, image] = &fds[..] else {
+            return Err(failed(format!("{} descriptors came, expected 3", fds.len())));
+        };
         let link = visitor.socket.try_clone().map_err(|error| failed(error.to_string()))?;
         let state = State::Linked { link, ending: None };
         let Peer { user, process } = visitor.peer;
         let pid = process.pid;
-        let name = ImageFile::of(&fds[2]).map_err(|error| failed(error.to_string()))?;
+        let name = ImageFile::of(image).map_err(|error| failed(error.to_string()))?;
         if let Some(held) = self.find(name) {
             // Its own server comes back after it has lost the link.
             let may_use = visitor.peer.may_use(held.owner);
-            if !(held.is_alone() && may_use && held.has_memory(&fds[0])) {
+            if !(held.is_alone() && may_use && held.has_memory(memory)) {
                 let pid = held.server.pid;
                 return Err(failed(format!(
                     "other memory of this image is held, of process {pid}"
@@ -257,7 +265,8 @@ impl Holding {
             let LeftInFiles { memory, ledger, image, user, rate_bytes_per_s } = left;
             let state = State::Alone { since_ns: self.clock.now_ns() };
             let terms = (times, rate_bytes_per_s);
-            match Held::new([memory, ledger, image], user, terms, Process::of(0), state) {
+            let fds = self.closings.take(vec![memory, ledger, image], user);
+            match Held::new(fds, user, terms, Process::of(0), state) {
                 Ok(held) => {
                     let name = held.name;
                     tracing::warn!(

@@ -1,5 +1,8 @@
 //! The answers of those who hold memory to servers, visitors and warnings.
 
+mod guarding;
+mod hanging;
+
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -15,13 +18,12 @@ use perdura_region::holder::Times;
 use perdura_region::holder::socket::{connect_to, listen_at, socket_pair};
 use perdura_region::holder::wire::send;
 use perdura_region::{BLOCK_BYTES, Config, LaneId, Region};
-use perdura_warning::Response;
 use rustix::fs::Mode;
 
 use super::*;
+use crate::foreign::Foreign;
 use crate::parent::{Inherited, inherit};
 use crate::sys::{Peer, Process, own_user};
-use crate::tenancy::{Battery, Tenant};
 
 const GRACE: Duration = Duration::from_secs(60);
 const TIMES: Times = Times { grace: GRACE, wait: Some(Duration::from_secs(600)) };
@@ -64,8 +66,14 @@ fn holding(dir: &Path, role: Role, clock: Arc<dyn Clock>) -> Holding {
         clock,
         held: Vec::new(),
         visitors: Visitors::default(),
+        closings: Closings::default(),
         drill: None,
     }
+}
+
+/// Descriptors, as if a peer had sent them.
+fn foreign(fds: impl Into<Vec<OwnedFd>>) -> Vec<Foreign> {
+    Closings::default().take(fds.into(), own_user())
 }
 
 /// A holder of a region whose server is linked through the first value, and the clock.
@@ -74,9 +82,9 @@ fn holder(dir: &Path) -> (OwnedFd, Holding, Arc<SimClock>) {
     let mut holding = holding(dir, Role::Holder, clock.clone());
     let (server, link) = socket_pair().unwrap();
     let state = State::Linked { link, ending: None };
-    holding
-        .held
-        .push(Held::new(left(dir), own_user(), (TIMES, RATE), Process::of(0), state).unwrap());
+    holding.held.push(
+        Held::new(foreign(left(dir)), own_user(), (TIMES, RATE), Process::of(0), state).unwrap(),
+    );
     (server, holding, clock)
 }
 
@@ -85,7 +93,8 @@ fn guard(dir: &Path, regions_max: usize) -> (OwnedFd, Holding) {
     let (parent, child) = socket_pair().unwrap();
     let null = std::fs::File::open("/dev/null").unwrap();
     send(&parent, &Message::Ready, &[null.as_fd()]).unwrap();
-    let Inherited { parent: to_parent, .. } = inherit(child, &RealClock).unwrap();
+    let Inherited { parent: to_parent, .. } =
+        inherit(child, &Closings::default(), &RealClock).unwrap();
     let role = Role::Guard {
         regions_max,
         regions_of_one_max: regions_max,
@@ -139,6 +148,10 @@ fn read_only(dir: &Path) -> OwnedFd {
     std::fs::File::open(dir.join("image")).unwrap().into()
 }
 
+fn set_image(held: &mut Held, image: impl Into<OwnedFd>) {
+    held.image = Arc::new(foreign([image.into()]).remove(0));
+}
+
 #[test]
 fn a_server_that_takes_over_brings_its_own_times() {
     let dir = tempfile::tempdir().unwrap();
@@ -162,7 +175,7 @@ fn a_wait_that_is_over_ends_with_a_flush_and_one_without_end_is_never_over() {
     let dir = tempfile::tempdir().unwrap();
     let (server, mut holder, clock) = holder(dir.path());
     // Nothing can be written by this descriptor.
-    holder.held[0].image = read_only(dir.path());
+    set_image(&mut holder.held[0], read_only(dir.path()));
     drop(server);
     until(&mut holder, |holder| holder.held[0].is_alone());
     clock.sleep_ns(599 * SECOND_NS);
@@ -239,7 +252,7 @@ fn a_linked_server_is_waited_for_at_the_end_and_one_that_is_gone_is_flushed_for(
 fn under_a_warning_a_flush_that_fails_is_tried_again_until_it_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let (server, mut holder, clock) = holder(dir.path());
-    holder.held[0].image = read_only(dir.path());
+    set_image(&mut holder.held[0], read_only(dir.path()));
     clock.sleep_ns(600 * SECOND_NS);
     say(&mut holder, dir.path(), "ending");
     drop(server);
@@ -256,9 +269,50 @@ fn under_a_warning_a_flush_that_fails_is_tried_again_until_it_succeeds() {
     assert!(again(&mut holder));
     until(&mut holder, |holder| holder.held[0].is_alone());
     let image = std::fs::File::options().read(true).write(true).open(dir.path().join("image"));
-    holder.held[0].image = image.unwrap().into();
+    set_image(&mut holder.held[0], image.unwrap());
     clock.sleep_ns(SECOND_NS);
     until(&mut holder, Holding::is_over);
+}
+
+#[test]
+fn nothing_is_flushed_beside_a_server_that_has_closed_its_link_and_runs_until_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, mut holder, clock) = holder(dir.path());
+    let mut process = sleeper();
+    holder.held[0].server = Process::of(process.id() as i32);
+    say(&mut holder, dir.path(), "low");
+    drop(server);
+    for again in [false, true] {
+        if again {
+            clock.sleep_ns(SECOND_NS);
+        }
+        until(&mut holder, |holder| matches!(holder.held[0].state, State::Flushing { .. }));
+        until(&mut holder, |holder| holder.held[0].is_alone());
+    }
+    // Nobody else has it, and nobody has it flushed.
+    let image = name(dir.path());
+    let message = Message::TakeOver { times: TIMES, image };
+    let said = asked(&mut holder, dir.path(), &message, &[]);
+    assert_eq!(said, Message::Busy { pid: process.id() as i32 });
+    let said = asked(&mut holder, dir.path(), &Message::Flush { image }, &[]);
+    assert_eq!(said, Message::Busy { pid: process.id() as i32 });
+    assert!(process.try_wait().unwrap().is_none(), "it was ended before the end");
+    say(&mut holder, dir.path(), "ending");
+    until(&mut holder, Holding::is_over);
+    assert!(!process.wait().unwrap().success());
+}
+
+#[test]
+fn a_server_that_says_what_nobody_knows_is_there_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, mut holder, _) = holder(dir.path());
+    say(&mut holder, dir.path(), "low");
+    let null = std::fs::File::open("/dev/null").unwrap();
+    for fds in [&[][..], &[null.as_fd(); 4][..]] {
+        send(&server, &Message::Unknown { text: "\u{fffd} rubbish".into() }, fds).unwrap();
+        holder.turn().unwrap();
+        assert!(holder.held[0].is_linked());
+    }
 }
 
 #[test]
@@ -326,6 +380,7 @@ fn a_visitor_that_says_nothing_or_rubbish_delays_nobody_and_is_sent_away() {
     rustix::io::write(&rubbish, b"\xff rubbish").unwrap();
     holder.turn().unwrap();
     holder.turn().unwrap();
+    assert!(matches!(answer(&rubbish), Message::Failed { why } if why.contains("rubbish")));
     assert!(receive(&rubbish).unwrap().is_none());
     let said = asked(&mut holder, dir.path(), &Message::Goodbye, &[]);
     assert!(matches!(said, Message::Failed { .. }), "{said:?}");
@@ -396,307 +451,5 @@ fn a_server_that_hangs_is_ended_within_its_grace_and_one_that_waits_for_the_devi
         let after_s = clock.0.load(Relaxed);
         assert_eq!(after_s > 40, syncing == 1, "syncing {syncing}: {after_s} s");
         assert!(after_s > 4, "a tenth of the grace was not waited for: {after_s} s");
-    }
-}
-
-/// What the parent hears next, but for signs of life.
-fn heard(parent: &OwnedFd) -> (Message, Vec<OwnedFd>) {
-    loop {
-        match receive(parent).unwrap().unwrap() {
-            (Message::Ready, _) => {}
-            other => return other,
-        }
-    }
-}
-
-#[test]
-fn a_guard_holds_for_many_tells_its_parent_first_and_passes_warnings_on() {
-    let (dir, one, two) =
-        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (parent, mut guard) = guard(dir.path(), 8);
-    let mut links = Vec::new();
-    for place in [one.path(), two.path()] {
-        let fds = left(place);
-        let link = ask(
-            &mut guard,
-            dir.path(),
-            &Message::Hold { times: TIMES, rate_bytes_per_s: RATE },
-            &fds,
-        );
-        let (kept, fds) = heard(&parent);
-        assert!(matches!(kept, Message::Keep { .. }) && fds.len() == 4, "{kept:?}");
-        assert_eq!(answer(&link), Message::Ready);
-        // No battery is shared.
-        assert_eq!(answer(&link), Message::Share { serial: 0, share_us: u64::MAX });
-        links.push(link);
-    }
-    say(&mut guard, dir.path(), "on-battery 5m");
-    for link in &links {
-        let Message::Warning { reading } = answer(link) else { panic!("no warning") };
-        assert!(reading.starts_with("fresh on-battery 300000ms "), "{reading}");
-    }
-    // One server dies, the other one says goodbye.
-    drop(links.remove(0));
-    let name_of_two = name(two.path());
-    until(&mut guard, |guard| guard.held[0].is_alone());
-    let (kept, fds) = heard(&parent);
-    assert!(matches!(kept, Message::Keep { .. }) && fds.len() == 3, "{kept:?}");
-    send(&links[0], &Message::Goodbye, &[]).unwrap();
-    until(&mut guard, |guard| guard.held.len() == 1);
-    assert!(!guard.is_over(), "a guard goes on");
-    let (forgot, _) = heard(&parent);
-    assert_eq!(forgot, Message::Forget { image: name_of_two });
-    say(&mut guard, dir.path(), "low");
-    until(&mut guard, |guard| guard.held.is_empty());
-    assert!(!guard.is_over(), "power may come back");
-    say(&mut guard, dir.path(), "ending");
-    assert!(guard.is_over());
-    let fds = left(&dir.path().join("."));
-    let said = asked(
-        &mut guard,
-        dir.path(),
-        &Message::Hold { times: TIMES, rate_bytes_per_s: RATE },
-        &fds,
-    );
-    assert!(matches!(said, Message::Failed { why } if why.contains("the power is ending")));
-}
-
-#[test]
-fn a_guard_takes_no_foreign_descriptors_and_no_more_regions_than_it_may() {
-    let (dir, one, two) =
-        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (_parent, mut guard) = guard(dir.path(), 1);
-    let good = left(one.path());
-    let copy = |fd: &OwnedFd| fd.try_clone().unwrap();
-    let [memory, ledger, image] = [&good[0], &good[1], &good[2]];
-    let pipe = rustix::pipe::pipe().unwrap().0;
-    let bad = [
-        (vec![], "0 descriptors"),
-        (vec![copy(memory), copy(ledger)], "2 descriptors"),
-        (vec![copy(image), copy(ledger), copy(image)], "as many as its ledger says"),
-        (vec![copy(memory), copy(image), copy(image)], "another version"),
-        (vec![copy(memory), copy(memory), copy(image)], ""),
-        (vec![copy(ledger), copy(ledger), copy(image)], "as many as its ledger says"),
-        (vec![copy(memory), copy(ledger), copy(&pipe)], "neither a file nor a block device"),
-        (vec![copy(memory), copy(ledger), read_only(one.path())], "not open for reading and"),
-    ];
-    let hold = Message::Hold { times: TIMES, rate_bytes_per_s: RATE };
-    for (fds, expected) in bad {
-        let said = asked(&mut guard, dir.path(), &hold, &fds);
-        assert!(matches!(&said, Message::Failed { why } if why.contains(expected)), "{said:?}");
-        assert!(guard.held.is_empty());
-    }
-    let link = ask(&mut guard, dir.path(), &hold, &good);
-    assert_eq!(answer(&link), Message::Ready);
-    let said = asked(&mut guard, dir.path(), &hold, &good);
-    assert!(matches!(&said, Message::Failed { why } if why.contains("is held")), "{said:?}");
-    let said = asked(&mut guard, dir.path(), &hold, &left(two.path()));
-    assert!(matches!(&said, Message::Failed { why } if why.contains("at most 1")), "{said:?}");
-    // Its own server comes back after it has lost the link.
-    drop(link);
-    until(&mut guard, |guard| guard.held[0].is_alone());
-    let again = ask(&mut guard, dir.path(), &hold, &good);
-    assert_eq!(answer(&again), Message::Ready);
-    // A peer with another user's memory.
-    drop(again);
-    until(&mut guard, |guard| guard.held[0].is_alone());
-    guard.held[0].owner = 4242;
-    let image = name(one.path());
-    let other = Peer { user: 4243, process: Process::of(1) };
-    let refused = guard.check_use(image, other);
-    assert!(matches!(refused, Err(Message::Failed { why }) if why.contains("4242")));
-    assert_eq!(guard.check_use(image, Peer { user: 4242, process: Process::of(1) }), Ok(()));
-    assert_eq!(guard.check_use(image, Peer { user: 0, process: Process::of(1) }), Ok(()));
-}
-
-#[test]
-fn the_next_guard_has_the_memory_and_the_links_of_the_one_before() {
-    let (dir, one, two) =
-        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (server, link) = socket_pair().unwrap();
-    let (parent, child) = socket_pair().unwrap();
-    let keep = Message::Keep {
-        owner: 5,
-        times: TIMES,
-        pid: 77,
-        started: 78,
-        rate_bytes_per_s: RATE,
-        granted_us: 0,
-    };
-    let fds = left(one.path());
-    let linked: Vec<_> = borrowed(&fds).into_iter().chain([link.as_fd()]).collect();
-    send(&parent, &keep, &linked).unwrap();
-    let fds = left(two.path());
-    send(&parent, &keep, &borrowed(&fds)).unwrap();
-    // One that cannot be held again does not keep the others from it.
-    send(&parent, &keep, &borrowed(&fds[..2])).unwrap();
-    let null = std::fs::File::open("/dev/null").unwrap();
-    send(&parent, &Message::Ready, &[null.as_fd()]).unwrap();
-    let Inherited { parent: to_parent, held, .. } = inherit(child, &RealClock).unwrap();
-    drop(link);
-    let role =
-        Role::Guard { regions_max: 8, regions_of_one_max: 8, parent: to_parent, tenancy: None };
-    let mut guard = holding(dir.path(), role, Arc::new(RealClock));
-    guard.resume(held);
-    let states: Vec<_> = guard.held.iter().map(|held| (held.owner, held.is_alone())).collect();
-    assert_eq!(states, [(5, false), (5, true)]);
-    assert_eq!(answer(&server), Message::Ready);
-    drop(server);
-    until(&mut guard, |guard| guard.held[0].is_alone());
-    // A guard without a parent goes on.
-    drop(parent);
-    guard.turn().unwrap();
-    say(&mut guard, dir.path(), "low");
-    until(&mut guard, |guard| guard.held.is_empty());
-}
-
-/// A guard whose servers share a battery of 1 s.
-fn sharing(dir: &Path, tenants: Vec<Tenant>) -> (OwnedFd, Holding) {
-    let (parent, mut guard) = guard(dir, 8);
-    let grace = Duration::from_millis(1_100);
-    let battery = Battery { grace, file: None, response: Response::new(grace, None), tenants };
-    if let Role::Guard { tenancy, .. } = &mut guard.role {
-        *tenancy = Some(Box::new(Tenancy::new(battery, &*guard.clock)));
-    }
-    (parent, guard)
-}
-
-/// The next order on a link.
-fn order(guard: &mut Holding, link: &OwnedFd) -> (u64, u64) {
-    loop {
-        guard.turn().unwrap();
-        let mut ready = [PollFd::new(link, PollFlags::IN)];
-        poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
-        if !ready[0].revents().is_empty()
-            && let Message::Share { serial, share_us } = answer(link)
-        {
-            return (serial, share_us);
-        }
-    }
-}
-
-/// The rate at which the smallest budget of a region takes a tenth of a second.
-fn slow_rate(fds: &[OwnedFd; 3]) -> u64 {
-    let [memory, ledger, _] = fds.each_ref().map(|fd| fd.try_clone().unwrap());
-    let region = perdura_region::Attachment::new(memory, ledger).unwrap();
-    (region.flush_time(1, region.budget_bytes()).as_secs_f64() * 10.0) as u64
-}
-
-#[test]
-fn time_is_given_on_when_the_newest_order_is_kept_and_the_parent_knows_first() {
-    let (dir, one, two) =
-        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (parent, mut guard) = sharing(dir.path(), Vec::new());
-    let fds = left(one.path());
-    let hold = Message::Hold { times: TIMES, rate_bytes_per_s: slow_rate(&fds) };
-    let first = ask(&mut guard, dir.path(), &hold, &fds);
-    let (serial, all_us) = order(&mut guard, &first);
-    assert!((900_000..1_000_000).contains(&all_us), "{all_us}");
-    let granted = std::iter::repeat_with(|| heard(&parent).0).find_map(|message| match message {
-        Message::Keep { granted_us, .. } if granted_us >= all_us => Some(granted_us),
-        _ => None,
-    });
-    assert_eq!(granted, Some(all_us), "the parent knows before the server does");
-    send(&first, &Message::Kept { serial }, &[]).unwrap();
-
-    // What a second one needs to begin with is lent to the first.
-    let fds = left(two.path());
-    assert!(matches!(asked(&mut guard, dir.path(), &hold, &fds), Message::Later { .. }));
-    assert_eq!(guard.held.len(), 1);
-    let (serial, less_us) = order(&mut guard, &first);
-    assert!(less_us <= all_us - 89_000, "it is taken back: {less_us} of {all_us}");
-    send(&first, &Message::Kept { serial }, &[]).unwrap();
-    let third = ask(&mut guard, dir.path(), &hold, &fds);
-    assert_eq!(answer(&third), Message::Ready);
-    send(&third, &Message::Goodbye, &[]).unwrap();
-    until(&mut guard, |guard| guard.held.len() == 1);
-    while guard.share_us(name(one.path())) < 600_000 {
-        guard.turn().unwrap();
-    }
-    let small = Message::Hold { times: TIMES, rate_bytes_per_s: u64::MAX >> 20 };
-    let second = ask(&mut guard, dir.path(), &small, &fds);
-    let (serial, share_us) = order(&mut guard, &first);
-    assert!(share_us < 600_000, "half of it: {share_us}");
-    let (second_serial, second_us) = order(&mut guard, &second);
-    assert!(second_us < 20_000, "nothing is free yet: {second_us}");
-    for (link, serial) in [(&second, second_serial), (&first, serial - 1)] {
-        send(link, &Message::Kept { serial }, &[]).unwrap();
-    }
-    for _ in 0..5 {
-        guard.turn().unwrap();
-    }
-    assert!(guard.share_us(name(two.path())) < 20_000, "an old order is kept");
-    send(&first, &Message::Kept { serial }, &[]).unwrap();
-    let (_, second_us) = order(&mut guard, &second);
-    assert!(second_us > 300_000, "{second_us}");
-
-    // One that dies keeps what its dirty data need.
-    drop(first);
-    until(&mut guard, |guard| guard.held[0].is_alone());
-    assert!(guard.share_us(name(one.path())) <= 100_100);
-    let (_, second_us) = order(&mut guard, &second);
-    assert!(second_us > 800_000, "{second_us}");
-}
-
-#[test]
-fn one_that_is_not_trusted_is_charged_its_whole_region_or_refused() {
-    let (dir, one, two) =
-        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let distrusted = Tenant { is_trusted: false, ..Tenant::default() };
-    let (_parent, mut guard) = sharing(dir.path(), vec![distrusted]);
-    let fds = left(one.path());
-    // 1 MiB at 4 MiB/s.
-    let hold = |rate| Message::Hold { times: TIMES, rate_bytes_per_s: rate };
-    let link = ask(&mut guard, dir.path(), &hold(4 << 20), &fds);
-    let (_, share_us) = order(&mut guard, &link);
-    assert!(share_us >= 250_000 && share_us == guard.share_us(name(one.path())), "{share_us}");
-    let refused = asked(&mut guard, dir.path(), &hold(1 << 20), &left(two.path()));
-    let Message::Failed { why } = refused else { panic!("{refused:?}") };
-    assert!(why.contains("entitled"), "{why}");
-}
-
-#[test]
-fn one_that_takes_more_than_its_share_is_reckoned_with() {
-    let (dir, one) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let small = Tenant { limit: Some(Duration::from_millis(20)), ..Tenant::default() };
-    let (_parent, mut guard) = sharing(dir.path(), vec![small]);
-    let fds = left(one.path());
-    let rate = slow_rate(&fds) * 10;
-    let ledger = {
-        let memory = SharedMemory::from_fd(fds[1].try_clone().unwrap()).unwrap();
-        Ledger::attach(memory).unwrap()
-    };
-    let hold = Message::Hold { times: TIMES, rate_bytes_per_s: rate };
-    let link = ask(&mut guard, dir.path(), &hold, &fds);
-    let (serial, share_us) = order(&mut guard, &link);
-    assert!(share_us <= 20_000, "{share_us}");
-    send(&link, &Message::Kept { serial }, &[]).unwrap();
-    ledger.budget_limit().store(ledger.budget_limit().load(Relaxed) * 10, Release);
-    let one = name(one.path());
-    until(&mut guard, |guard| guard.share_us(one) > 90_000);
-}
-
-#[test]
-fn a_rate_claimed_later_takes_nothing_that_others_are_entitled_to() {
-    let (dir, one, two) =
-        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let half = Tenant { reservation: Duration::from_millis(400), ..Tenant::default() };
-    let (_parent, mut guard) = sharing(dir.path(), vec![half]);
-    let hold = Message::Hold { times: TIMES, rate_bytes_per_s: u64::MAX >> 20 };
-    let first = ask(&mut guard, dir.path(), &hold, &left(one.path()));
-    let (serial, _) = order(&mut guard, &first);
-    send(&first, &Message::Kept { serial }, &[]).unwrap();
-    guard.turn().unwrap();
-    let second = ask(&mut guard, dir.path(), &hold, &left(two.path()));
-    assert_eq!(answer(&second), Message::Ready);
-    for rate_bytes_per_s in [1, 0, u64::MAX] {
-        send(&second, &Message::Claim { rate_bytes_per_s }, &[]).unwrap();
-        guard.turn().unwrap();
-        for _ in 0..5 {
-            guard.turn().unwrap();
-        }
-        let held: Vec<_> = guard.held.iter().map(|held| held.rate_bytes_per_s).collect();
-        let claimed = if rate_bytes_per_s > 1 { rate_bytes_per_s } else { u64::MAX >> 20 };
-        assert_eq!(held, [u64::MAX >> 20, claimed]);
     }
 }

@@ -255,9 +255,15 @@ impl Link {
         Ok(send(&self.socket, &claim, &[]).map_err(failed("claim a share"))?)
     }
 
-    /// What a guard says on the link, which is readable; `None`: its end.
+    /// What a guard says on the link, which is readable; `None`: its end, or nothing that could be
+    /// relied on.
     pub(super) fn hear(&self) -> Option<Message> {
-        receive(&self.socket).ok().flatten().map(|(message, _)| message)
+        let (message, _) = receive(&self.socket).ok().flatten()?;
+        if let Message::Unknown { text } = message {
+            tracing::error!(text, "whoever holds the memory says what this version does not know");
+            return None;
+        }
+        Some(message)
     }
 
     /// Tells the holder or guard that everything is on the SSD, so that it lets the memory go, and

@@ -6,8 +6,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
@@ -29,9 +30,13 @@ pub struct ImageFile {
 
 impl ImageFile {
     /// The file of an open descriptor.
+    ///
+    /// Asks no file system that is far away, or in user space: who holds the memory of many waits
+    /// for nobody's.
     pub fn of(image: impl AsFd) -> io::Result<Self> {
-        let stat = rustix::fs::fstat(image)?;
-        Ok(Self { dev: stat.st_dev, ino: stat.st_ino })
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = statx(image, "", flags, StatxFlags::INO)?;
+        Ok(Self { dev: makedev(found.stx_dev_major, found.stx_dev_minor), ino: found.stx_ino })
     }
 
     /// The file at a path; `None` if there is none.
@@ -211,6 +216,12 @@ pub enum Message {
         /// The image.
         image: ImageFile,
     },
+    /// What arrived is no message that this version knows, or descriptors are missing. The other
+    /// side is there all the same.
+    Unknown {
+        /// What arrived.
+        text: String,
+    },
 }
 
 impl Message {
@@ -271,6 +282,7 @@ impl Message {
                 format!("keep {owner} {times} {pid} {started} {rate_bytes_per_s} {granted_us}")
             }
             Self::Forget { image } => format!("forget {}", image.encode()),
+            Self::Unknown { text } => text.clone(),
         }
     }
 
@@ -393,7 +405,7 @@ fn send_by(
 /// Receives a message and its descriptors; `None` means that the other side is gone.
 ///
 /// # Errors
-/// The message is none that is known, or the system refuses.
+/// The system refuses.
 pub fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
     let mut bytes = [0; MESSAGE_MAX_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -402,10 +414,10 @@ pub fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>>
         let mut slices = [IoSliceMut::new(&mut bytes)];
         match recvmsg(&socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Err(rustix::io::Errno::INTR) => {}
-            outcome => break outcome?.bytes,
+            outcome => break outcome?,
         }
     };
-    let fds = control
+    let fds: Vec<_> = control
         .drain()
         .filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(fds) => Some(fds),
@@ -413,16 +425,20 @@ pub fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>>
         })
         .flatten()
         .collect();
-    if received == 0 {
+    if received.bytes == 0 {
         return Ok(None);
     }
-    let text = String::from_utf8_lossy(&bytes[..received]);
-    match Message::decode(&text) {
-        Some(message) => Ok(Some((message, fds))),
-        None => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, format!("unknown message {text:?}")))
-        }
+    let text = String::from_utf8_lossy(&bytes[..received.bytes]);
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        let text = format!(
+            "{text} (only {} descriptors arrived: more came than a message has, or more than this \
+             process may open; see its limit of open files)",
+            fds.len()
+        );
+        return Ok(Some((Message::Unknown { text }, fds)));
     }
+    let message = Message::decode(&text).unwrap_or(Message::Unknown { text: text.into_owned() });
+    Ok(Some((message, fds)))
 }
 
 #[cfg(test)]
