@@ -1,7 +1,9 @@
 //! A guard as its server sees it: a source of warnings, which is low when the guard is lost.
 //!
 //! A server without its guard must save everything and stop writing: nobody would flush for it if
-//! it died, and nobody would tell it that the power goes.
+//! it died, and nobody would tell it that the power goes. A guard that says what the server does
+//! not know, as one of another version may, could be telling it just that, so it counts as lost
+//! until it says something that is known.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,6 +16,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::readings;
 use crate::watch::Orders;
+
+/// As much of what is not known is shown to people.
+const UNKNOWN_MAX_CHARS: usize = 80;
 
 /// What a server's guard says of the power, and whether it is there.
 #[derive(Debug)]
@@ -46,8 +51,10 @@ struct Shared {
 #[derive(Debug)]
 struct Said {
     is_there: bool,
-    /// What the guard said last.
+    /// What the guard said last of what is known.
     power: Reading,
+    /// The beginning of what it has said since, if that is not known.
+    unknown: Option<String>,
 }
 
 impl Guarded {
@@ -59,7 +66,7 @@ impl Guarded {
         let news = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| WarningError::system("event descriptor", errno))?;
         let power = Reading::new(State::Steady, format!("the guard at {}", socket.display()));
-        let said = Mutex::new(Said { is_there: true, power });
+        let said = Mutex::new(Said { is_there: true, power, unknown: None });
         let shared = Arc::new(Shared { socket, said, news });
         Ok((Self { shared: Arc::clone(&shared) }, GuardEar { shared, orders: Arc::default() }))
     }
@@ -81,11 +88,10 @@ impl WarningSource for Guarded {
 
 impl Listener for GuardEar {
     fn warned(&self, reading: &str) {
-        let Some(reading) = readings::decode(reading) else {
-            tracing::error!(reading, "the guard says what this version does not know");
-            return;
-        };
-        self.shared.change(|said| said.power = reading);
+        self.shared.change(|said| match readings::decode(reading) {
+            Some(known) => (said.power, said.unknown) = (known, None),
+            None => said.unknown = Some(reading.chars().take(UNKNOWN_MAX_CHARS).collect()),
+        });
     }
 
     fn shared(&self, serial: u64, share: Option<Duration>) {
@@ -104,13 +110,17 @@ impl Listener for GuardEar {
 impl Shared {
     fn reading(&self) -> Reading {
         let said = self.lock();
-        if said.is_there || said.power.state == State::Ending {
-            return said.power.clone();
-        }
-        Reading {
-            confidence: Confidence::Lost,
-            ..Reading::new(State::Low, format!("the guard at {} is gone", self.socket.display()))
-        }
+        let why = match (said.is_there, &said.unknown) {
+            _ if said.power.state == State::Ending => return said.power.clone(),
+            (false, _) => "is gone".to_owned(),
+            (true, Some(unknown)) => format!(
+                "says {unknown:?}, which this version does not know: let guard and server be of \
+                 one version"
+            ),
+            (true, None) => return said.power.clone(),
+        };
+        let told_by = format!("the guard at {} {why}", self.socket.display());
+        Reading { confidence: Confidence::Lost, ..Reading::new(State::Low, told_by) }
     }
 
     fn change(&self, change: impl FnOnce(&mut Said)) {
@@ -146,12 +156,32 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_not_taken_back_by_the_end_of_the_guard_and_an_unknown_line_changes_nothing() {
+    fn an_end_is_not_taken_back_by_the_end_of_the_guard_or_by_what_is_not_known() {
         let (mut guarded, ear) = Guarded::new("/run/guard.sock".into()).unwrap();
         ear.warned("fresh ending - SIGTERM");
         ear.held(false);
         assert_eq!(guarded.take().unwrap().unwrap().state, State::Ending);
+        ear.held(true);
         ear.warned("fresh splendid - SIGTERM");
-        assert_eq!(guarded.take().unwrap(), None);
+        assert_eq!(guarded.take().unwrap().unwrap().state, State::Ending);
+    }
+
+    #[test]
+    fn a_guard_that_says_what_is_not_known_is_lost_until_it_says_what_is() {
+        let (mut guarded, ear) = Guarded::new("/run/guard.sock".into()).unwrap();
+        for unknown in ["fresh splendid - x", "fresh steady -5J x", "steady", "", &"x".repeat(9999)]
+        {
+            ear.warned("fresh steady - the ups: OL");
+            assert_eq!(guarded.take().unwrap().unwrap().state, State::Steady);
+            ear.warned(unknown);
+            let lost = guarded.take().unwrap().unwrap();
+            assert_eq!((lost.state, lost.confidence), (State::Low, Confidence::Lost));
+            let said = format!("{:?}", unknown.chars().take(80).collect::<String>());
+            assert!(lost.told_by.contains(&said) && lost.told_by.len() < 300, "{lost}");
+            // Another guard may be as new as that one.
+            ear.held(false);
+            ear.held(true);
+            assert_eq!(guarded.take().unwrap(), Some(lost));
+        }
     }
 }

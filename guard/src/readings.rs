@@ -38,7 +38,11 @@ pub(crate) fn decode(line: &str) -> Option<Reading> {
     let word = next()?;
     let state = *STATES.iter().find(|state| state.word() == word)?;
     let time = |word: &str| Some(Duration::from_millis(word.strip_suffix("ms")?.parse().ok()?));
-    let energy = |word: &str| Some(Joules(word.strip_suffix('J')?.parse().ok()?));
+    let energy = |word: &str| {
+        let joules: f64 = word.strip_suffix('J')?.parse().ok()?;
+        // Less than nothing, or no number, would count as time without end.
+        (joules >= 0.0).then_some(Joules(joules))
+    };
     let left = match next()? {
         "-" => None,
         left => Some(match left.split_once('+') {
@@ -88,6 +92,9 @@ mod tests {
             "fresh high - x",
             "fresh low 5s x",
             "fresh low xms x",
+            "fresh low -5J x",
+            "fresh low NaNJ x",
+            "fresh low 5ms+-5J x",
         ] {
             assert_eq!(decode(line), None, "{line:?}");
         }
