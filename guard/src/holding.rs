@@ -186,6 +186,7 @@ impl Holding {
         for held in &mut self.held {
             held.lose_patience(&*self.clock);
         }
+        self.limit_drill(now_ns);
         self.drop_removed();
         let has_waited = |held: &mut Held| held.has_waited(now_ns).then_some(held.name);
         let waited: Vec<_> = self.held.iter_mut().filter_map(has_waited).collect();

@@ -1,7 +1,14 @@
 //! A drill: all servers of a guard flush at the same time, for real.
+//!
+//! - A drill has a limit. At the limit the operator is told which servers have not answered, and
+//!   waits no longer.
+//! - Those servers still owe an answer then, so no other drill begins before they have given it or
+//!   are gone: it would be taken for an answer to the other one.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
+use perdura_media::{Bytes, format_duration};
 use perdura_region::holder::wire::{ImageFile, Message, send_now};
 use perdura_warning::State as Power;
 
@@ -10,12 +17,33 @@ use crate::held::Held;
 use crate::sys::own_user;
 use crate::visitor::Visitor;
 
+/// The shortest limit: a server that is slow to begin is not one that hangs.
+const LIMIT_MIN: Duration = Duration::from_secs(10);
+/// The longest limit. An operator listens for an hour.
+const LIMIT_MAX: Duration = Duration::from_secs(55 * 60);
+
 /// A drill that is under way.
 pub(crate) struct Drill {
-    /// Who asked for it.
-    operator: OwnedFd,
+    /// Who asked for it; `None`: they were told at the limit how it ended.
+    operator: Option<OwnedFd>,
     /// The regions whose servers have not answered yet.
     pub(super) awaited: Vec<ImageFile>,
+    began_ns: u64,
+    limit: Duration,
+}
+
+/// How long a drill of these regions may take: twice the longest promise, because a server may be
+/// flushing for another reason when it hears of the drill; and the time to read all of each
+/// region, because a drill loads what is not loaded yet. A device reads no slower than it flushes.
+fn limit<'h>(drilled: impl Iterator<Item = &'h Held>) -> Duration {
+    let (mut loading, mut promised) = (Duration::ZERO, Duration::ZERO);
+    for held in drilled {
+        let bytes = held.attachment.region_bytes();
+        let load = held.attachment.flush_time(held.rate_bytes_per_s, bytes);
+        loading = loading.saturating_add(load);
+        promised = promised.max(held.times.grace);
+    }
+    loading.saturating_add(promised.saturating_mul(2)).clamp(LIMIT_MIN, LIMIT_MAX)
 }
 
 impl Holding {
@@ -24,8 +52,10 @@ impl Holding {
         if !visitor.peer.may_use(own_user()) {
             return Err("a drill stops all servers for a moment: ask as the guard's user".into());
         }
-        if self.drill.is_some() {
-            return Err("a drill is under way".into());
+        match &self.drill {
+            Some(Drill { operator: Some(_), .. }) => return Err("a drill is under way".into()),
+            Some(late) => return Err(self.late(late).join("; ")),
+            None => {}
         }
         if self.power() != Power::Steady {
             return Err("the power is not steady, so nothing is drilled".into());
@@ -34,9 +64,47 @@ impl Holding {
         let hears = |held: &&Held| {
             held.link().is_some_and(|link| send_now(link, &Message::Drill { fills }, &[]).is_ok())
         };
-        let awaited = self.held.iter().filter(hears).map(|held| held.name).collect();
-        self.drill = Some(Drill { operator, awaited });
+        let drilled: Vec<_> = self.held.iter().filter(hears).collect();
+        self.drill = Some(Drill {
+            operator: Some(operator),
+            awaited: drilled.iter().map(|held| held.name).collect(),
+            began_ns: self.clock.now_ns(),
+            limit: limit(drilled.into_iter()),
+        });
         Ok(())
+    }
+
+    /// Ends the operator's wait for a drill that has reached its limit.
+    pub(super) fn limit_drill(&mut self, now_ns: u64) {
+        let is_over = |drill: &&mut Drill| {
+            u128::from(now_ns.saturating_sub(drill.began_ns)) >= drill.limit.as_nanos()
+        };
+        let Some(drill) = self.drill.as_mut().filter(is_over) else { return };
+        let Some(operator) = drill.operator.take() else { return };
+        let late = self.drill.as_ref().map(|drill| self.late(drill));
+        for why in late.into_iter().flatten() {
+            tracing::error!(why, "a drill takes too long");
+            let _ = send_now(&operator, &Message::NotDrilled { why }, &[]);
+        }
+        let _ = send_now(&operator, &Message::Ready, &[]);
+    }
+
+    /// What to say of each region whose server has not answered a drill within its limit.
+    fn late(&self, drill: &Drill) -> Vec<String> {
+        let is_late = |held: &&Held| drill.awaited.contains(&held.name);
+        let say = |held: &Held| {
+            format!(
+                "{}: its server, process {pid}, has not flushed within {} of a drill, and {} of it \
+                 may not be on the SSD; nothing is lost, as the guard keeps its memory; see \
+                 whether its disk answers and what the server logs; if it hangs, end it (kill -9 \
+                 {pid}) and start it again, then drill again",
+                held.path(),
+                format_duration(drill.limit),
+                Bytes(held.attachment.used_bytes()),
+                pid = held.server.pid,
+            )
+        };
+        self.held.iter().filter(is_late).map(say).collect()
     }
 
     /// Passes on how a drill went in one server.
@@ -52,15 +120,18 @@ impl Holding {
             Message::Failed { why } => Message::NotDrilled { why: format!("{image}: {why}") },
             other => other,
         };
-        // An operator that has gone away gets no answer.
-        let _ = send_now(&drill.operator, &said, &[]);
+        if let Some(operator) = &drill.operator {
+            // An operator that has gone away gets no answer.
+            let _ = send_now(operator, &said, &[]);
+        }
         self.end_drill();
     }
 
     /// Ends a drill that all servers have answered.
     pub(super) fn end_drill(&mut self) {
-        if let Some(drill) = self.drill.take_if(|drill| drill.awaited.is_empty()) {
-            let _ = send_now(&drill.operator, &Message::Ready, &[]);
+        let ended = self.drill.take_if(|drill| drill.awaited.is_empty());
+        if let Some(operator) = ended.and_then(|drill| drill.operator) {
+            let _ = send_now(&operator, &Message::Ready, &[]);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The answers of those who hold memory to servers, visitors and warnings.
 
+mod drilling;
 mod guarding;
 mod hanging;
 
