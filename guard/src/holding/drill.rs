@@ -61,10 +61,18 @@ impl Holding {
             return Err("the power is not steady, so nothing is drilled".into());
         }
         let operator = visitor.socket.try_clone().map_err(|error| error.to_string())?;
-        let hears = |held: &&Held| {
-            held.link().is_some_and(|link| send_now(link, &Message::Drill { fills }, &[]).is_ok())
-        };
-        let drilled: Vec<_> = self.held.iter().filter(hears).collect();
+        let mut drilled = Vec::new();
+        for held in &self.held {
+            let Some(link) = held.link() else { continue };
+            match send_now(link, &Message::Drill { fills }, &[]) {
+                Ok(()) => drilled.push(held),
+                Err(error) => {
+                    let (image, pid) = (held.path(), held.server.pid);
+                    let why = format!("{image}: its server, process {pid}, reads nothing: {error}");
+                    let _ = send_now(&operator, &Message::NotDrilled { why }, &[]);
+                }
+            }
+        }
         self.drill = Some(Drill {
             operator: Some(operator),
             awaited: drilled.iter().map(|held| held.name).collect(),

@@ -97,3 +97,20 @@ fn a_drill_has_a_limit_whatever_its_servers_promise() {
         assert_eq!(answer(&operator), Message::Ready);
     }
 }
+
+#[test]
+fn a_server_that_does_not_hear_of_a_drill_has_not_drilled() {
+    let [dir, one, two] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let (mut guard, _, [deaf, hears]) = two_regions(dir.path(), [one.path(), two.path()]);
+    let link = guard.find(name(one.path())).unwrap().link().unwrap();
+    while send_now(link, &Message::Ready, &[]).is_ok() {}
+    let operator = ask(&mut guard, dir.path(), &Message::Drill { fills: true }, &[]);
+    let Message::NotDrilled { why } = answer(&operator) else { panic!("no error") };
+    let image = one.path().join("image").display().to_string();
+    assert!(why.starts_with(&image) && why.contains("reads nothing"), "{why}");
+    send(&hears, &drilled(""), &[]).unwrap();
+    guard.turn().unwrap();
+    assert!(matches!(answer(&operator), Message::Drilled { .. }));
+    assert_eq!(answer(&operator), Message::Ready);
+    drop(deaf);
+}
