@@ -48,8 +48,9 @@ pub struct Tenant {
     pub limit: Option<Duration>,
     /// Its part of what is beyond all reservations, relative to others; at least 1.
     pub weight: u32,
-    /// Whether its programs are trusted to track their writes. The memory of one that is not may be
-    /// changed behind the tracking, so its whole region counts as dirty at all times.
+    /// Whether its programs are trusted to track their writes. Memory and ledger of one that is not
+    /// may be changed behind the tracking, so all that its region may grow to counts as dirty at
+    /// all times, until it is let go.
     pub is_trusted: bool,
 }
 
@@ -78,15 +79,18 @@ impl Whose {
     }
 }
 
+/// Entitles a region that nothing is said of.
+const UNKNOWN: Tenant = Tenant {
+    whose: Whose::Anybody,
+    reservation: Duration::ZERO,
+    limit: None,
+    weight: 1,
+    is_trusted: true,
+};
+
 impl Default for Tenant {
     fn default() -> Self {
-        Self {
-            whose: Whose::Anybody,
-            reservation: Duration::ZERO,
-            limit: None,
-            weight: 1,
-            is_trusted: true,
-        }
+        UNKNOWN
     }
 }
 
@@ -171,14 +175,33 @@ impl Tenancy {
         self.set_total();
     }
 
-    fn needs(&self, held: &Held) -> Needs {
+    /// What a region may have dirty, microseconds, before the guard says more, or for good if its
+    /// server is gone.
+    ///
+    /// One that is not trusted has its whole region dirty after the death of its server, too. The
+    /// guard cannot know that nobody writes any more: a child of the server, or whoever was sent
+    /// its descriptors, may have memory and ledger mapped, and the kernel names no such process for
+    /// certain. So neither what the ledger says is dirty nor what it says of the region's size is
+    /// proof of anything, and a flush obeys both. Only when the region is flushed and let go, and
+    /// nothing in it is flushed any more, does its time come back.
+    fn charged_us(&self, held: &Held) -> u64 {
+        match self.tenant(held).is_trusted {
+            true => allowed_us(held),
+            false => allowed_us(held).max(self.needs(held).minimum_us),
+        }
+    }
+
+    fn tenant(&self, held: &Held) -> &Tenant {
         let image = PathBuf::from(held.path());
         let fits = |tenant: &&Tenant| tenant.whose.includes(held.owner, &image, held.name);
-        let unknown = Tenant::default();
-        let tenant = self.battery.tenants.iter().find(fits).unwrap_or(&unknown);
+        self.battery.tenants.iter().find(fits).unwrap_or(&UNKNOWN)
+    }
+
+    fn needs(&self, held: &Held) -> Needs {
+        let tenant = self.tenant(held);
         let minimum_us = flush_us(held, BUDGET_MIN_BYTES).max(us(LEAST));
         if !tenant.is_trusted {
-            let whole_us = flush_us(held, held.attachment.region_bytes()).max(minimum_us);
+            let whole_us = flush_us(held, held.attachment.reserved_bytes()).max(minimum_us);
             return Needs {
                 minimum_us: whole_us,
                 reservation_us: whole_us,
@@ -197,7 +220,7 @@ impl Tenancy {
     /// Admits a region that comes with a server.
     pub(crate) fn admit(&mut self, held: &Held) -> Result<(), Message> {
         let needs = self.needs(held);
-        let had_us = allowed_us(held).max(needs.minimum_us);
+        let had_us = self.charged_us(held).max(needs.minimum_us);
         let failed = |why| Message::Failed { why };
         match self.shares.admit(held.name, needs, had_us) {
             Ok(()) => {}
@@ -231,7 +254,7 @@ impl Tenancy {
     /// Reckons with a region that is there, whatever it is entitled to: one that a guard before
     /// this one held, or one that a new server has opened.
     pub(crate) fn settle(&mut self, held: &Held, granted_us: u64) {
-        let had_us = granted_us.max(allowed_us(held));
+        let had_us = granted_us.max(self.charged_us(held));
         self.shares.settle(held.name, self.needs(held), had_us);
         self.see(held);
         if !held.is_linked() {
@@ -241,7 +264,7 @@ impl Tenancy {
 
     /// Notes that a region's server is gone.
     pub(crate) fn lose(&mut self, held: &Held) {
-        self.shares.lose(held.name, allowed_us(held));
+        self.shares.lose(held.name, self.charged_us(held));
     }
 
     /// Notes that a region is let go.

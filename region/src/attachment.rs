@@ -72,7 +72,12 @@ impl Attachment {
         perdura_dirty::promise::flush_time(self.ledger.geometry(), rate_bytes_per_s, bytes)
     }
 
-    /// Size of the region.
+    /// Largest size of the region: that of the memory file, which nobody can change.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.ledger.geometry().reserved_bytes
+    }
+
+    /// Size of the region, as its ledger says.
     pub fn region_bytes(&self) -> u64 {
         self.possible(self.ledger.region_bytes().load(Acquire))
     }

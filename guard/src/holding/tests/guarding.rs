@@ -253,14 +253,53 @@ fn one_that_is_not_trusted_is_charged_its_whole_region_or_refused() {
     let distrusted = Tenant { is_trusted: false, ..Tenant::default() };
     let (_parent, mut guard) = sharing(dir.path(), vec![distrusted]);
     let fds = left(one.path());
-    // 1 MiB at 4 MiB/s.
+    // 1 MiB, which may grow to 4 MiB, at 16 MiB/s.
     let hold = |rate| Message::Hold { times: TIMES, rate_bytes_per_s: rate };
-    let link = ask(&mut guard, dir.path(), &hold(4 << 20), &fds);
+    let link = ask(&mut guard, dir.path(), &hold(16 << 20), &fds);
     let (_, share_us) = order(&mut guard, &link);
     assert!(share_us >= 250_000 && share_us == guard.share_us(name(one.path())), "{share_us}");
-    let refused = asked(&mut guard, dir.path(), &hold(1 << 20), &left(two.path()));
+    let refused = asked(&mut guard, dir.path(), &hold(4 << 20), &left(two.path()));
     let Message::Failed { why } = refused else { panic!("{refused:?}") };
     assert!(why.contains("entitled"), "{why}");
+}
+
+/// A child of a dead server may have its memory and its ledger mapped, and write to both.
+#[test]
+fn one_that_is_not_trusted_is_charged_its_whole_region_until_that_is_let_go() {
+    let (dir, one) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let distrusted = Tenant { is_trusted: false, ..Tenant::default() };
+    let (_parent, mut guard) = sharing(dir.path(), vec![distrusted]);
+    let fds = left(one.path());
+    let ledger = {
+        let memory = SharedMemory::from_fd(fds[1].try_clone().unwrap()).unwrap();
+        Ledger::attach(memory).unwrap()
+    };
+    let hold = Message::Hold { times: TIMES, rate_bytes_per_s: 16 << 20 };
+    let link = ask(&mut guard, dir.path(), &hold, &fds);
+    let (serial, whole_us) = order(&mut guard, &link);
+    send(&link, &Message::Kept { serial }, &[]).unwrap();
+    let image = name(one.path());
+    let is_whole = |guard: &Holding| guard.share_us(image) == whole_us;
+    drop(link);
+    until(&mut guard, |guard| guard.held[0].is_alone());
+    assert!(is_whole(&guard), "{} of {whole_us}", guard.share_us(image));
+
+    // A server that comes back after the ledger was made to say that the region is small.
+    let region_bytes = ledger.region_bytes().swap(BLOCK_BYTES, Relaxed);
+    let link = ask(&mut guard, dir.path(), &Message::TakeOver { times: TIMES, image }, &[]);
+    assert!(matches!(answer(&link), Message::Held { .. }));
+    assert!(is_whole(&guard), "{} of {whole_us}", guard.share_us(image));
+    let (_, share_us) = order(&mut guard, &link);
+    assert_eq!(share_us, whole_us);
+    drop(link);
+    until(&mut guard, |guard| guard.held[0].is_alone());
+    assert!(is_whole(&guard), "{} of {whole_us}", guard.share_us(image));
+    ledger.region_bytes().store(region_bytes, Relaxed);
+    // Nothing is flushed beside a server that runs, and this process does.
+    guard.held[0].server = Process::of(0);
+    say(&mut guard, dir.path(), "low");
+    until(&mut guard, |guard| guard.held.is_empty());
+    assert_eq!(guard.share_us(image), 0);
 }
 
 #[test]
