@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use perdura_media::battery::BatteryFile;
@@ -21,6 +22,8 @@ use crate::shares::{Needs, Order, Refused, Shares, Use};
 const DIVIDE_EVERY: Duration = Duration::from_millis(10);
 /// The same while nobody does: looks cost the processor 0.7 % at the pace above.
 const DIVIDE_EVERY_IDLE: Duration = Duration::from_millis(50);
+/// Time in which a path must be found.
+const FOUND_WITHIN: Duration = Duration::from_millis(500);
 /// The least share: with less, writers of a slow device would wait for most of their time.
 const LEAST: Duration = Duration::from_millis(10);
 
@@ -66,17 +69,32 @@ pub enum Whose {
 }
 
 impl Whose {
-    fn includes(&self, user: u32, image: &Path, name: ImageFile) -> bool {
+    fn includes(&self, user: u32, image: &Path) -> bool {
         match self {
             Self::User(id) => *id == user,
-            // The path is that of the server's mount namespace, in which any name may be had.
-            Self::Directory(dir) => {
-                image.starts_with(dir)
-                    && ImageFile::at(image).is_ok_and(|found| found == Some(name))
-            }
+            Self::Directory(dir) => image.starts_with(dir),
             Self::Anybody => true,
         }
     }
+}
+
+impl Tenant {
+    /// Whether this is about a region. The path of its image is that of its server's mount
+    /// namespace, in which any name may be had: it is proof for whoever is to get less by it, and
+    /// for others only if the image is found there.
+    fn includes(&self, user: u32, image: &Path, name: ImageFile) -> bool {
+        let by_path = matches!(self.whose, Whose::Directory(_));
+        self.whose.includes(user, image) && (!by_path || !self.is_trusted || is_at(image, name))
+    }
+}
+
+/// Whether an image is found at a path. A file system that does not answer in time has it not:
+/// the look has a thread of its own, as a guard waits for nobody's file system.
+fn is_at(path: &Path, name: ImageFile) -> bool {
+    let (path, (tell, told)) = (path.to_owned(), channel());
+    let look = move || tell.send(ImageFile::at(&path));
+    let looks = std::thread::Builder::new().name("perdura-finds".into()).spawn(look);
+    looks.is_ok() && matches!(told.recv_timeout(FOUND_WITHIN), Ok(Ok(Some(found))) if found == name)
 }
 
 /// Entitles a region that nothing is said of.
@@ -99,6 +117,8 @@ pub(crate) struct Tenancy {
     battery: Battery,
     shares: Shares<ImageFile>,
     seen: BTreeMap<ImageFile, Seen>,
+    /// What each region is entitled to as long as it is held, wherever its image is moved.
+    entitled: BTreeMap<ImageFile, Tenant>,
     followed: Option<BatteryWatch>,
     /// The time that the sources of warnings leave.
     within: Duration,
@@ -148,6 +168,7 @@ impl Tenancy {
             within: battery.grace,
             battery,
             seen: BTreeMap::new(),
+            entitled: BTreeMap::new(),
             divided_ns: 0,
             is_busy: true,
             is_time: false,
@@ -191,10 +212,18 @@ impl Tenancy {
         }
     }
 
+    /// Finds out what a region is entitled to, unless that is known.
+    fn entitle(&mut self, held: &Held) {
+        if !self.entitled.contains_key(&held.name) {
+            let image = PathBuf::from(held.path());
+            let fits = |tenant: &&Tenant| tenant.includes(held.owner, &image, held.name);
+            let tenant = self.battery.tenants.iter().find(fits).unwrap_or(&UNKNOWN);
+            self.entitled.insert(held.name, tenant.clone());
+        }
+    }
+
     fn tenant(&self, held: &Held) -> &Tenant {
-        let image = PathBuf::from(held.path());
-        let fits = |tenant: &&Tenant| tenant.whose.includes(held.owner, &image, held.name);
-        self.battery.tenants.iter().find(fits).unwrap_or(&UNKNOWN)
+        self.entitled.get(&held.name).unwrap_or(&UNKNOWN)
     }
 
     fn needs(&self, held: &Held) -> Needs {
@@ -219,6 +248,15 @@ impl Tenancy {
 
     /// Admits a region that comes with a server.
     pub(crate) fn admit(&mut self, held: &Held) -> Result<(), Message> {
+        self.entitle(held);
+        let admitted = self.admit_entitled(held);
+        if admitted.is_err() {
+            self.entitled.remove(&held.name);
+        }
+        admitted
+    }
+
+    fn admit_entitled(&mut self, held: &Held) -> Result<(), Message> {
         let needs = self.needs(held);
         let had_us = self.charged_us(held).max(needs.minimum_us);
         let failed = |why| Message::Failed { why };
@@ -254,6 +292,7 @@ impl Tenancy {
     /// Reckons with a region that is there, whatever it is entitled to: one that a guard before
     /// this one held, or one that a new server has opened.
     pub(crate) fn settle(&mut self, held: &Held, granted_us: u64) {
+        self.entitle(held);
         let had_us = granted_us.max(self.charged_us(held));
         self.shares.settle(held.name, self.needs(held), had_us);
         self.see(held);
@@ -271,6 +310,7 @@ impl Tenancy {
     pub(crate) fn leave(&mut self, name: ImageFile) {
         self.shares.leave(name);
         self.seen.remove(&name);
+        self.entitled.remove(&name);
     }
 
     /// Notes that a server keeps to an order. Whoever waits for that time gets it at once.
@@ -317,7 +357,7 @@ impl Tenancy {
             self.is_busy |= seen.is_active;
             self.shares.observe(held.name, seen, now_ns);
         }
-        self.worst_us = self.worst_us.max(dirty_us(held));
+        self.worst_us = self.worst_us.max(self.dirty_us(held));
         self.shares.divide(now_ns)
     }
 
@@ -352,23 +392,59 @@ impl Tenancy {
         }
     }
 
+    /// The flush time of everything that counts as dirty, microseconds.
+    fn dirty_us(&self, held: &[Held]) -> u64 {
+        let of_one = |held: &Held| match self.tenant(held).is_trusted {
+            true => flush_us(held, held.attachment.used_bytes()),
+            false => self.needs(held).minimum_us,
+        };
+        held.iter().map(of_one).sum()
+    }
+
     /// What an operator is told of the battery.
     pub(crate) fn describe(&self, held: &[Held]) -> Message {
         Message::Battery {
             total_us: self.shares.total_us(),
             debt_us: self.shares.debt_us(),
-            dirty_us: dirty_us(held),
-            worst_us: self.worst_us.max(dirty_us(held)),
+            dirty_us: self.dirty_us(held),
+            worst_us: self.worst_us.max(self.dirty_us(held)),
         }
     }
-}
-
-/// The flush time of everything that is dirty, microseconds.
-fn dirty_us(held: &[Held]) -> u64 {
-    held.iter().map(|held| flush_us(held, held.attachment.used_bytes())).sum()
 }
 
 /// Flush time for people.
 fn ms(us: u64) -> String {
     format!("{:.1} ms", us as f64 / 1e3)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test's own failure
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_proof_for_who_gets_less_by_it_and_for_others_if_the_image_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, other) = (dir.path().join("image"), dir.path().join("other"));
+        let files = [&image, &other].map(|path| {
+            std::fs::write(path, "").unwrap();
+            ImageFile::at(path).unwrap().unwrap()
+        });
+        let below = |is_trusted| Tenant {
+            whose: Whose::Directory(dir.path().into()),
+            is_trusted,
+            ..Tenant::default()
+        };
+        for (tenant, path, name, is_included) in [
+            (below(true), &*image, files[0], true),
+            (below(true), &*image, files[1], false),
+            (below(true), &*dir.path().join("none"), files[0], false),
+            (below(true), Path::new("/proc/self"), files[0], false),
+            (below(false), &*image, files[0], true),
+            (below(false), &*image, files[1], true),
+            (below(false), Path::new("/proc/self"), files[0], false),
+        ] {
+            assert_eq!(tenant.includes(0, path, name), is_included, "{tenant:?} {path:?}");
+        }
+    }
 }

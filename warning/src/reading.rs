@@ -47,11 +47,11 @@ pub enum Left {
 
 impl Left {
     /// The time that is left on a machine that draws `power`. Energy lasts no time that could be
-    /// relied on where the power is not known.
+    /// relied on where the power is not known, or the energy is no number above 0.
     pub fn time(self, power: Option<Watts>) -> Duration {
         match (self, power) {
             (Self::Time(time), _) => time,
-            (Self::Energy(Joules(joules)), Some(Watts(watts))) if watts > 0.0 => {
+            (Self::Energy(Joules(joules)), Some(Watts(watts))) if joules > 0.0 && watts > 0.0 => {
                 Duration::try_from_secs_f64(joules / watts).unwrap_or(Duration::MAX)
             }
             (Self::Energy(_), _) => Duration::ZERO,
@@ -282,6 +282,9 @@ mod tests {
         assert_eq!(energy.time(Some(Watts(300.0))), Duration::from_secs(10));
         assert_eq!(energy.time(Some(Watts(0.0))), Duration::ZERO);
         assert_eq!(energy.time(None), Duration::ZERO);
+        for joules in [-1.0, f64::NAN, f64::NEG_INFINITY] {
+            assert_eq!(Left::Energy(Joules(joules)).time(Some(Watts(1.0))), Duration::ZERO);
+        }
         let time = Left::Time(Duration::from_secs(7));
         assert_eq!(time.time(Some(Watts(300.0))), Duration::from_secs(7));
     }

@@ -387,8 +387,7 @@ mod tests {
         let fds = [null.as_fd(); 3];
         let times = Times { grace: Duration::from_secs(1), wait: None };
         let error = Link::start(program, fds, times, 1).unwrap_err();
-        let LinkError::Io { source, .. } = error else { panic!("{error}") };
-        let said = source.to_string();
+        let LinkError::Answer(said) = error else { panic!("{error}") };
         let pid = said.split('"').nth(1).unwrap();
         assert!(pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists(), "{said}");
     }

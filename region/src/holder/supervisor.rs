@@ -166,6 +166,10 @@ impl Supervisor {
                 }
                 is_held.store(false, Relaxed);
                 self.note_lost();
+                // A guard that is not understood would say the same at once.
+                if matches!(self.by, HeldBy::Guard(_)) {
+                    continue;
+                }
             }
             match self.start() {
                 Ok(()) => {

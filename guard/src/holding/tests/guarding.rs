@@ -3,7 +3,7 @@
 use perdura_warning::Response;
 
 use super::*;
-use crate::tenancy::{Battery, Tenant};
+use crate::tenancy::{Battery, Tenant, Whose};
 
 /// What the parent hears next, but for signs of life.
 fn heard(parent: &OwnedFd) -> (Message, Vec<OwnedFd>) {
@@ -300,6 +300,30 @@ fn one_that_is_not_trusted_is_charged_its_whole_region_until_that_is_let_go() {
     say(&mut guard, dir.path(), "low");
     until(&mut guard, |guard| guard.held.is_empty());
     assert_eq!(guard.share_us(image), 0);
+}
+
+#[test]
+fn one_that_is_not_trusted_stays_so_wherever_its_image_is_moved() {
+    let (dir, one, two) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let whose = Whose::Directory(one.path().into());
+    let distrusted = Tenant { whose, is_trusted: false, ..Tenant::default() };
+    let (_parent, mut guard) = sharing(dir.path(), vec![distrusted]);
+    let hold = Message::Hold { times: TIMES, rate_bytes_per_s: 16 << 20 };
+    let link = ask(&mut guard, dir.path(), &hold, &left(one.path()));
+    let (_, share_us) = order(&mut guard, &link);
+    let name = name(one.path());
+    std::fs::rename(one.path().join("image"), two.path().join("image")).unwrap();
+    guard.held[0].server = Process::of(0);
+    drop(link);
+    until(&mut guard, |guard| guard.held[0].is_alone());
+    assert_eq!(guard.share_us(name), share_us);
+    let Some(Message::Battery { dirty_us, .. }) =
+        guard.tenancy().map(|tenancy| tenancy.describe(&guard.held))
+    else {
+        panic!("no battery")
+    };
+    assert_eq!(dirty_us, share_us, "what an operator sees");
 }
 
 #[test]
