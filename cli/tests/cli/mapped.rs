@@ -1,5 +1,6 @@
 //! Programs that nobody here wrote, with mapped files in bounded-dirty memory: `perdura run --dir`.
 
+mod edges;
 mod written;
 
 use std::io::{BufRead, BufReader};
