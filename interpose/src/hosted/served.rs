@@ -54,8 +54,10 @@ pub fn map(
         Err(errno) => return Some(Err(errno)),
     };
     let len = len.next_multiple_of(PAGE);
-    if flags & libc::MAP_FIXED != 0 {
-        served.forget(at, len);
+    if flags & libc::MAP_FIXED != 0
+        && let Err(errno) = served.make_way(file, offset, at, len)
+    {
+        return Some(Err(errno));
     }
     let mapped = served.map(file, offset, len, at, protection, flags);
     if let (Ok(address), true) = (&mapped, is_shared) {
@@ -109,10 +111,10 @@ pub fn remap(
     let offset = one.offset + (old - one.address) as u64;
     let (at, fixed) = match flags & libc::MREMAP_FIXED {
         0 => (0, 0),
-        _ => {
-            served.forget(wanted, new_len);
-            (wanted, libc::MAP_FIXED)
-        }
+        _ => match served.make_way(one.file, offset, wanted, new_len) {
+            Ok(()) => (wanted, libc::MAP_FIXED),
+            Err(errno) => return Some(Err(errno)),
+        },
     };
     let shared = libc::MAP_SHARED | fixed;
     let mapped = served.map(one.file, offset, new_len, at, one.protection, shared);

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::hosted::link::Link;
+use crate::hosted::link::{Answer, Link};
 use crate::hosted::ranges;
 use crate::hosted::start;
 use crate::hosted::wire::Ask;
@@ -183,6 +183,27 @@ impl Served {
         Ok(self.files.len() - 1)
     }
 
+    /// The pieces of memory of a file's first `len` bytes.
+    fn pieces(&mut self, file: usize, len: u64) -> Result<Answer, c_int> {
+        let number = self.files[file].number;
+        self.link()?.ask(Ask::Pieces { file: number, len })
+    }
+
+    /// Forgets what lies where a part of a file is mapped next; not if there is no memory for that
+    /// part, for then it stays there, and must be tracked.
+    pub fn make_way(
+        &mut self,
+        file: usize,
+        offset: u64,
+        at: usize,
+        len: usize,
+    ) -> Result<(), c_int> {
+        let end = offset.checked_add(len as u64).ok_or(libc::EOVERFLOW)?;
+        self.pieces(file, end)?;
+        self.forget(at, len);
+        Ok(())
+    }
+
     /// Maps `len` bytes of a file from `offset` on, whole pages. `at` is where, with `MAP_FIXED` or
     /// as a wish. Shared mappings are tracked.
     pub fn map(
@@ -195,9 +216,8 @@ impl Served {
         flags: c_int,
     ) -> Result<usize, c_int> {
         let end = offset.checked_add(len as u64).ok_or(libc::EOVERFLOW)?;
-        let number = self.files[file].number;
+        let pieces = self.pieces(file, end)?;
         let link = self.link()?;
-        let pieces = link.ask(Ask::Pieces { file: number, len: end })?;
         let is_shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
         let kept = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT;
         let room = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -269,8 +289,7 @@ impl Served {
             Some((base, room)) if end <= room as u64 => base,
             _ => {
                 // All that the file has: the host gives one that grows more each time.
-                let number = self.files[file].number;
-                let pieces = self.link()?.ask(Ask::Pieces { file: number, len: end })?;
+                let pieces = self.pieces(file, end)?;
                 let room: u64 = pieces.words().chunks_exact(2).map(|piece| piece[1]).sum();
                 let (protection, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
                 let base = self.map(file, 0, room as usize, 0, protection, shared)?;

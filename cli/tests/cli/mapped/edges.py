@@ -233,6 +233,11 @@ assert c.munmap(at, 2 * PAGE) == 0
 map_at(over.fileno(), 2, 0, at, SHARED | NOREPLACE)
 ctypes.memmove(at + PAGE, b"now", 3)
 assert os.pread(over.fileno(), 3, PAGE) == b"now" and os.pread(f.fileno(), 3, PAGE) == b"bbb"
+# What cannot take the place of a mapping leaves it there.
+failed(errno.ENOMEM, c.mmap(at, 2 * PAGE, BOTH, SHARED | FIXED, f.fileno(), 1 << 40))
+ctypes.memmove(at, b"yet", 3)
+assert os.pread(over.fileno(), 3, 0) == b"yet"
+child(lambda: check([page_at(at), page_at(at + PAGE)], b"yet now"))
 
 # A file for which there is no memory is used as ever.
 with open("beyond", "w+b", buffering=0) as f:
