@@ -23,6 +23,8 @@ pub const REGION_NAME: &str = ".perdura";
 const RECOVERED: &str = ".perdura-recovered";
 /// Bytes that are copied at a time: a small part of any budget.
 const COPY_BYTES: usize = 64 << 10;
+/// What a file is given at a time at most: more than any memory, so it is refused.
+const MORE_MAX: u64 = 1 << 62;
 
 /// The settings of a region for a host. Its memory is `bytes` for all files.
 pub fn region_config(bytes: u64) -> Config {
@@ -164,10 +166,9 @@ impl Host {
             });
         }
         // A file that grows again and again gets more each time.
-        let more = more.max(had / 4).next_multiple_of(BLOCK_BYTES);
+        let more = more.max(had / 4).min(MORE_MAX).next_multiple_of(BLOCK_BYTES);
         let from = files.catalog.free_from;
-        let to =
-            from.checked_add(more).ok_or(MappedError::Strange("a length beyond all memory"))?;
+        let to = from + more;
         if to > self.region.len_bytes() {
             let grown = self.region.grow(to.max(self.region.len_bytes().saturating_mul(2)));
             let grown = grown.or_else(|_| self.region.grow(to));

@@ -53,7 +53,7 @@ pub fn map(
         Err(libc::EACCES) => return None,
         Err(errno) => return Some(Err(errno)),
     };
-    let len = len.next_multiple_of(PAGE);
+    let Some(len) = len.checked_next_multiple_of(PAGE) else { return Some(Err(libc::ENOMEM)) };
     if flags & libc::MAP_FIXED != 0
         && let Err(errno) = served.make_way(file, offset, at, len)
     {
@@ -70,9 +70,10 @@ pub fn map(
 
 /// Notes that a range is unmapped, or mapped to something else, next.
 pub fn forget(address: usize, len: usize) {
-    // What begins within a page is refused by the kernel.
+    // What begins within a page, or is longer than all addresses, is refused by the kernel.
+    let Some(len) = len.checked_next_multiple_of(PAGE) else { return };
     if start::settings().is_some() && address.is_multiple_of(PAGE) && !state::is_own() {
-        lock().forget(address, len.next_multiple_of(PAGE));
+        lock().forget(address, len);
     }
 }
 
@@ -95,10 +96,9 @@ pub fn remap(
     let mut served = lock();
     let holds = |one: &&Mapping| (one.address..one.address + one.len).contains(&old);
     let one = *served.mappings.iter().find(holds)?;
-    let (old_len, new_len) = (old_len.next_multiple_of(PAGE), new_len.next_multiple_of(PAGE));
-    if new_len == 0 || old_len == 0 || old + old_len > one.address + one.len {
-        return Some(Err(libc::EINVAL));
-    }
+    let whole = |len: usize| len.checked_next_multiple_of(PAGE).filter(|len| *len > 0);
+    let lens = whole(old_len).filter(|len| *len <= one.ends() - old).zip(whole(new_len));
+    let Some((old_len, new_len)) = lens else { return Some(Err(libc::EINVAL)) };
     if new_len <= old_len && flags & libc::MREMAP_FIXED == 0 {
         served.forget(old + new_len, old_len - new_len);
         // SAFETY: the program gives this part up.

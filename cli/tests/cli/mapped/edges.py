@@ -238,6 +238,11 @@ failed(errno.ENOMEM, c.mmap(at, 2 * PAGE, BOTH, SHARED | FIXED, f.fileno(), 1 <<
 ctypes.memmove(at, b"yet", 3)
 assert os.pread(over.fileno(), 3, 0) == b"yet"
 child(lambda: check([page_at(at), page_at(at + PAGE)], b"yet now"))
+for huge in 2**64 - 1, 2**64 - 2 * PAGE, 2**63:
+    failed(errno.ENOMEM, c.mmap(None, huge, BOTH, SHARED, f.fileno(), 0))
+    failed(errno.EINVAL, c.munmap(at, huge))
+ctypes.memmove(at, b"now", 3)
+check([page_at(at), page_at(at + PAGE)], b"now now")
 
 # A file for which there is no memory is used as ever.
 with open("beyond", "w+b", buffering=0) as f:
