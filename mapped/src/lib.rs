@@ -17,6 +17,8 @@ mod error;
 mod host;
 mod journal;
 mod serving;
+#[cfg(test)]
+mod testing;
 mod wire;
 
 pub use error::MappedError;

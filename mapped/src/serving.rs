@@ -81,15 +81,15 @@ impl Serving {
                 let link = Arc::new(link);
                 of_thread.note(&link);
                 let (host, programs) = (Arc::clone(&host), Arc::clone(&of_thread));
+                let leaving = Leaving(programs);
                 let serve = move || {
+                    let _leaving = leaving;
                     serve_program(&host, &link);
-                    programs.leave();
                 };
                 let started =
                     std::thread::Builder::new().name("perdura-program".into()).spawn(serve);
                 if let Err(error) = started {
                     tracing::error!(%error, "a program cannot be served");
-                    of_thread.leave();
                 }
             }
         };
@@ -137,6 +137,16 @@ impl Programs {
         let _gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         self.count.fetch_sub(1, Ordering::SeqCst);
         self.left.notify_all();
+    }
+}
+
+/// A program leaves when this is dropped: also if nobody serves it, or its thread panics, or the
+/// run would wait for it for ever.
+struct Leaving(Arc<Programs>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.leave();
     }
 }
 
@@ -246,4 +256,47 @@ fn send(link: &OwnedFd, words: &[u64], fds: &[BorrowedFd<'_>]) -> Result<(), Err
     }
     let part = [std::io::IoSlice::new(&bytes)];
     sendmsg(link.as_fd(), &part, &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test's own failure
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use perdura_media::sim::SimDevice;
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+    use super::*;
+    use crate::testing::region_on;
+
+    /// Has the path of the socket in the process that connects, which is this test again.
+    const CONNECTS: &str = "PERDURA_TEST_CONNECTS";
+
+    #[test]
+    fn who_connects_after_all_were_killed_is_killed_too_and_nobody_is_waited_for() {
+        if let Some(path) = std::env::var_os(CONNECTS) {
+            let kind = SocketType::SEQPACKET;
+            let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+            let socket = socket.unwrap();
+            let address = SocketAddrUnix::new(Path::new(&path)).unwrap();
+            rustix::net::connect(&socket, &address).unwrap();
+            // It is killed long before.
+            let patience = Some(Duration::from_secs(10));
+            set_socket_timeout(&socket, Timeout::Recv, patience).unwrap();
+            assert!(receive(&socket).is_ok());
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::new(region_on(&SimDevice::new(0, 0)), dir.path().to_owned()).unwrap();
+        let path = dir.path().join("socket");
+        let serving = Serving::start(Arc::new(host), &path).unwrap();
+        serving.kill();
+        let name = "serving::tests::who_connects_after_all_were_killed_is_killed_too_and_nobody_\
+                    is_waited_for";
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        let output = again.args(["--exact", name]).env(CONNECTS, &path).output().unwrap();
+        assert_eq!(output.status.signal(), Some(9), "{output:?}");
+        serving.wait();
+    }
 }
