@@ -364,15 +364,24 @@ impl Host {
         if found(path).is_none() {
             return Ok(Place::Named(path.to_owned()));
         }
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(RECOVERED);
+        let names = (1_u64..).map(|nth| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(RECOVERED);
+            if nth > 1 {
+                name.push(format!("-{nth}"));
+            }
+            PathBuf::from(name)
+        });
+        // What an earlier recovery put beside a file of this name stays, too.
+        let mut free = names.filter(|name| found(name).is_none_or(|it| is_it(&it)));
+        let beside = free.next().ok_or(io::ErrorKind::AlreadyExists)?;
         tracing::warn!(
             path = %path.display(),
             recovered = %beside.display(),
             "another file has this name now; what a program had stored in the former one is \
              beside it"
         );
-        Ok(Place::Named(beside.into()))
+        Ok(Place::Named(beside))
     }
 
     fn write_file(&self, entry: &Entry, path: &Path, journal: &Journal) -> io::Result<()> {

@@ -7,6 +7,29 @@ use std::process::{Command, Stdio};
 use super::{PYTHON, can_run, is_tidy, output, run};
 use crate::running::*;
 
+/// Runs a program until it says a line, and kills `perdura run`.
+fn killed_when_ready(dir: &Path, program: &[&str]) {
+    let mut child = run(dir, program).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(line, "ready\n");
+}
+
+/// A program that stores `stored` in new files of the names that it is given, runs `more` with
+/// them, and waits.
+fn stores(more: &str) -> String {
+    let store = "import mmap, os, sys, time
+files = {}
+for name in sys.argv[1:]:
+    f = files[name] = open(name, 'w+b')
+    f.truncate(4096)
+    mmap.mmap(f.fileno(), 4096)[:6] = b'stored'
+";
+    format!("{store}{more}\nprint('ready', flush=True)\ntime.sleep(60)")
+}
+
 /// Files that others have changed since a run was killed.
 #[test]
 fn what_others_have_put_in_the_place_of_a_file_stays_and_a_renamed_file_is_found() {
@@ -24,13 +47,7 @@ os.link('elsewhere', sys.argv[1] + '/elsewhere')
 os.unlink('elsewhere')
 print('ready', flush=True)
 time.sleep(60)";
-    let outside = other.path().to_str().unwrap();
-    let mut child =
-        run(dir.path(), &[PYTHON, "-c", program, outside]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    killed_when_ready(dir.path(), &[PYTHON, "-c", program, other.path().to_str().unwrap()]);
     let at = |name: &str| dir.path().join(name);
     std::fs::create_dir(at("below")).unwrap();
     std::fs::rename(at("renamed"), at("below/elsewhere")).unwrap();
@@ -48,6 +65,36 @@ time.sleep(60)";
     assert!(outside[..7] == *b"stored\0" && !at("outside").exists());
     assert_eq!(read("elsewhere")[..7], *b"stored\0");
     assert!(is_tidy(dir.path()));
+}
+
+#[test]
+fn what_is_recovered_beside_another_file_takes_the_place_of_none() {
+    if !can_run("mmap") {
+        return;
+    }
+    let dir = TestDir::new();
+    let at = |name: &str| dir.path().join(name);
+    for turn in ["first", "second"] {
+        let program =
+            stores(&format!("mmap.mmap(files['file'].fileno(), 4096)[:6] = b'{turn:.6}'.ljust(6)"));
+        killed_when_ready(dir.path(), &[PYTHON, "-c", &program, "file"]);
+        std::fs::write(at("new"), "newer").unwrap();
+        std::fs::rename(at("new"), at("file")).unwrap();
+        output(dir.path(), &["true"]);
+        std::fs::remove_file(at("file")).unwrap();
+    }
+    let names = names_in(dir.path());
+    assert_eq!(names, ["file.perdura-recovered", "file.perdura-recovered-2"]);
+    for (name, word) in names.iter().zip([b"first ", b"second"]) {
+        assert_eq!(std::fs::read(at(name)).unwrap()[..6], *word, "{name}");
+    }
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap().flatten();
+    let mut names: Vec<_> = entries.map(|it| it.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 /// A file of 150 KiB, all of one letter.
@@ -120,10 +167,7 @@ fn whenever_the_writing_of_files_is_killed_they_are_written_once_and_never_over_
         assert!(is_tidy(dir.path()), "killed at {at}");
         let one = if is_written { "later".to_owned() } else { letters('b') };
         assert!(read("one") == one && read("two") == letters('b'), "killed at {at}");
-        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
-        let mut names: Vec<_> = names.collect();
-        names.sort();
-        assert_eq!(names, ["one", "two"], "killed at {at}");
+        assert_eq!(names_in(dir.path()), ["one", "two"], "killed at {at}");
     }
     assert!((1..steps).contains(&kept), "{kept} of {steps}: {calls:#?}");
 }
