@@ -393,9 +393,10 @@ impl Host {
         journal.note(&entry.identity, &identity, new.path())?;
         self.copy(entry, new.as_file_mut())?;
         if let Ok(old) = fs::metadata(path) {
-            new.as_file().set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;
             // Only root may give a file away; for others it is their own already.
             let _ = std::os::unix::fs::fchown(new.as_file(), Some(old.uid()), Some(old.gid()));
+            // Last, for a change of the owner takes some bits of the mode away.
+            new.as_file().set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;
         }
         new.as_file().sync_all()?;
         new.persist(path)?;

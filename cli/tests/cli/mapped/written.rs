@@ -1,6 +1,7 @@
 //! Files that are written as ordinary ones again, after a kill or in the middle of one.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -65,6 +66,56 @@ time.sleep(60)";
     assert!(outside[..7] == *b"stored\0" && !at("outside").exists());
     assert_eq!(read("elsewhere")[..7], *b"stored\0");
     assert!(is_tidy(dir.path()));
+}
+
+#[test]
+fn names_modes_and_owners_outlive_a_kill_and_what_was_removed_stays_removed() {
+    if !can_run("mmap") {
+        return;
+    }
+    let dir = TestDir::new();
+    let program = stores(
+        "os.link('linked', 'linked-too')
+os.fchmod(files['moded'].fileno(), 0o640)
+os.fchown(files['owned'].fileno(), 12, 34)
+os.fchmod(files['owned'].fileno(), 0o6751)
+os.unlink('removed', dir_fd=os.open('.', os.O_RDONLY))
+unnamed = os.open('.', os.O_TMPFILE | os.O_RDWR)
+os.ftruncate(unnamed, 4096)
+mmap.mmap(unnamed, 4096)[:6] = b'stored'",
+    );
+    let names = ["linked", "moded", "owned", "reused", "removed"];
+    killed_when_ready(dir.path(), &[&[PYTHON, "-c", &program], &names[..]].concat());
+    let at = |name: &str| dir.path().join(name);
+    let look = |name: &str| std::fs::metadata(at(name)).unwrap();
+    // What others add to a file that keeps its place is replaced.
+    let mut linked = std::fs::File::options().append(true).open(at("linked-too")).unwrap();
+    linked.write_all(b"more").unwrap();
+    // Most file systems give one of the next files the inode that was let go.
+    let inode = look("reused").ino();
+    std::fs::remove_file(at("reused")).unwrap();
+    let others: Vec<_> = (0..200).map(|number| format!("other-{number}")).collect();
+    let reuses = |name: &&String| {
+        std::fs::write(at(name), "another").unwrap();
+        look(name).ino() == inode
+    };
+    let other = others.iter().find(reuses).unwrap_or(&others[0]);
+    std::fs::rename(at(other), at("reused")).unwrap();
+    others.iter().for_each(|name| std::fs::remove_file(at(name)).unwrap_or_default());
+    output(dir.path(), &["true"]);
+    for name in ["linked", "linked-too", "moded", "owned", "reused.perdura-recovered"] {
+        let found = std::fs::read(at(name)).unwrap();
+        assert_eq!((found.len(), &found[..7]), (4096, &b"stored\0"[..]), "{name}");
+    }
+    assert_eq!(look("linked").ino(), look("linked-too").ino());
+    assert_eq!(look("moded").mode() & 0o7777, 0o640);
+    let owned = look("owned");
+    assert_eq!((owned.mode() & 0o7777, owned.uid(), owned.gid()), (0o6751, 12, 34));
+    assert_eq!(std::fs::read(at("reused")).unwrap(), b"another");
+    assert!(is_tidy(dir.path()));
+    let names = names_in(dir.path());
+    let all = ["linked", "linked-too", "moded", "owned", "reused", "reused.perdura-recovered"];
+    assert_eq!(names, all);
 }
 
 #[test]
