@@ -119,6 +119,32 @@ mmap.mmap(unnamed, 4096)[:6] = b'stored'",
 }
 
 #[test]
+fn one_file_that_cannot_be_written_keeps_everything_for_the_next_run() {
+    if !can_run("mmap") {
+        return;
+    }
+    let dir = TestDir::new();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir(at("below")).unwrap();
+    let names = ["below/first", "second"];
+    killed_when_ready(dir.path(), &[&[PYTHON, "-c", &stores("")], &names[..]].concat());
+    // A file where the directory was.
+    std::fs::rename(at("below"), at("second.d")).unwrap();
+    std::fs::remove_dir_all(at("second.d")).unwrap();
+    std::fs::write(at("below"), "in the way").unwrap();
+    let failed = run(dir.path(), &["true"]).output().unwrap();
+    let said = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(!failed.status.success() && said.contains("below/first"), "{said}");
+    assert_eq!(std::fs::read(at("second")).unwrap()[..7], *b"stored\0");
+    std::fs::remove_file(at("below")).unwrap();
+    output(dir.path(), &["true"]);
+    for name in names {
+        assert_eq!(std::fs::read(at(name)).unwrap()[..7], *b"stored\0", "{name}");
+    }
+    assert!(is_tidy(dir.path()));
+}
+
+#[test]
 fn what_is_recovered_beside_another_file_takes_the_place_of_none() {
     if !can_run("mmap") {
         return;
@@ -146,6 +172,44 @@ fn names_in(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> = entries.map(|it| it.file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// Each file is on the disk before it gets its name, and the journal's line before that.
+#[test]
+fn files_are_durable_before_their_names_and_before_the_memory_goes() {
+    if !can_run("mmap") || !Path::new("/usr/bin/strace").exists() {
+        eprintln!("SKIPPED: no strace");
+        return;
+    }
+    let (dir, place) = (TestDir::new(), tempfile::tempdir().unwrap());
+    let log = place.path().join("strace");
+    let mut command = Command::new("strace");
+    command.arg("-y").arg("-o").arg(&log).args(["-e", "trace=fsync,fdatasync,rename,renameat"]);
+    let program = stores("os.link('linked', 'too')").replace("time.sleep(60)", "");
+    let program = run(dir.path(), &[PYTHON, "-c", &program, "one", "linked"]);
+    command.arg(program.get_program()).args(program.get_args()).current_dir(dir.path());
+    for (name, value) in program.get_envs() {
+        command.env(name, value.unwrap());
+    }
+    assert!(command.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap().success());
+    let log = std::fs::read_to_string(&log).unwrap();
+    let dir = dir.path().canonicalize().unwrap().display().to_string();
+    let first = log.lines().position(|line| line.contains("/.perdura/written>")).unwrap();
+    let mut lines = log.lines().skip(first).filter(|line| line.contains('('));
+    for (call, what) in [
+        ("fdatasync(", "/.perdura/written>"),
+        ("fsync(", "/.perdura-"),
+        ("rename", "/one\")"),
+        ("fsync(", ">"),
+        ("fsync(", "/linked>"),
+    ] {
+        let line = lines.next().unwrap_or_default();
+        let is_it = line.starts_with(call) && line.contains(&dir);
+        assert!(is_it && line.contains(what), "{call}{what} and not {line}: {log}");
+    }
+    let rest: Vec<_> = lines.collect();
+    let gone = rest.iter().position(|line| line.contains("/.perdura-written\"")).unwrap();
+    assert!(rest[gone + 1..].iter().any(|line| line.contains(&format!("<{dir}>"))), "{log}");
 }
 
 /// A file of 150 KiB, all of one letter.
