@@ -530,9 +530,13 @@ fn what_forked_children_store_is_flushed_when_only_the_ledger_knows_of_it() {
     let name = script.to_str().unwrap();
     wait_until("the end of all", || programs_with(name) == 0);
     output(dir.path(), &["true"]);
-    let found = std::fs::read(dir.path().join("forked")).unwrap();
-    assert_eq!(found.len(), 512 * 4096);
-    for (page, bytes) in found.chunks(4096).enumerate() {
-        assert_eq!(&bytes[1..3], b"cg", "page {page}");
+    for name in ["forked", "written"] {
+        let found = std::fs::read(dir.path().join(name)).unwrap();
+        assert_eq!(found.len(), 512 * 4096);
+        for (page, bytes) in found.chunks(4096).enumerate() {
+            assert_eq!(&bytes[1..3], b"cg", "page {page} of {name}");
+        }
     }
+    let cut = std::fs::read(dir.path().join("cut")).unwrap();
+    assert!(cut[..5] == *b"xxxxx" && cut[5..].iter().all(|byte| *byte == 0), "what was cut off");
 }
