@@ -55,3 +55,22 @@ impl Board {
         self.memory.as_fd()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test's own failure
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_file_more_than_there_is_room_for_is_refused_and_changes_no_length() {
+        let board = Board::new().unwrap();
+        board.add(0, 5, 6).unwrap();
+        board.add(FILES_MAX - 1, 7, 8).unwrap();
+        let refused = board.add(FILES_MAX, 9, 10);
+        assert!(matches!(refused, Err(MappedError::TooMany { most: FILES_MAX, .. })));
+        let mut bytes = [0; BOARD_BYTES];
+        assert_eq!(rustix::io::pread(&board.memory, &mut bytes, 0).unwrap(), BOARD_BYTES);
+        let word = |at: usize| u64::from_ne_bytes(bytes[at * 8..at * 8 + 8].try_into().unwrap());
+        assert_eq!([0, FILES_MAX, 1 + FILES_MAX, 2 * FILES_MAX].map(word), [4_000, 7, 6, 8]);
+    }
+}

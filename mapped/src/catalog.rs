@@ -141,3 +141,66 @@ fn read_place(memory: &TrappedMemory<'_>, at: u64) -> Option<Catalog> {
 fn sum(number: u64, text: &[u8]) -> u64 {
     xxh3_64(text) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test's own failure
+mod tests {
+    use perdura_media::sim::SimDevice;
+
+    use super::*;
+    use crate::testing::region_on;
+
+    fn with_path(path: Vec<u8>) -> Catalog {
+        let identity = Identity { device: 1, inode: 2, made_ns: 3 };
+        let files = vec![Entry { path, identity, len: 4, pieces: vec![(5, 6)] }];
+        Catalog { files, free_from: CATALOG_BYTES, number: 0 }
+    }
+
+    #[test]
+    fn the_newest_whole_catalog_is_read_also_from_the_image() {
+        let device = SimDevice::new(0, 0);
+        let region = region_on(&device);
+        let memory = region.trapped().unwrap();
+        assert_eq!(Catalog::read(&memory).unwrap().files, []);
+        let mut catalog = with_path(b"1".to_vec());
+        for path in [b"2", b"3", b"4"] {
+            catalog.write(&memory).unwrap();
+            assert_eq!(Catalog::read(&memory).unwrap(), catalog);
+            catalog.files[0].path = path.to_vec();
+        }
+        // Another digit in the place of the newest, as a kill in the middle of a write leaves it:
+        // of the code of `3`, which is 51.
+        let mut place = vec![0; PLACE_BYTES as usize];
+        memory.read(PLACE_BYTES, &mut place);
+        let text = b"{\"files\":[{\"path\":[";
+        let at = place.windows(text.len()).position(|window| window == text).unwrap();
+        assert_eq!(place[at + text.len()..at + text.len() + 2], *b"51");
+        let torn = PLACE_BYTES + (at + text.len()) as u64;
+        let prepared = memory.prepare_write(torn..torn + 1).unwrap();
+        memory.write(torn, b"9");
+        drop(prepared);
+        let older = Catalog::read(&memory).unwrap();
+        assert_eq!((&older.files[0].path[..], older.number), (&b"2"[..], 2));
+        region.close(1).unwrap();
+        let again = Catalog::read(&region_on(&device).trapped().unwrap()).unwrap();
+        assert_eq!(again, older);
+    }
+
+    #[test]
+    fn a_catalog_that_is_too_long_is_refused_and_the_longest_is_read_again() {
+        let region = region_on(&SimDevice::new(0, 0));
+        let memory = region.trapped().unwrap();
+        let most = PLACE_BYTES as usize / 3;
+        let (mut longest, mut refused) = (None, 0);
+        for len in most - 100..most {
+            let mut catalog = Catalog { number: 4, ..with_path(vec![b'a'; len]) };
+            match catalog.write(&memory) {
+                Ok(()) => longest = Some(catalog),
+                Err(MappedError::CatalogFull { .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(Catalog::read(&memory).unwrap(), longest.unwrap());
+        assert!((20..100).contains(&refused), "{refused}");
+    }
+}

@@ -483,3 +483,28 @@ fn read_up_to(file: &mut File, bytes: &mut [u8]) -> io::Result<usize> {
     }
     Ok(got)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test's own failure
+mod tests {
+    use perdura_media::sim::SimDevice;
+
+    use super::*;
+    use crate::testing::region_on;
+
+    #[test]
+    fn a_length_that_cannot_be_noted_is_not_the_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().canonicalize().unwrap();
+        fs::create_dir(place.join(REGION_NAME)).unwrap();
+        fs::write(place.join("file"), [b'a'; 5000]).unwrap();
+        let host = Host::new(region_on(&SimDevice::new(0, 0)), place.clone()).unwrap();
+        let number = host.serve(File::open(place.join("file")).unwrap().into()).unwrap();
+        host.set_len(number, 4500).unwrap();
+        // As after a warning.
+        host.region().close(1).unwrap();
+        assert!(host.set_len(number, 9000).is_err());
+        host.write_files(&|_, _| {}).unwrap();
+        assert_eq!(fs::read(place.join("file")).unwrap(), [b'a'; 4500]);
+    }
+}

@@ -101,4 +101,18 @@ mod tests {
         assert!(journal.has_written(&identity(3), &left) && !temporary.exists());
         assert!(!journal.has_written(&identity(1), &left));
     }
+
+    #[test]
+    fn each_run_knows_all_before_it_and_removes_no_file_of_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = |inode| Identity { device: 1, inode, made_ns: 2 };
+        let others = dir.path().join(".perdura-abc");
+        fs::write(&others, "of others, under a name that was let go").unwrap();
+        for run in 1..4 {
+            let journal = Journal::open(dir.path()).unwrap();
+            assert!((1..run).all(|one| journal.has_written(&identity(one), &identity(one + 10))));
+            journal.note(&identity(run), &identity(run + 10), &others).unwrap();
+        }
+        assert!(Journal::open(dir.path()).is_ok() && others.exists());
+    }
 }
