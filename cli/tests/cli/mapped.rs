@@ -539,4 +539,5 @@ fn what_forked_children_store_is_flushed_when_only_the_ledger_knows_of_it() {
     }
     let cut = std::fs::read(dir.path().join("cut")).unwrap();
     assert!(cut[..5] == *b"xxxxx" && cut[5..].iter().all(|byte| *byte == 0), "what was cut off");
+    assert_eq!(std::fs::read(dir.path().join("again")).unwrap()[..6], *b"again\0");
 }
