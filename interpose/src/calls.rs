@@ -8,7 +8,7 @@
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 
-use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t};
+use libc::{DIR, FILE, iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::hosted::served::Unmapped;
 use crate::hosted::{descriptors, link, served, streams};
@@ -199,6 +199,10 @@ replace! { [fclose] (stream: *mut FILE) -> c_int {
     descriptors::forget(next::fileno(stream));
     next::fclose(stream)
 }}
+replace! { [closedir] (dir: *mut DIR) -> c_int {
+    descriptors::forget(libc::dirfd(dir));
+    next::closedir(dir)
+}}
 replace! { [fileno fileno_unlocked] (stream: *mut FILE) -> c_int {
     streams::descriptor(stream).unwrap_or_else(|| next::fileno(stream))
 }}
@@ -354,7 +358,12 @@ replace! { [sync_file_range] (fd: c_int, offset: off_t, len: off_t, flags: u32) 
     if served::is_served(fd) { 0 } else { inner::sync_file_range(fd, offset, len, flags) }
 }}
 replace! { [msync] (address: *mut c_void, len: size_t, flags: c_int) -> c_int {
-    if served::is_mapped(address as usize) { 0 } else { next::msync(address, len, flags) }
+    // The system refuses what is not well formed.
+    let is_known = matches!(flags & !libc::MS_INVALIDATE, 0 | libc::MS_SYNC | libc::MS_ASYNC);
+    if is_known && served::has_page(address as usize) {
+        return 0;
+    }
+    next::msync(address, len, flags)
 }}
 
 replace! { [ftruncate ftruncate64] (fd: c_int, len: off_t) -> c_int {

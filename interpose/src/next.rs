@@ -9,7 +9,7 @@ use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
-use libc::{FILE, iovec, mmsghdr, mode_t, msghdr, off_t, pid_t, size_t, ssize_t};
+use libc::{DIR, FILE, iovec, mmsghdr, mode_t, msghdr, off_t, pid_t, size_t, ssize_t};
 
 use crate::say;
 
@@ -88,6 +88,7 @@ next! {
     fdopen: fn(fd: c_int, mode: Path) -> *mut FILE;
     fclose: fn(stream: *mut FILE) -> c_int;
     fileno: fn(stream: *mut FILE) -> c_int;
+    closedir: fn(dir: *mut DIR) -> c_int;
     close: fn(fd: c_int) -> c_int;
     close_range: fn(first: u32, last: u32, flags: c_int) -> c_int;
     dup: fn(fd: c_int) -> c_int;

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use perdura_region::{BLOCK_BYTES, Config, Region, TrackingKind, TrapKind, TrappedMemory};
 
+use crate::attributes;
 use crate::board::Board;
 use crate::catalog::{CATALOG_BYTES, Catalog, Entry, Identity};
 use crate::error::{MappedError, OPEN};
@@ -395,7 +396,8 @@ impl Host {
         if let Ok(old) = fs::metadata(path) {
             // Only root may give a file away; for others it is their own already.
             let _ = std::os::unix::fs::fchown(new.as_file(), Some(old.uid()), Some(old.gid()));
-            // Last, for a change of the owner takes some bits of the mode away.
+            // Behind the owner, whose change takes capabilities and some bits of the mode away.
+            attributes::copy(path, new.as_file())?;
             new.as_file().set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;
         }
         new.as_file().sync_all()?;

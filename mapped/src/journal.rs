@@ -56,6 +56,8 @@ impl Journal {
             }
         }
         let file = File::options().append(true).create(true).open(&path).map_err(failed)?;
+        // Its name, too, is to be there after a loss of power.
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
         Ok(Self { file, before, path })
     }
 

@@ -11,6 +11,7 @@
 //! writes all files again as ordinary ones, at the end or when the host's memory is recovered.
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod board;
 pub mod catalog;
 mod error;

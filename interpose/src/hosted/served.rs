@@ -77,11 +77,13 @@ pub fn forget(address: usize, len: usize) {
     }
 }
 
-/// Whether a range begins in a mapping of a served file.
-pub fn is_mapped(address: usize) -> bool {
+/// Whether a page of a mapping of a served file begins there.
+pub fn has_page(address: usize) -> bool {
     let holds = |one: &Mapping| (one.address..one.address + one.len).contains(&address);
     let look = || lock().mappings.iter().any(holds);
-    start::settings().is_some() && ranges::hold(address).unwrap_or_else(look)
+    address.is_multiple_of(PAGE)
+        && start::settings().is_some()
+        && ranges::hold(address).unwrap_or_else(look)
 }
 
 /// Changes the size of a mapping, or moves it. `None`: it is none of a served file.

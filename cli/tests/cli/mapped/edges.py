@@ -269,6 +269,24 @@ os.read(zero, 1)
 assert c.close_range(zero, zero, 0) == 0
 passed = socket.recv_fds(ends[1], 1, 1)[1][0]
 assert passed == zero and os.pread(passed, 4, 0) == b"kept"
+os.close(passed)
+c.opendir.restype, c.opendir.argtypes = place, [ctypes.c_char_p]
+c.dirfd.argtypes = c.closedir.argtypes = [place]
+opened = c.opendir(b".")
+closed = c.dirfd(opened)
+os.fsync(closed)
+assert c.closedir(opened) == 0
+socket.send_fds(ends[0], [b"-"], [f.fileno()])
+passed = socket.recv_fds(ends[1], 1, 1)[1][0]
+assert passed == closed and os.pread(passed, 4, 0) == b"kept"
+
+# What the system refuses to make durable: MS_SYNC is 4, and MS_ASYNC 1.
+c.msync.argtypes = [place, size, number]
+address = ctypes.addressof(ctypes.c_char.from_buffer(m))
+assert c.msync(address, PAGE, 4) == 0
+failed(errno.EINVAL, c.msync(address + 1, PAGE, 4))
+failed(errno.EINVAL, c.msync(address, PAGE, 4 | 1))
+failed(errno.EINVAL, c.msync(address, PAGE, 8))
 # Another directory, whose name begins with this one's, is not this one.
 with open(sys.argv[1] + "/file", "w+b") as beside:
     beside.truncate(PAGE)

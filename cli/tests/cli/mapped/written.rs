@@ -77,6 +77,7 @@ fn names_modes_and_owners_outlive_a_kill_and_what_was_removed_stays_removed() {
     let program = stores(
         "os.link('linked', 'linked-too')
 os.fchmod(files['moded'].fileno(), 0o640)
+os.setxattr('moded', 'user.perdura', b'of a user')
 os.fchown(files['owned'].fileno(), 12, 34)
 os.fchmod(files['owned'].fileno(), 0o6751)
 os.unlink('removed', dir_fd=os.open('.', os.O_RDONLY))
@@ -109,6 +110,9 @@ mmap.mmap(unnamed, 4096)[:6] = b'stored'",
     }
     assert_eq!(look("linked").ino(), look("linked-too").ino());
     assert_eq!(look("moded").mode() & 0o7777, 0o640);
+    let mut attribute = [0; 9];
+    assert_eq!(rustix::fs::getxattr(at("moded"), "user.perdura", &mut attribute), Ok(9));
+    assert_eq!(&attribute, b"of a user");
     let owned = look("owned");
     assert_eq!((owned.mode() & 0o7777, owned.uid(), owned.gid()), (0o6751, 12, 34));
     assert_eq!(std::fs::read(at("reused")).unwrap(), b"another");
