@@ -42,6 +42,15 @@ pub enum MappedError {
         /// The most that there may be.
         most: usize,
     },
+    /// Another run may serve the file.
+    #[error(
+        "{} has a run of its own, or what one has left: run one of both at a time",
+        path.display()
+    )]
+    Nested {
+        /// A directory below the one that is served.
+        path: PathBuf,
+    },
     /// A request that no library of this version makes.
     #[error("a program asked for something that makes no sense: {0}")]
     Strange(&'static str),
@@ -79,6 +88,7 @@ impl MappedError {
                 _ => Errno::from_io_error(source).unwrap_or(Errno::IO),
             },
             Self::NoMemory { .. } => Errno::NOMEM,
+            Self::Nested { .. } => Errno::BUSY,
             Self::TooMany { .. } | Self::CatalogFull { .. } => Errno::NFILE,
             _ => Errno::IO,
         }

@@ -125,6 +125,11 @@ impl Host {
         let found = file.metadata().map_err(failed("look at"))?;
         let below = path.strip_prefix(&self.dir).ok().filter(|_| found.is_file());
         let below = below.ok_or(MappedError::Strange("a file that is not below the directory"))?;
+        // Another run may serve it, with memory of its own.
+        let mut folders = path.ancestors().skip(1).take_while(|folder| *folder != self.dir);
+        if let Some(nested) = folders.find(|folder| folder.join(REGION_NAME).exists()) {
+            return Err(MappedError::Nested { path: nested.to_owned() });
+        }
         let identity = Identity::of(&found);
         let mut files = self.lock();
         let is_it =
@@ -397,7 +402,7 @@ impl Host {
             // Only root may give a file away; for others it is their own already.
             let _ = std::os::unix::fs::fchown(new.as_file(), Some(old.uid()), Some(old.gid()));
             // Behind the owner, whose change takes capabilities and some bits of the mode away.
-            attributes::copy(path, new.as_file())?;
+            attributes::copy(path, new.as_file());
             new.as_file().set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;
         }
         new.as_file().sync_all()?;

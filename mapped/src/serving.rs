@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use perdura_region::Guest;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -25,6 +26,8 @@ use crate::wire::{ASK_WORDS, Ask};
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Programs that wait to be accepted.
 const BACKLOG: i32 = 128;
+/// Time in which a program that has closed its link must have ended, or be another.
+const ENDS_WITHIN_S: i64 = 10;
 
 /// A host whose socket is open. Threads go on as long as there are programs.
 pub struct Serving {
@@ -152,14 +155,26 @@ impl Drop for Leaving {
 
 /// Answers one program until it goes.
 fn serve_program(host: &Host, link: &OwnedFd) {
-    let (mut guest, mut said) = (None, String::new());
+    let mut guest = None;
     // The program is killed when the other end is closed: by the end of this function, or of this
     // process. It has given its tracking up, or nobody serves its faults any more.
-    let Ok((alive, _kept)) = pipe_with(PipeFlags::CLOEXEC) else { return };
+    let Ok((alive, kept)) = pipe_with(PipeFlags::CLOEXEC) else { return };
+    converse(host, link, &mut guest, &alive);
+    drop(alive);
+    // One that executes another program has closed its link and is closing its end of the pipe: it
+    // is tracked until then, and must not be killed on its way.
+    let within = Timespec { tv_sec: ENDS_WITHIN_S, tv_nsec: 0 };
+    let mut ends = [PollFd::new(&kept, PollFlags::empty())];
+    while let Err(Errno::INTR) = poll(&mut ends, Some(&within)) {}
+}
+
+/// Answers one program until it has closed its link.
+fn converse(host: &Host, link: &OwnedFd, guest: &mut Option<Guest>, alive: &OwnedFd) {
+    let mut said = String::new();
     loop {
         let Ok(Some((words, fd))) = receive(link) else { return };
         let answered = match Ask::decode(&words) {
-            Some(ask) => answer(host, &mut guest, &alive, ask, fd),
+            Some(ask) => answer(host, guest, alive, ask, fd),
             None => Err(MappedError::Strange("an unknown request")),
         };
         let failed;

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use perdura_guard::{GuardEar, Keeper, Orders, Watch, Writers};
 use perdura_mapped::{DIR_VARIABLE, Host, REGION_NAME, SOCKET_VARIABLE, Serving, region_config};
 use perdura_media::file::{Direct, Engine};
@@ -60,6 +60,14 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
     let mut warnings = Warnings::by_signals()?;
     holder::add_sources(&mut warnings, &args.warning)?;
     let dir = dir.canonicalize().with_context(|| format!("--dir {}", dir.display()))?;
+    if let Some(outer) = dir.ancestors().skip(1).find(|outer| outer.join(REGION_NAME).exists()) {
+        bail!(
+            "--dir {}: {outer} has a run of its own, or what one has left: give {outer}, or let \
+             that run end (`perdura run --dir {outer} -- true` writes what is left)",
+            dir.display(),
+            outer = outer.display(),
+        );
+    }
     let grace = time("grace", &args.grace)?.unwrap_or(GRACE);
     let threads = flush_threads(None)?;
     let mut command = with_library(&args.program)?;

@@ -1,6 +1,7 @@
 //! Programs that nobody here wrote, with mapped files in bounded-dirty memory: `perdura run --dir`.
 
 mod edges;
+mod executed;
 mod written;
 
 use std::io::{BufRead, BufReader};

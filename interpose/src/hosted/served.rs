@@ -38,7 +38,8 @@ pub fn map(
     let mut served = lock();
     // Without a host it is mapped as ever.
     served.link().ok()?;
-    if len == 0 || !offset.is_multiple_of(PAGE as u64) {
+    let is_whole = flags & libc::MAP_FIXED == 0 || at.is_multiple_of(PAGE);
+    if len == 0 || !is_whole || !offset.is_multiple_of(PAGE as u64) {
         return Some(Err(libc::EINVAL));
     }
     let mode = kernel::flags_of(fd) & libc::O_ACCMODE;
@@ -100,7 +101,15 @@ pub fn remap(
     let one = *served.mappings.iter().find(holds)?;
     let whole = |len: usize| len.checked_next_multiple_of(PAGE).filter(|len| *len > 0);
     let lens = whole(old_len).filter(|len| *len <= one.ends() - old).zip(whole(new_len));
-    let Some((old_len, new_len)) = lens else { return Some(Err(libc::EINVAL)) };
+    let Some((old_len, new_len)) = lens.filter(|_| old.is_multiple_of(PAGE)) else {
+        return Some(Err(libc::EINVAL));
+    };
+    let ends = wanted.saturating_add(new_len);
+    let is_apart = ends <= old || wanted >= old + old_len;
+    let is_place = wanted.is_multiple_of(PAGE) && is_apart && flags & libc::MREMAP_MAYMOVE != 0;
+    if flags & libc::MREMAP_FIXED != 0 && !is_place {
+        return Some(Err(libc::EINVAL));
+    }
     if new_len <= old_len && flags & libc::MREMAP_FIXED == 0 {
         served.forget(old + new_len, old_len - new_len);
         // SAFETY: the program gives this part up.

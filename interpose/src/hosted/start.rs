@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::environment::Environment;
-use crate::hosted::fork;
 use crate::hosted::wire::{DIR_VARIABLE, SOCKET_VARIABLE};
+use crate::hosted::{fork, streams};
 
 /// The directory of the region, which is not served.
 const REGION_NAME: &[u8] = b".perdura";
@@ -33,6 +33,7 @@ pub fn start(environment: &Environment) {
     unsafe {
         libc::pthread_atfork(Some(fork::before_fork), Some(fork::in_parent), Some(fork::in_child));
     }
+    streams::serve_standard();
 }
 
 /// The settings; `None`: there is no host.

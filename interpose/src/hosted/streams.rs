@@ -1,7 +1,8 @@
 //! Streams of served files (`fopen`, `fdopen`): the C library reads and writes a stream inside
 //! itself, so such a stream is made of functions of this library (`fopencookie`).
 //!
-//! A stream that was opened before any process mapped its file stays the C library's own.
+//! A stream that was opened before any process mapped its file stays the C library's own, and so
+//! do the standard streams unless their files are served when the program starts.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -39,6 +40,9 @@ struct Functions {
 }
 
 unsafe extern "C" {
+    static mut stdin: *mut FILE;
+    static mut stdout: *mut FILE;
+    static mut stderr: *mut FILE;
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
 }
 
@@ -134,6 +138,35 @@ pub unsafe fn opened(stream: *mut FILE, mode: *const c_char) -> *mut FILE {
                 calls::close(copy);
                 stream
             }
+        }
+    }
+}
+
+/// Serves the standard streams of a program whose shell gave it served files for them.
+pub fn serve_standard() {
+    // SAFETY: the C library's own variables, which a program may set, before its `main`; the modes
+    // are those of the descriptors. What was there is not closed: nothing is in it.
+    unsafe {
+        let streams =
+            [&raw mut stdin, &raw mut stdout, &raw mut stderr].map(|stream| stream.cast());
+        for (fd, variable) in (0..).zip(streams) {
+            let variable: *mut *mut FILE = variable;
+            if !served::is_served(fd) {
+                continue;
+            }
+            let flags = next::fcntl(fd, libc::F_GETFL, 0);
+            let mode = match (flags & libc::O_ACCMODE, flags & libc::O_APPEND) {
+                (libc::O_RDONLY, _) => c"r",
+                (libc::O_WRONLY, 0) => c"w",
+                (libc::O_WRONLY, _) => c"a",
+                (_, 0) => c"r+",
+                _ => c"a+",
+            };
+            let Some(own) = of(fd, mode.as_ptr()).filter(|own| !own.is_null()) else { continue };
+            if fd == libc::STDERR_FILENO {
+                libc::setvbuf(own, ptr::null_mut(), libc::_IONBF, 0);
+            }
+            *variable = own;
         }
     }
 }

@@ -287,6 +287,18 @@ assert c.msync(address, PAGE, 4) == 0
 failed(errno.EINVAL, c.msync(address + 1, PAGE, 4))
 failed(errno.EINVAL, c.msync(address, PAGE, 4 | 1))
 failed(errno.EINVAL, c.msync(address, PAGE, 8))
+
+# A place that is refused leaves what is there as it was.
+failed(errno.EINVAL, c.mmap(address + 1, PAGE, BOTH, SHARED | FIXED, f.fileno(), 0))
+failed(errno.EINVAL, c.mremap(address + 1, PAGE - 1, PAGE, MAYMOVE))
+f.truncate(3 * PAGE)
+three = mmap.mmap(f.fileno(), 3 * PAGE)
+begin = ctypes.addressof(ctypes.c_char.from_buffer(three))
+move = ctypes.CFUNCTYPE(place, place, size, size, number, place, use_errno=True)(("mremap", c))
+for to in begin + PAGE, begin + 2 * PAGE, begin + 4 * PAGE + 1:
+    failed(errno.EINVAL, move(begin + PAGE, 2 * PAGE, 2 * PAGE, MAYMOVE | 2, to))
+child(lambda: three.__setitem__(slice(0, 3 * PAGE), b"s" * (3 * PAGE)))
+assert three[:] == b"s" * (3 * PAGE) and m[:] == b"s" * PAGE
 # Another directory, whose name begins with this one's, is not this one.
 with open(sys.argv[1] + "/file", "w+b") as beside:
     beside.truncate(PAGE)
