@@ -58,7 +58,14 @@ fn shared(args: &GuardArgs) -> Result<Option<Battery>> {
     };
     let (file, lasts) = opened.map_or((None, None), |(file, lasts)| (Some(file), Some(lasts)));
     let times = [time("grace", &args.grace)?, lasts];
-    let Some(grace) = times.into_iter().flatten().min() else { return Ok(None) };
+    let Some(grace) = times.into_iter().flatten().min() else {
+        let watts = args.watts.map(|watts| format!("--watts {watts}"));
+        let tenants = args.tenants.as_ref().map(|path| format!("--tenants {}", path.display()));
+        if let Some(option) = tenants.or(watts) {
+            bail!("{option}: expected --grace or --battery, too: the battery that servers share");
+        }
+        return Ok(None);
+    };
     let least = default_reserve(grace) * 2;
     if grace < least {
         bail!("--grace {}: expected at least {}", format_duration(grace), format_duration(least));

@@ -1,6 +1,7 @@
 //! Following a battery: how long it lasts is looked at again and again, because it ages, warms, and
 //! feeds a machine whose load changes.
 
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use perdura_media::Clock;
@@ -8,6 +9,10 @@ use perdura_media::battery::{BatteryFile, BatteryFileError, Lasts};
 
 /// Time between two looks.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time for which the guard's loop waits for a look.
+const WITHIN: Duration = Duration::from_millis(20);
+/// The same for the first look.
+const FIRST_WITHIN: Duration = Duration::from_secs(1);
 /// Time for which nothing can be learnt of a battery before less of it is counted on. A program
 /// that writes its file anew takes less.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -17,10 +22,46 @@ const LOST: f64 = 0.1;
 /// The share by which the time must grow to be followed. A shorter one is followed at once.
 const GROWTH: f64 = 0.02;
 
+/// What a look at a battery's file finds.
+type Found = Result<Lasts, BatteryFileError>;
+
+/// Looks at a file on a thread of its own, or goes on waiting for a look that has not come back:
+/// a sensor or a file system may be slow, or never answer. `None`: it has not come back in time.
+fn ask(
+    file: &BatteryFile,
+    asked: &mut Option<Receiver<Found>>,
+    unix_ms: u64,
+    within: Duration,
+) -> Option<Found> {
+    let look = asked.take().unwrap_or_else(|| {
+        let (file, (tell, told)) = (file.clone(), channel());
+        let look = move || tell.send(file.lasts(unix_ms));
+        // Without a thread, the receiver says that nobody answers.
+        drop(std::thread::Builder::new().name("perdura-battery".into()).spawn(look));
+        told
+    });
+    match look.recv_timeout(within) {
+        Ok(found) => Some(found),
+        Err(RecvTimeoutError::Disconnected) => Some(Err(no_answer(file))),
+        Err(RecvTimeoutError::Timeout) => {
+            *asked = Some(look);
+            None
+        }
+    }
+}
+
+fn no_answer(file: &BatteryFile) -> BatteryFileError {
+    BatteryFileError::NoAnswer { path: file.path().to_owned() }
+}
+
 /// A battery, and the time that is counted on.
 #[derive(Debug)]
 pub struct BatteryWatch {
     file: BatteryFile,
+    /// Time in which a look must come back.
+    within: Duration,
+    /// A look that has not come back yet.
+    asked: Option<Receiver<Found>>,
     /// What was learnt last, if anything was.
     lasts: Option<Lasts>,
     /// The most time that is counted on.
@@ -38,14 +79,18 @@ impl BatteryWatch {
     /// of it now, a tenth of that is.
     pub fn new(file: BatteryFile, most: Duration, clock: &dyn Clock) -> Self {
         let looked_ns = clock.now_ns();
-        let (lasts, time, is_lost) = match file.lasts(clock.unix_ms()) {
+        let mut asked = None;
+        let first = ask(&file, &mut asked, clock.unix_ms(), FIRST_WITHIN);
+        let first = first.unwrap_or_else(|| Err(no_answer(&file)));
+        let (lasts, time, is_lost) = match first {
             Ok(lasts) => (Some(lasts), lasts.time.min(most), false),
             Err(error) => {
                 tracing::error!(%error, "the battery cannot be followed");
                 (None, most.mul_f64(LOST), true)
             }
         };
-        Self { file, lasts, most, time, failing_since_ns: None, is_lost, looked_ns }
+        let (within, failing_since_ns) = (WITHIN, None);
+        Self { file, within, asked, lasts, most, time, failing_since_ns, is_lost, looked_ns }
     }
 
     /// The time that is counted on.
@@ -71,9 +116,13 @@ impl BatteryWatch {
         }
         self.looked_ns = now_ns;
         let before = self.time;
-        match self.file.lasts(clock.unix_ms()) {
-            Ok(lasts) => self.learn(lasts),
-            Err(error) => self.miss(&error, now_ns),
+        let was_asked = self.asked.is_some();
+        match ask(&self.file, &mut self.asked, clock.unix_ms(), self.within) {
+            Some(Ok(lasts)) => self.learn(lasts),
+            Some(Err(error)) => self.miss(&error, now_ns),
+            None if was_asked => self.miss(&no_answer(&self.file), now_ns),
+            // It may be slow this time only.
+            None => {}
         }
         (self.time != before).then_some(self.time)
     }
@@ -122,6 +171,12 @@ mod tests {
         std::fs::write(path, text).unwrap();
     }
 
+    /// Follows a battery, and waits for each look however busy the machine is.
+    fn follow(path: &std::path::Path, most: Duration, clock: &SimClock) -> BatteryWatch {
+        let watch = BatteryWatch::new(BatteryFile::new(path), most, clock);
+        BatteryWatch { within: Duration::from_secs(60), ..watch }
+    }
+
     fn after(clock: &SimClock, watch: &mut BatteryWatch, seconds: u64) -> Option<u64> {
         clock.sleep_ns(seconds * SECOND_NS);
         watch.look(clock).map(|time| time.as_secs())
@@ -134,7 +189,7 @@ mod tests {
         let clock = SimClock::new(1);
         write(&path, 300);
         let most = Duration::from_secs(350);
-        let mut watch = BatteryWatch::new(BatteryFile::new(&path), most, &clock);
+        let mut watch = follow(&path, most, &clock);
         assert_eq!((watch.time().as_secs(), after(&clock, &mut watch, 1)), (300, None));
         write(&path, 299);
         assert_eq!(watch.look(&clock), None, "it is not time yet");
@@ -154,10 +209,32 @@ mod tests {
         assert_eq!(after(&clock, &mut watch, 1), Some(350));
         std::fs::remove_file(&path).unwrap();
         assert_eq!(after(&clock, &mut watch, 1), None);
-        let mut late = BatteryWatch::new(BatteryFile::new(&path), most, &clock);
+        let mut late = follow(&path, most, &clock);
         assert!(late.is_lost() && late.time().as_secs() == 35);
         write(&path, 300);
         assert_eq!(after(&clock, &mut late, 1), Some(300));
+    }
+
+    #[test]
+    fn a_look_that_never_comes_back_is_not_waited_for_and_the_battery_is_lost_until_it_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("battery.toml");
+        let clock = SimClock::new(1);
+        write(&path, 300);
+        let mut watch = follow(&path, Duration::MAX, &clock);
+        let (answers, asked) = channel();
+        (watch.asked, watch.within) = (Some(asked), Duration::from_millis(1));
+        assert_eq!(after(&clock, &mut watch, 1), None);
+        assert_eq!(after(&clock, &mut watch, 10), Some(30));
+        assert!(watch.is_lost());
+        answers.send(watch.file.lasts(clock.unix_ms())).unwrap();
+        assert_eq!(after(&clock, &mut watch, 1), Some(300));
+        // And one that comes back a little late is no loss.
+        let (answers, asked) = channel();
+        watch.asked = Some(asked);
+        answers.send(watch.file.lasts(clock.unix_ms())).unwrap();
+        assert_eq!(after(&clock, &mut watch, 1), None);
+        assert!(!watch.is_lost() && watch.failing_since_ns.is_none());
     }
 
     /// The machine's clock steps, and the battery's age with it.
@@ -172,7 +249,7 @@ mod tests {
         let clock = SimClock::new(unix_ms(2026));
         // As a server and a guard choose it.
         let most = BatteryFile::new(&path).lasts(clock.unix_ms()).unwrap().time;
-        let mut watch = BatteryWatch::new(BatteryFile::new(&path), most, &clock);
+        let mut watch = follow(&path, most, &clock);
         let start = watch.time();
         let mut most_after = |year: u64, seconds: u64| {
             clock.set_unix_ms(unix_ms(year));

@@ -41,8 +41,8 @@ impl Flushes {
         Ok(Self { threads, clock, tell, told, ended: Arc::new(ended) })
     }
 
-    /// Begins a flush of held memory to a held image, after the end of its server. If the system has
-    /// no thread left, the flush runs here.
+    /// Begins a flush of held memory to a held image, after the end of its server. If the system
+    /// has no thread left, the flush runs here.
     pub(crate) fn begin(
         &self,
         name: ImageFile,

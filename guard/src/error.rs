@@ -53,7 +53,8 @@ pub enum HoldError {
         /// Why the flush failed.
         source: RegionError,
     },
-    /// The server has closed its link and runs still. It may write, so nothing is flushed beside it.
+    /// The server has closed its link and runs still. It may write, so nothing is flushed beside
+    /// it.
     #[error(
         "process {pid} has left its guard or holder and runs still, so nothing is flushed beside \
          it ({used_bytes} bytes at risk): end it, or let it come back"

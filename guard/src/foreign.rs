@@ -1,14 +1,16 @@
 //! Descriptors that a peer has sent, which nobody may trust.
 //!
 //! To close one waits for the file's file system, and one in user space (FUSE) answers when it
-//! likes. So what is neither memory nor a socket is closed on a thread of its own, and a user with
-//! too many such threads is sent away.
+//! likes. So what is neither memory nor a local socket is closed on a thread of its own, and a user
+//! with too many such threads is sent away.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, FileType, StatxFlags, fcntl_get_seals, statx};
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::socket_domain;
 
 /// Most descriptors of one user that may be waiting to be closed.
 const CLOSING_OF_ONE_MAX: usize = 64;
@@ -88,7 +90,8 @@ impl Drop for Foreign {
     fn drop(&mut self) {
         let Some(fd) = self.fd.take() else { return };
         let is_memory = fcntl_get_seals(&fd).is_ok();
-        if is_memory || matches!(look(&fd), Ok((FileType::Socket, _))) {
+        // To close a connection of the network may wait until all is sent.
+        if is_memory || socket_domain(&fd) == Ok(AddressFamily::UNIX) {
             return;
         }
         let (user, closings) = (self.user, self.closings.clone());

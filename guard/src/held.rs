@@ -37,6 +37,10 @@ pub(crate) struct Held {
     /// Whether the linked server has opened the region. The budget in the ledger is that of the
     /// server before until then.
     pub is_open: bool,
+    /// Whether the guard's parent has the descriptors.
+    pub is_kept: bool,
+    /// Whether the server has said what it should not.
+    pub is_odd: bool,
     /// What is known of the server.
     pub state: State,
     /// What a flush needs.
@@ -98,6 +102,8 @@ impl Held {
             rate_bytes_per_s,
             server,
             is_open: true,
+            is_kept: false,
+            is_odd: false,
             state,
             attachment,
             memory,
@@ -146,8 +152,10 @@ impl Held {
 
     /// The message by which a guard's parent is told to keep this region, with the share that it
     /// may have in force.
-    pub(crate) fn keep_message(&self, granted_us: u64) -> Message {
+    pub(crate) fn keep_message(&self, granted_us: u64, is_trusted: bool) -> Message {
         Message::Keep {
+            image: self.name,
+            is_trusted,
             owner: self.owner,
             times: self.times,
             pid: self.server.pid.max(0),
@@ -229,15 +237,18 @@ impl Held {
         }
     }
 
-    /// Ends a server that was to flush and stands still for too long.
-    pub(crate) fn lose_patience(&mut self, clock: &dyn Clock) {
+    /// Ends a server that was to flush and stands still for too long, or takes twice its grace.
+    /// No grace is longer than `longest`.
+    pub(crate) fn lose_patience(&mut self, longest: Duration, clock: &dyn Clock) {
         let (progress, awaits) = (self.attachment.progress(), self.attachment.awaits_device());
-        let (grace, server) = (self.times.grace, self.server);
+        let (grace, server) = (self.times.grace.min(longest), self.server);
         let State::Linked { ending: Some(patience), .. } = &mut self.state else { return };
         let now_ns = clock.now_ns();
         let patience_ns = (grace / 10).max(PATIENCE_MIN).as_nanos();
-        let in_time = u128::from(now_ns - patience.began_ns) < grace.as_nanos();
-        if progress != patience.moved.0 || (in_time && awaits) {
+        let waited_ns = u128::from(now_ns - patience.began_ns);
+        let is_late = waited_ns >= 2 * grace.as_nanos();
+        let moves = progress != patience.moved.0 || (waited_ns < grace.as_nanos() && awaits);
+        if moves && !is_late {
             patience.moved = (progress, now_ns);
         } else if u128::from(now_ns - patience.moved.1) > patience_ns && !server.end() {
             patience.moved.1 = now_ns;

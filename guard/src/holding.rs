@@ -38,6 +38,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time between two looks at a server that is to flush, or at a visitor that has said nothing.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
 
+/// The longest grace of a server that a guard without a battery believes.
+const GRACE_MAX: Duration = Duration::from_secs(600);
+
 /// What the process is for.
 pub(crate) enum Role {
     /// It holds the region of one server, and ends when that is on the SSD.
@@ -183,8 +186,9 @@ impl Holding {
     fn look_after(&mut self) {
         let now_ns = self.clock.now_ns();
         self.visitors.expire(now_ns);
+        let longest = self.longest_grace();
         for held in &mut self.held {
-            held.lose_patience(&*self.clock);
+            held.lose_patience(longest, &*self.clock);
         }
         self.limit_drill(now_ns);
         self.drop_removed();
@@ -218,6 +222,17 @@ impl Holding {
         match &mut self.role {
             Role::Guard { tenancy, .. } => tenancy.as_deref_mut(),
             Role::Holder => None,
+        }
+    }
+
+    /// The most time that a server's flush is believed to need at the end: what a tenant says of
+    /// itself must not keep a guard from it.
+    fn longest_grace(&self) -> Duration {
+        match &self.role {
+            Role::Holder => Duration::MAX,
+            Role::Guard { tenancy, .. } => {
+                tenancy.as_ref().map_or(GRACE_MAX, |tenancy| tenancy.grace())
+            }
         }
     }
 
@@ -272,11 +287,14 @@ impl Holding {
         let (owner, Some(said)) = (held.owner, held.link().map(receive)) else { return };
         let said = said.map(|said| {
             said.map(|(message, fds)| {
-                // Nothing is expected of a server that is linked.
+                // None is expected of a server that is linked.
                 drop(self.closings.take(fds, owner));
                 message
             })
         });
+        if !self.closings.are_few(owner) {
+            return self.note_alone(name);
+        }
         match said {
             Ok(Some(Message::Goodbye)) => self.let_go(name),
             Ok(Some(Message::Kept { serial })) => {
@@ -288,8 +306,16 @@ impl Holding {
             Ok(Some(Message::Claim { rate_bytes_per_s })) => {
                 self.note_rate(name, rate_bytes_per_s);
             }
-            Ok(Some(other)) => tracing::warn!(?other, "unexpected message from the server"),
+            Ok(Some(other)) => self.note_odd(name, &other),
             Ok(None) | Err(_) => self.note_alone(name),
+        }
+    }
+
+    /// Notes what a server should not say. Once: it could fill the log.
+    fn note_odd(&mut self, name: ImageFile, said: &Message) {
+        let Some(held) = self.find(name) else { return };
+        if !std::mem::replace(&mut held.is_odd, true) {
+            tracing::warn!(pid = held.server.pid, ?said, "an unexpected message from a server");
         }
     }
 
@@ -402,11 +428,13 @@ impl Holding {
     /// Tells the parent what to keep of a region.
     fn tell_parent(&mut self, name: ImageFile) {
         let granted_us = self.share_us(name);
+        let is_trusted = self.tenancy().is_none_or(|tenancy| tenancy.is_trusted(name));
         let Role::Guard { parent, .. } = &mut self.role else { return };
-        let Some(held) = self.held.iter().find(|held| held.name == name) else { return };
-        let fds: Vec<_> =
-            held.fds().into_iter().chain(held.link().map(|link| link.as_fd())).collect();
-        parent.send(&held.keep_message(granted_us), &fds);
+        let Some(held) = self.held.iter_mut().find(|held| held.name == name) else { return };
+        let is_kept = std::mem::replace(&mut held.is_kept, true);
+        let new = held.fds().into_iter().filter(|_| !is_kept);
+        let fds: Vec<_> = new.chain(held.link().map(|link| link.as_fd())).collect();
+        parent.send(&held.keep_message(granted_us, is_trusted), &fds);
     }
 
     fn lose_parent(&mut self) {

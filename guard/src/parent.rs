@@ -70,14 +70,15 @@ struct Keeping {
 /// What is kept of a region.
 struct Kept {
     message: Message,
+    /// The descriptors of memory, ledger and image.
     fds: Vec<Foreign>,
+    link: Option<Foreign>,
 }
 
 /// A guard that runs.
 struct Running {
     child: Child,
     socket: OwnedFd,
-    began_ns: u64,
     heard_ns: u64,
     /// Whether it has said anything: it heeds signals from then on.
     has_spoken: bool,
@@ -92,13 +93,19 @@ impl Parent {
         let mut keeping = Keeping::default();
         let mut short_runs = 0;
         loop {
-            let mut guard = self.start(&keeping)?;
-            self.attend(&mut guard, &mut keeping)?;
-            let status = self.await_end(&mut guard, &mut keeping)?;
-            if status.success() {
-                return Ok(());
-            }
-            let ran_ns = self.clock.now_ns().saturating_sub(guard.began_ns);
+            let began_ns = self.clock.now_ns();
+            let status = match self.run_one(&mut keeping) {
+                Ok(status) if status.success() => return Ok(()),
+                Ok(status) => status,
+                Err(error) if keeping.regions.is_empty() => return Err(error),
+                Err(error) => {
+                    let regions = keeping.regions.len();
+                    tracing::error!(%error, regions, "no guard runs; trying again");
+                    self.wait();
+                    continue;
+                }
+            };
+            let ran_ns = self.clock.now_ns().saturating_sub(began_ns);
             let is_short = u128::from(ran_ns) < WORKS_FOR.as_nanos();
             short_runs = if is_short { short_runs + 1 } else { 0 };
             if short_runs > SHORT_RUNS_MAX {
@@ -106,13 +113,30 @@ impl Parent {
                     let status = status.to_string();
                     return Err(HoldError::KeepsEnding { times: short_runs, status });
                 }
-                // To give up would lose what is kept.
-                (self.alive)();
-                std::thread::sleep(LOOK_EVERY);
+                self.wait();
             }
             let regions = keeping.regions.len();
             tracing::error!(%status, regions, "the guard ended; starting another");
         }
+    }
+
+    /// Waits before another attempt: to give up would lose what is kept.
+    fn wait(&mut self) {
+        (self.alive)();
+        std::thread::sleep(LOOK_EVERY);
+    }
+
+    /// Runs one guard until it has ended.
+    fn run_one(&mut self, keeping: &mut Keeping) -> Result<ExitStatus, HoldError> {
+        let mut guard = self.start(keeping)?;
+        let attended = self.attend(&mut guard, keeping);
+        let ended = attended.and_then(|()| self.await_end(&mut guard, keeping));
+        if ended.is_err() {
+            // The next one must not run beside it.
+            let _ = guard.child.kill();
+            let _ = guard.child.wait();
+        }
+        ended
     }
 
     /// Waits for the end of a guard that says nothing any more. One that goes on without its parent
@@ -144,11 +168,10 @@ impl Parent {
         let child = program.spawn().map_err(failed("start the guard"))?;
         // This process must close its copy of the guard's end, or it would not notice the end.
         drop(program);
-        let now_ns = self.clock.now_ns();
-        let (began_ns, heard_ns) = (now_ns, now_ns);
-        let running = Running { child, socket: ours, began_ns, heard_ns, has_spoken: false };
-        for Kept { message, fds } in keeping.regions.values() {
-            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        let heard_ns = self.clock.now_ns();
+        let running = Running { child, socket: ours, heard_ns, has_spoken: false };
+        for Kept { message, fds, link } in keeping.regions.values() {
+            let fds: Vec<_> = fds.iter().chain(link).map(AsFd::as_fd).collect();
             if send(&running.socket, message, &fds).is_err() {
                 // The guard is gone already, and the next one is told everything again.
                 return Ok(running);
@@ -223,12 +246,18 @@ impl Running {
 impl Keeping {
     /// Notes what the guard says.
     fn note(&mut self, message: Message, fds: Vec<OwnedFd>) {
-        let fds = self.closings.take(fds, own_user());
+        let mut fds = self.closings.take(fds, own_user());
         match message {
-            Message::Keep { .. } => match fds.get(2).map(ImageFile::of) {
-                Some(Ok(name)) => drop(self.regions.insert(name, Kept { message, fds })),
-                other => tracing::error!(?other, "the guard sent no image to keep"),
-            },
+            Message::Keep { image, .. } => {
+                let link = (fds.len() % 3 == 1).then(|| fds.pop()).flatten();
+                match (fds.len(), self.regions.get_mut(&image)) {
+                    (3, _) => drop(self.regions.insert(image, Kept { message, fds, link })),
+                    (0, Some(kept)) => (kept.message, kept.link) = (message, link),
+                    (count, _) => {
+                        tracing::error!(?image, count, "the guard sent no memory to keep");
+                    }
+                }
+            }
             Message::Forget { image } => drop(self.regions.remove(&image)),
             // It is alive.
             Message::Ready => {}
@@ -244,12 +273,20 @@ pub(crate) struct ToParent {
     said_ns: u64,
 }
 
+/// What a guard before this one held.
+pub(crate) struct Inheritance {
+    pub held: Held,
+    /// The share that it may have in force, microseconds.
+    pub granted_us: u64,
+    /// Whether its tenant's programs are trusted.
+    pub is_trusted: bool,
+}
+
 /// What a guard is told by its parent at the start.
 pub(crate) struct Inherited {
     pub parent: ToParent,
     pub listener: OwnedFd,
-    /// The regions, each with the share that it may have in force, microseconds.
-    pub held: Vec<(Held, u64)>,
+    pub held: Vec<Inheritance>,
 }
 
 impl ToParent {
@@ -301,11 +338,22 @@ pub(crate) fn inherit(
             .map_err(failed("read from the guard's parent"))?
             .ok_or_else(|| HoldError::NothingToHold("the end of the connection".into()))?;
         match message {
-            Message::Keep { owner, times, pid, started, rate_bytes_per_s, granted_us } => {
+            Message::Keep {
+                owner,
+                times,
+                pid,
+                started,
+                rate_bytes_per_s,
+                granted_us,
+                is_trusted,
+                ..
+            } => {
                 let server = Process { pid, started };
                 let fds = closings.take(fds, owner);
                 match resume(fds, owner, (times, rate_bytes_per_s), server, clock) {
-                    Ok(region) => held.push((region, granted_us)),
+                    Ok(region) => {
+                        held.push(Inheritance { held: region, granted_us, is_trusted });
+                    }
                     Err(error) => tracing::error!(
                         %error, owner, pid, "memory that was held cannot be held again"
                     ),
@@ -335,5 +383,48 @@ fn resume(
         Some(link) => State::Linked { link, ending: None },
         None => State::Alone { since_ns: clock.now_ns() },
     };
-    Held::new(fds, owner, terms, server, state)
+    let mut held = Held::new(fds, owner, terms, server, state)?;
+    held.is_kept = true;
+    Ok(held)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test's own failure
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_that_are_kept_stay_and_the_newest_word_and_link_count() {
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let image = ImageFile::of(null()).unwrap();
+        let keep = |granted_us| Message::Keep {
+            image,
+            is_trusted: true,
+            owner: 1,
+            times: Times { grace: Duration::from_secs(1), wait: None },
+            pid: 2,
+            started: 3,
+            rate_bytes_per_s: 4,
+            granted_us,
+        };
+        let mut keeping = Keeping::default();
+        let link = || socket_pair().unwrap().0;
+        keeping.note(keep(0), vec![link()]);
+        keeping.note(keep(0), vec![null(), null()]);
+        assert!(keeping.regions.is_empty(), "without descriptors there is nothing to keep");
+        for (granted_us, fds) in [
+            (1, vec![null(), null(), null(), link()]),
+            (2, vec![]),
+            (3, vec![link()]),
+            (4, vec![null(), null(), null()]),
+        ] {
+            let is_linked = fds.len() % 3 == 1;
+            keeping.note(keep(granted_us), fds);
+            let kept = &keeping.regions[&image];
+            assert_eq!((&kept.message, kept.fds.len()), (&keep(granted_us), 3));
+            assert_eq!(kept.link.is_some(), is_linked);
+        }
+        keeping.note(Message::Forget { image }, Vec::new());
+        assert!(keeping.regions.is_empty());
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -22,8 +23,10 @@ use crate::shares::{Needs, Order, Refused, Shares, Use};
 const DIVIDE_EVERY: Duration = Duration::from_millis(10);
 /// The same while nobody does: looks cost the processor 0.7 % at the pace above.
 const DIVIDE_EVERY_IDLE: Duration = Duration::from_millis(50);
-/// Time in which a path must be found.
-const FOUND_WITHIN: Duration = Duration::from_millis(500);
+/// Time for which the guard's loop waits for a path to be found.
+const FOUND_WITHIN: Duration = Duration::from_millis(100);
+/// Most looks at paths that may be without an answer.
+const FINDERS_MAX: usize = 8;
 /// The least share: with less, writers of a slow device would wait for most of their time.
 const LEAST: Duration = Duration::from_millis(10);
 
@@ -79,22 +82,44 @@ impl Whose {
 }
 
 impl Tenant {
-    /// Whether this is about a region. The path of its image is that of its server's mount
-    /// namespace, in which any name may be had: it is proof for whoever is to get less by it, and
-    /// for others only if the image is found there.
-    fn includes(&self, user: u32, image: &Path, name: ImageFile) -> bool {
+    /// Whether this is about a region; `None`: it is not known now. The path of its image is that
+    /// of its server's mount namespace, in which any name may be had: it is proof for whoever is to
+    /// get less by it, and for others only if the image is found there.
+    fn includes(&self, held: &Held, image: &Path, finder: &Finder) -> Option<bool> {
         let by_path = matches!(self.whose, Whose::Directory(_));
-        self.whose.includes(user, image) && (!by_path || !self.is_trusted || is_at(image, name))
+        match self.whose.includes(held.owner, image) {
+            true if by_path && self.is_trusted => finder.is_at(image, held.name),
+            includes => Some(includes),
+        }
     }
 }
 
-/// Whether an image is found at a path. A file system that does not answer in time has it not:
-/// the look has a thread of its own, as a guard waits for nobody's file system.
-fn is_at(path: &Path, name: ImageFile) -> bool {
-    let (path, (tell, told)) = (path.to_owned(), channel());
-    let look = move || tell.send(ImageFile::at(&path));
-    let looks = std::thread::Builder::new().name("perdura-finds".into()).spawn(look);
-    looks.is_ok() && matches!(told.recv_timeout(FOUND_WITHIN), Ok(Ok(Some(found))) if found == name)
+/// Looks for images at paths, each on a thread of its own: a guard waits for nobody's file system.
+#[derive(Debug, Default)]
+struct Finder {
+    /// One for each thread, and this.
+    threads: Arc<()>,
+}
+
+impl Finder {
+    /// Whether an image is found at a path; `None`: there is no answer in time, or too many looks
+    /// have none.
+    fn is_at(&self, path: &Path, name: ImageFile) -> Option<bool> {
+        if Arc::strong_count(&self.threads) > FINDERS_MAX {
+            return None;
+        }
+        let (path, (tell, told)) = (path.to_owned(), channel());
+        let thread = Arc::clone(&self.threads);
+        let look = move || {
+            let found = ImageFile::at(&path);
+            drop(thread);
+            // Nobody waits any more.
+            let _ = tell.send(found);
+        };
+        std::thread::Builder::new().name("perdura-finds".into()).spawn(look).ok()?;
+        let found = told.recv_timeout(FOUND_WITHIN).ok()?;
+        Some(found.is_ok_and(|found| found == Some(name)))
+    }
 }
 
 /// Entitles a region that nothing is said of.
@@ -119,6 +144,7 @@ pub(crate) struct Tenancy {
     seen: BTreeMap<ImageFile, Seen>,
     /// What each region is entitled to as long as it is held, wherever its image is moved.
     entitled: BTreeMap<ImageFile, Tenant>,
+    finder: Finder,
     followed: Option<BatteryWatch>,
     /// The time that the sources of warnings leave.
     within: Duration,
@@ -169,6 +195,7 @@ impl Tenancy {
             battery,
             seen: BTreeMap::new(),
             entitled: BTreeMap::new(),
+            finder: Finder::default(),
             divided_ns: 0,
             is_busy: true,
             is_time: false,
@@ -176,6 +203,11 @@ impl Tenancy {
         };
         tenancy.set_total();
         tenancy
+    }
+
+    /// Time between a warning and the loss of power, as it was at the start.
+    pub(crate) fn grace(&self) -> Duration {
+        self.battery.grace
     }
 
     /// Lets the shares be what the sources of warnings and the battery allow.
@@ -216,10 +248,30 @@ impl Tenancy {
     fn entitle(&mut self, held: &Held) {
         if !self.entitled.contains_key(&held.name) {
             let image = PathBuf::from(held.path());
-            let fits = |tenant: &&Tenant| tenant.includes(held.owner, &image, held.name);
-            let tenant = self.battery.tenants.iter().find(fits).unwrap_or(&UNKNOWN);
-            self.entitled.insert(held.name, tenant.clone());
+            for tenant in &self.battery.tenants {
+                match tenant.includes(held, &image, &self.finder) {
+                    Some(false) => {}
+                    Some(true) => {
+                        self.entitled.insert(held.name, tenant.clone());
+                        return;
+                    }
+                    // Asked again at the next occasion; nothing is said of it until then.
+                    None => return,
+                }
+            }
+            self.entitled.insert(held.name, UNKNOWN);
         }
+    }
+
+    /// Distrusts a region as a guard before this one has, wherever its image lies by now.
+    pub(crate) fn distrust(&mut self, held: &Held) {
+        self.entitle(held);
+        self.entitled.entry(held.name).or_insert(UNKNOWN).is_trusted = false;
+    }
+
+    /// Whether the programs of a region's tenant are trusted.
+    pub(crate) fn is_trusted(&self, name: ImageFile) -> bool {
+        self.entitled.get(&name).is_none_or(|tenant| tenant.is_trusted)
     }
 
     fn tenant(&self, held: &Held) -> &Tenant {
@@ -423,28 +475,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_proof_for_who_gets_less_by_it_and_for_others_if_the_image_is_there() {
+    fn an_image_is_found_where_it_is_and_looks_without_an_answer_are_few() {
         let dir = tempfile::tempdir().unwrap();
         let (image, other) = (dir.path().join("image"), dir.path().join("other"));
-        let files = [&image, &other].map(|path| {
+        let names = [&image, &other].map(|path| {
             std::fs::write(path, "").unwrap();
             ImageFile::at(path).unwrap().unwrap()
         });
-        let below = |is_trusted| Tenant {
-            whose: Whose::Directory(dir.path().into()),
-            is_trusted,
-            ..Tenant::default()
+        let finder = Finder::default();
+        let find = |path: &Path, name| loop {
+            // A busy machine may not answer in time.
+            if let Some(found) = finder.is_at(path, name) {
+                break found;
+            }
         };
-        for (tenant, path, name, is_included) in [
-            (below(true), &*image, files[0], true),
-            (below(true), &*image, files[1], false),
-            (below(true), &*dir.path().join("none"), files[0], false),
-            (below(true), Path::new("/proc/self"), files[0], false),
-            (below(false), &*image, files[0], true),
-            (below(false), &*image, files[1], true),
-            (below(false), Path::new("/proc/self"), files[0], false),
-        ] {
-            assert_eq!(tenant.includes(0, path, name), is_included, "{tenant:?} {path:?}");
-        }
+        assert!(find(&image, names[0]) && !find(&image, names[1]));
+        assert!(!find(&dir.path().join("none"), names[0]));
+        // As if their file system did not answer.
+        let _looks = [(); FINDERS_MAX].map(|()| Arc::clone(&finder.threads));
+        assert_eq!(finder.is_at(&image, names[0]), None);
     }
 }

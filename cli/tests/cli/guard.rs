@@ -229,3 +229,44 @@ fn a_slow_source_delays_no_guard_in_the_place_of_another() {
     let other = guard.serve("b");
     assert_eq!(other.client().ask(&["SET", "key", "value"]), "+OK");
 }
+
+#[test]
+fn a_guard_that_cannot_be_started_for_a_while_is_tried_again() {
+    let place = tempfile::tempdir().unwrap();
+    let [program, away] = ["perdura", "away"].map(|name| place.path().join(name));
+    std::fs::copy(PERDURA, &program).unwrap();
+    let guard = GuardProcess::start_from(&program, None);
+    let mut server = guard.serve("kept");
+    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
+    server.signal("KILL");
+    server.wait();
+    let child = guard.guard();
+    std::fs::rename(&program, &away).unwrap();
+    signal_process(child, "KILL");
+    // Reaped: the parent has tried to start another since, or is about to.
+    wait_until("the end of the guard", || !Path::new(&format!("/proc/{child}")).exists());
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::fs::rename(&away, &program).unwrap();
+    wait_until("another guard", || guard.guard() != child);
+    let server = guard.serve("kept");
+    assert_eq!(server.client().ask(&["GET", "key"]), "acknowledged");
+}
+
+#[test]
+fn options_that_would_do_nothing_and_places_that_are_taken_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "data").unwrap();
+    let (path, socket) = (file.to_str().unwrap(), dir.path().join("sock"));
+    let socket = socket.to_str().unwrap();
+    for (words, why) in [
+        (&["--socket", socket, "--tenants", path][..], "expected --grace or --battery"),
+        (&["--socket", socket, "--watts", "5"], "expected --grace or --battery"),
+        (&["--socket", path], "this is no socket, so it stays"),
+    ] {
+        let refused = Command::new(PERDURA).arg("guard").args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(why), "{said}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"data");
+}

@@ -28,10 +28,15 @@ impl GuardProcess {
 
     /// A guard that heeds `source`, or a file.
     pub fn start_with(source: Option<String>) -> Self {
+        Self::start_from(Path::new(PERDURA), source)
+    }
+
+    /// A guard whose program is another file.
+    pub fn start_from(program: &Path, source: Option<String>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (socket, power) = (dir.path().join("guard.sock"), dir.path().join("power"));
         let source = source.unwrap_or_else(|| format!("file:{}", power.display()));
-        let parent = Self::spawn(&socket, &source, &[]);
+        let parent = Self::spawn(program, &socket, &source, &[]);
         Self { parent, socket, power, source, dir }
     }
 
@@ -40,11 +45,11 @@ impl GuardProcess {
         if self.parent.try_wait().unwrap().is_none() {
             self.kill_both();
         }
-        self.parent = Self::spawn(&self.socket, &self.source, more);
+        self.parent = Self::spawn(Path::new(PERDURA), &self.socket, &self.source, more);
     }
 
-    fn spawn(socket: &Path, source: &str, more: &[&str]) -> Child {
-        let mut parent = Command::new(PERDURA)
+    fn spawn(program: &Path, socket: &Path, source: &str, more: &[&str]) -> Child {
+        let mut parent = Command::new(program)
             .args(["guard", "--socket"])
             .arg(socket)
             .args(["--warning", source])

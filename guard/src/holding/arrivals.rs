@@ -14,6 +14,7 @@ use super::{Holding, Role, tell};
 use crate::error::{HoldError, failed};
 use crate::foreign::Foreign;
 use crate::held::{Held, State};
+use crate::parent::Inheritance;
 use crate::sys::{Peer, Process, own_user};
 use crate::visitor::Visitor;
 use crate::{isolate, readings};
@@ -274,7 +275,7 @@ impl Holding {
                         dirty_bytes = held.attachment.used_bytes(),
                         "found memory in files that no server has; holding it"
                     );
-                    self.resume(vec![(held, 0)]);
+                    self.resume(vec![Inheritance { held, granted_us: 0, is_trusted: true }]);
                     self.tell_parent(name);
                 }
                 Err(error) => tracing::error!(%error, user, "memory in files cannot be held"),
@@ -284,10 +285,13 @@ impl Holding {
     }
 
     /// Takes regions that a guard before this one held, and tells their servers.
-    pub(crate) fn resume(&mut self, held: Vec<(Held, u64)>) {
-        for (held, granted_us) in held {
+    pub(crate) fn resume(&mut self, held: Vec<Inheritance>) {
+        for Inheritance { held, granted_us, is_trusted } in held {
             let name = held.name;
             if let Some(tenancy) = self.tenancy_mut() {
+                if !is_trusted {
+                    tenancy.distrust(&held);
+                }
                 tenancy.settle(&held, granted_us);
             }
             self.held.push(held);

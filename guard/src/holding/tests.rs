@@ -445,7 +445,7 @@ fn a_server_that_hangs_is_ended_within_its_grace_and_one_that_waits_for_the_devi
             };
         holder.held[0].expect_goodbye(&clock);
         while !clock.has_stopped() {
-            holder.held[0].lose_patience(&clock);
+            holder.held[0].lose_patience(Duration::MAX, &clock);
             // As the loop does between two looks: a killed process needs a moment to end.
             RealClock.sleep_ns(WATCH_EVERY.as_nanos() as u64);
         }

@@ -2,7 +2,9 @@
 //! and the load of the machine's parts (Viyojit, sections 2.2 and 4.3).
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +16,9 @@ use crate::units::{Joules, ParseError, Percent, Watts};
 
 const MS_PER_DAY: f64 = 86_400_000.0;
 const DAYS_PER_YEAR: f64 = 365.25;
+
+/// The longest file that is read.
+const LONGEST_BYTES: u64 = 64 << 10;
 
 /// The file that describes a battery. It is read again each time, so a program that manages the
 /// battery may change it.
@@ -62,6 +67,12 @@ pub enum BatteryFileError {
         path: PathBuf,
         /// The system's reason.
         error: io::Error,
+    },
+    /// A file system does not answer.
+    #[error("{}: no answer from its file, or from that of the temperature", path.display())]
+    NoAnswer {
+        /// The file of the battery.
+        path: PathBuf,
     },
     /// The text is not what is expected.
     #[error("{path}, line {line}: {why}", path = path.display())]
@@ -231,8 +242,21 @@ impl BatteryFile {
 }
 
 fn read(path: &Path) -> Result<String, BatteryFileError> {
-    std::fs::read_to_string(path)
-        .map_err(|error| BatteryFileError::Read { path: path.to_owned(), error })
+    let read = || {
+        // A pipe that nobody writes to would be waited for.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("this is no regular file"));
+        }
+        let mut text = String::new();
+        file.take(LONGEST_BYTES + 1).read_to_string(&mut text)?;
+        match text.len() as u64 > LONGEST_BYTES {
+            true => Err(io::Error::other(format!("longer than {LONGEST_BYTES} bytes"))),
+            false => Ok(text),
+        }
+    };
+    read().map_err(|error| BatteryFileError::Read { path: path.to_owned(), error })
 }
 
 /// Days from 1970-01-01 to a day of the Gregorian calendar.
@@ -260,6 +284,23 @@ mod tests {
     }
 
     const PLAIN: &str = "nameplate = '60kJ'\ninstalled = 2024-01-01\n[watts]\ncpu = 80\nssd = 20\n";
+
+    #[test]
+    fn what_is_no_file_or_too_long_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        let long = dir.path().join("long");
+        std::fs::write(&long, vec![b'#'; LONGEST_BYTES as usize + 1]).unwrap();
+        for (path, why) in [
+            (&*pipe, "no regular file"),
+            (Path::new("/dev/zero"), "no regular file"),
+            (&*long, "longer than 65536 bytes"),
+        ] {
+            let error = BatteryFile::new(path).lasts(INSTALLED_MS).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
 
     #[test]
     fn days_are_those_of_the_calendar() {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,8 +35,12 @@ pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// says who may connect.
 ///
 /// # Errors
-/// The path cannot be used.
+/// The path cannot be used, or something else than a socket has it, which stays.
 pub fn listen_at(path: &Path, mode: rustix::fs::Mode) -> Result<OwnedFd, LinkError> {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+        let source = io::Error::other("this is no socket, so it stays; give another path");
+        return Err(failed(format!("listen at {}", path.display()))(source).into());
+    }
     remove(path)?;
     let (address, _dir) = address(path)?;
     let socket = open()?;
@@ -117,6 +122,22 @@ fn address(path: &Path) -> Result<(SocketAddrUnix, OwnedFd), Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_no_socket_stays_and_a_socket_that_was_left_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(SOCKET_NAME);
+        let mode = rustix::fs::Mode::RWXU;
+        std::fs::write(&path, "data").unwrap();
+        let refused = listen_at(&path, mode).unwrap_err().to_string();
+        assert!(refused.contains("this is no socket"), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"data");
+        std::fs::remove_file(&path).unwrap();
+        drop(listen_at(&path, mode).unwrap());
+        assert!(path.exists() && !is_listening(&path).unwrap());
+        let _listener = listen_at(&path, mode).unwrap();
+        assert!(is_listening(&path).unwrap());
+    }
 
     #[test]
     fn a_name_that_cannot_be_removed_is_an_error_and_one_that_is_not_there_is_none() {

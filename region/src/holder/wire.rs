@@ -16,6 +16,8 @@ use super::times::Times;
 
 /// Longest message, bytes; a longer one is cut off.
 const MESSAGE_MAX_BYTES: usize = 4608;
+/// Characters that are kept of what is no message.
+const UNKNOWN_MAX_CHARS: usize = 100;
 /// Most descriptors that a message carries: of memory, ledger, image and link.
 pub const FDS_MAX: usize = 4;
 
@@ -195,9 +197,14 @@ pub enum Message {
         /// The longest that was, since the guard began, microseconds.
         worst_us: u64,
     },
-    /// Between a guard and its parent, with descriptors of memory, ledger and image, and of the
-    /// link if there is one: keep these for the guard, in the place of what was kept of this image.
+    /// Between a guard and its parent, with descriptors of memory, ledger and image, unless they
+    /// are kept already, and of the link if there is one: keep these for the guard, in the place
+    /// of what was said of this image before.
     Keep {
+        /// The image.
+        image: ImageFile,
+        /// Whether its tenant's programs are trusted.
+        is_trusted: bool,
         /// User id of the region's owner.
         owner: u32,
         /// The owner's times.
@@ -277,9 +284,22 @@ impl Message {
                      {rate_bytes_per_s} {share_us} {image}"
                 )
             }
-            Self::Keep { owner, times, pid, started, rate_bytes_per_s, granted_us } => {
-                let times = times.encode();
-                format!("keep {owner} {times} {pid} {started} {rate_bytes_per_s} {granted_us}")
+            Self::Keep {
+                image,
+                is_trusted,
+                owner,
+                times,
+                pid,
+                started,
+                rate_bytes_per_s,
+                granted_us,
+            } => {
+                let (image, trusted, times) =
+                    (image.encode(), u8::from(*is_trusted), times.encode());
+                format!(
+                    "keep {image} {trusted} {owner} {times} {pid} {started} {rate_bytes_per_s} \
+                     {granted_us}"
+                )
             }
             Self::Forget { image } => format!("forget {}", image.encode()),
             Self::Unknown { text } => text.clone(),
@@ -342,6 +362,8 @@ impl Message {
                 image: rest.splitn(10, ' ').nth(9)?.to_owned(),
             },
             "keep" => Self::Keep {
+                image: ImageFile { dev: next()?, ino: next()? },
+                is_trusted: next()? != 0,
                 owner: u32::try_from(next()?).ok()?,
                 times: Times::decode(next()?, next()?),
                 pid: i32::try_from(next()?).ok()?,
@@ -425,19 +447,22 @@ pub fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>>
         })
         .flatten()
         .collect();
-    if received.bytes == 0 {
+    // An end brings no descriptors; an empty message may.
+    if received.bytes == 0 && fds.is_empty() {
         return Ok(None);
     }
     let text = String::from_utf8_lossy(&bytes[..received.bytes]);
     if received.flags.contains(ReturnFlags::CTRUNC) {
         let text = format!(
-            "{text} (only {} descriptors arrived: more came than a message has, or more than this \
+            "{} (only {} descriptors arrived: more came than a message has, or more than this \
              process may open; see its limit of open files)",
+            text.chars().take(UNKNOWN_MAX_CHARS).collect::<String>(),
             fds.len()
         );
         return Ok(Some((Message::Unknown { text }, fds)));
     }
-    let message = Message::decode(&text).unwrap_or(Message::Unknown { text: text.into_owned() });
+    let unknown = || Message::Unknown { text: text.chars().take(UNKNOWN_MAX_CHARS).collect() };
+    let message = Message::decode(&text).unwrap_or_else(unknown);
     Ok(Some((message, fds)))
 }
 
@@ -492,6 +517,8 @@ mod tests {
                 image: "/data/with a blank/image.perdura".into(),
             },
             Message::Keep {
+                image,
+                is_trusted: true,
                 owner: 1000,
                 times,
                 pid: 5,
@@ -534,6 +561,9 @@ mod tests {
         let (said, fds) = receive(&b).unwrap().unwrap();
         assert!(matches!(&said, Message::Unknown { text } if text.starts_with("ready (only")));
         assert!(fds.len() >= FDS_MAX);
+        // Whoever receives an empty one is given its descriptors, too.
+        send(&a, &Message::Unknown { text: String::new() }, &[a.as_fd()]).unwrap();
+        assert_eq!(receive(&b).unwrap().unwrap().1.len(), 1);
     }
 
     #[test]

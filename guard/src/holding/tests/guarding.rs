@@ -3,6 +3,7 @@
 use perdura_warning::Response;
 
 use super::*;
+use crate::parent::Inheritance;
 use crate::tenancy::{Battery, Tenant, Whose};
 
 /// What the parent hears next, but for signs of life.
@@ -47,7 +48,7 @@ fn a_guard_holds_for_many_tells_its_parent_first_and_passes_warnings_on() {
     let name_of_two = name(two.path());
     until(&mut guard, |guard| guard.held[0].is_alone());
     let (kept, fds) = heard(&parent);
-    assert!(matches!(kept, Message::Keep { .. }) && fds.len() == 3, "{kept:?}");
+    assert!(matches!(kept, Message::Keep { .. }) && fds.is_empty(), "{kept:?}");
     send(&links[0], &Message::Goodbye, &[]).unwrap();
     until(&mut guard, |guard| guard.held.len() == 1);
     assert!(!guard.is_over(), "a guard goes on");
@@ -122,7 +123,9 @@ fn the_next_guard_has_the_memory_and_the_links_of_the_one_before() {
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (server, link) = socket_pair().unwrap();
     let (parent, child) = socket_pair().unwrap();
-    let keep = Message::Keep {
+    let keep = |dir: &Path| Message::Keep {
+        image: name(dir),
+        is_trusted: true,
         owner: 5,
         times: TIMES,
         pid: 77,
@@ -132,11 +135,11 @@ fn the_next_guard_has_the_memory_and_the_links_of_the_one_before() {
     };
     let fds = left(one.path());
     let linked: Vec<_> = borrowed(&fds).into_iter().chain([link.as_fd()]).collect();
-    send(&parent, &keep, &linked).unwrap();
+    send(&parent, &keep(one.path()), &linked).unwrap();
     let fds = left(two.path());
-    send(&parent, &keep, &borrowed(&fds)).unwrap();
+    send(&parent, &keep(two.path()), &borrowed(&fds)).unwrap();
     // One that cannot be held again does not keep the others from it.
-    send(&parent, &keep, &borrowed(&fds[..2])).unwrap();
+    send(&parent, &keep(two.path()), &borrowed(&fds[..2])).unwrap();
     let null = std::fs::File::open("/dev/null").unwrap();
     send(&parent, &Message::Ready, &[null.as_fd()]).unwrap();
     let Inherited { parent: to_parent, held, .. } =
@@ -308,7 +311,7 @@ fn one_that_is_not_trusted_stays_so_wherever_its_image_is_moved() {
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let whose = Whose::Directory(one.path().into());
     let distrusted = Tenant { whose, is_trusted: false, ..Tenant::default() };
-    let (_parent, mut guard) = sharing(dir.path(), vec![distrusted]);
+    let (parent, mut guard) = sharing(dir.path(), vec![distrusted.clone()]);
     let hold = Message::Hold { times: TIMES, rate_bytes_per_s: 16 << 20 };
     let link = ask(&mut guard, dir.path(), &hold, &left(one.path()));
     let (_, share_us) = order(&mut guard, &link);
@@ -324,6 +327,19 @@ fn one_that_is_not_trusted_stays_so_wherever_its_image_is_moved() {
         panic!("no battery")
     };
     assert_eq!(dirty_us, share_us, "what an operator sees");
+    // The next guard knows it by what this one has told the parent.
+    let kept = std::iter::repeat_with(|| heard(&parent)).find_map(|(said, fds)| match said {
+        Message::Keep { is_trusted, granted_us, .. } if fds.is_empty() => {
+            Some((is_trusted, granted_us))
+        }
+        _ => None,
+    });
+    let Some((is_trusted, granted_us)) = kept else { panic!("nothing is kept") };
+    assert!(!is_trusted && granted_us == share_us);
+    let (_parent, mut next) = sharing(dir.path(), vec![distrusted]);
+    let held = guard.held.remove(0);
+    next.resume(vec![Inheritance { held, granted_us: 0, is_trusted }]);
+    assert_eq!(next.share_us(name), share_us);
 }
 
 #[test]
