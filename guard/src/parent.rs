@@ -33,6 +33,9 @@ use crate::sys::{Process, own_user};
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Time between two looks at the guard's silence.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time in which a guard that was killed must be gone. One whose file does not answer (FUSE, NFS) is
+/// not.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// A guard that ends sooner after its start counts as one that cannot work.
 const WORKS_FOR: Duration = Duration::from_secs(5);
 /// Most guards in a row that may end that soon. Every other end is followed by a new guard.
@@ -65,6 +68,8 @@ struct Keeping {
     /// Whether a signal has said that the guard is to end.
     ends: bool,
     closings: Closings,
+    /// Guards that were killed and are not gone.
+    stuck: Vec<Child>,
 }
 
 /// What is kept of a region.
@@ -82,6 +87,7 @@ struct Running {
     heard_ns: u64,
     /// Whether it has said anything: it heeds signals from then on.
     has_spoken: bool,
+    is_killed: bool,
 }
 
 impl Parent {
@@ -95,8 +101,17 @@ impl Parent {
         loop {
             let began_ns = self.clock.now_ns();
             let status = match self.run_one(&mut keeping) {
-                Ok(status) if status.success() => return Ok(()),
-                Ok(status) => status,
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => status,
+                Ok(None) => {
+                    let regions = keeping.regions.len();
+                    tracing::error!(
+                        regions,
+                        "the guard was killed and is not gone, as a file does not answer; starting \
+                         another: memory without a server waits for the end of this one"
+                    );
+                    continue;
+                }
                 Err(error) if keeping.regions.is_empty() => return Err(error),
                 Err(error) => {
                     let regions = keeping.regions.len();
@@ -126,15 +141,16 @@ impl Parent {
         std::thread::sleep(LOOK_EVERY);
     }
 
-    /// Runs one guard until it has ended.
-    fn run_one(&mut self, keeping: &mut Keeping) -> Result<ExitStatus, HoldError> {
+    /// Runs one guard until it has ended; `None`: it was killed, runs no more, and is not gone.
+    fn run_one(&mut self, keeping: &mut Keeping) -> Result<Option<ExitStatus>, HoldError> {
         let mut guard = self.start(keeping)?;
         let attended = self.attend(&mut guard, keeping);
         let ended = attended.and_then(|()| self.await_end(&mut guard, keeping));
         if ended.is_err() {
-            // The next one must not run beside it.
-            let _ = guard.child.kill();
-            let _ = guard.child.wait();
+            guard.kill()?;
+        }
+        if !matches!(ended, Ok(Some(_))) {
+            keeping.leave_to(guard.child);
         }
         ended
     }
@@ -145,17 +161,22 @@ impl Parent {
         &mut self,
         guard: &mut Running,
         keeping: &mut Keeping,
-    ) -> Result<ExitStatus, HoldError> {
-        let said_ns = self.clock.now_ns();
+    ) -> Result<Option<ExitStatus>, HoldError> {
+        let mut since_ns = self.clock.now_ns();
         loop {
             if let Some(status) = guard.child.try_wait().map_err(failed("wait for the guard"))? {
-                return Ok(status);
+                return Ok(Some(status));
             }
             (self.alive)();
             self.pass_on_signal(guard, keeping)?;
-            if u128::from(self.clock.now_ns().saturating_sub(said_ns)) > SILENCE_MAX.as_nanos() {
+            let waited_ns = u128::from(self.clock.now_ns().saturating_sub(since_ns));
+            if guard.is_killed && waited_ns > GONE_WITHIN.as_nanos() {
+                return Ok(None);
+            }
+            if !guard.is_killed && waited_ns > SILENCE_MAX.as_nanos() {
                 tracing::error!("the guard goes on without its parent; killing it");
-                guard.child.kill().map_err(failed("kill the guard"))?;
+                guard.kill()?;
+                since_ns = self.clock.now_ns();
             }
             std::thread::sleep(END_LOOK_EVERY);
         }
@@ -169,7 +190,8 @@ impl Parent {
         // This process must close its copy of the guard's end, or it would not notice the end.
         drop(program);
         let heard_ns = self.clock.now_ns();
-        let running = Running { child, socket: ours, heard_ns, has_spoken: false };
+        let running =
+            Running { child, socket: ours, heard_ns, has_spoken: false, is_killed: false };
         for Kept { message, fds, link } in keeping.regions.values() {
             let fds: Vec<_> = fds.iter().chain(link).map(AsFd::as_fd).collect();
             if send(&running.socket, message, &fds).is_err() {
@@ -216,7 +238,7 @@ impl Parent {
                 (self.alive)();
             } else {
                 tracing::error!("the guard says nothing for {SILENCE_MAX:?}; killing it");
-                guard.child.kill().map_err(failed("kill the guard"))?;
+                guard.kill()?;
                 return Ok(());
             }
         }
@@ -236,6 +258,11 @@ impl Parent {
 }
 
 impl Running {
+    fn kill(&mut self) -> Result<(), HoldError> {
+        self.is_killed = true;
+        self.child.kill().map_err(failed("kill the guard"))
+    }
+
     fn tell_end(&self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         // A guard that is gone is started again, and told then.
@@ -244,6 +271,19 @@ impl Running {
 }
 
 impl Keeping {
+    /// Lets memory without a server be a killed guard's until that is gone: it may have a flush
+    /// under way, beside which nobody may write.
+    fn leave_to(&mut self, guard: Child) {
+        let old = i32::try_from(guard.id()).map_or(Process::of(0), Process::of);
+        for kept in self.regions.values_mut().filter(|kept| kept.link.is_none()) {
+            if let Message::Keep { pid, started, .. } = &mut kept.message {
+                (*pid, *started) = (old.pid, old.started);
+            }
+        }
+        self.stuck.retain_mut(|guard| matches!(guard.try_wait(), Ok(None)));
+        self.stuck.push(guard);
+    }
+
     /// Notes what the guard says.
     fn note(&mut self, message: Message, fds: Vec<OwnedFd>) {
         let mut fds = self.closings.take(fds, own_user());
@@ -394,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_that_are_kept_stay_and_the_newest_word_and_link_count() {
+    fn what_is_kept_is_what_the_guard_said_last_or_the_guards_own_if_it_is_not_gone() {
         let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let image = ImageFile::of(null()).unwrap();
         let keep = |granted_us| Message::Keep {
@@ -424,6 +464,24 @@ mod tests {
             assert_eq!((&kept.message, kept.fds.len()), (&keep(granted_us), 3));
             assert_eq!(kept.link.is_some(), is_linked);
         }
+        // What a killed guard may still write is its own until it is gone.
+        let pid_of = |keeping: &Keeping| match keeping.regions[&image].message {
+            Message::Keep { pid, started, .. } => (pid, started),
+            _ => panic!("something else is kept"),
+        };
+        let sleeper = || Command::new("sleep").arg("60").spawn().unwrap();
+        let old = sleeper();
+        let process = Process::of(old.id() as i32);
+        keeping.leave_to(old);
+        assert_eq!(pid_of(&keeping), (process.pid, process.started));
+        assert!(process.end());
+        keeping.note(keep(5), vec![link()]);
+        let next = sleeper();
+        let process = Process::of(next.id() as i32);
+        while keeping.stuck[0].try_wait().unwrap().is_none() {}
+        keeping.leave_to(next);
+        assert_eq!((pid_of(&keeping), keeping.stuck.len()), ((2, 3), 1), "a server has it");
+        assert!(process.end());
         keeping.note(Message::Forget { image }, Vec::new());
         assert!(keeping.regions.is_empty());
     }
