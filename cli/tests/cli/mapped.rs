@@ -54,7 +54,7 @@ fn run_with(dir: &Path, options: &[&str], program: &[&str]) -> Command {
 fn output(dir: &Path, program: &[&str]) -> Output {
     let output = run(dir, program).output().unwrap();
     let (said, error) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{program:?}: {said}{error}");
+    assert!(output.status.success(), "{program:?}: {}: {said}{error}", output.status);
     output
 }
 

@@ -69,10 +69,16 @@ pub fn map(
     Some(mapped)
 }
 
+/// Where the addresses end that a program is given.
+const ADDRESSES_END: usize = 1 << 47;
+
 /// Notes that a range is unmapped, or mapped to something else, next.
 pub fn forget(address: usize, len: usize) {
-    // What begins within a page, or is longer than all addresses, is refused by the kernel.
+    // What begins within a page, or ends behind all addresses, is refused by the kernel.
     let Some(len) = len.checked_next_multiple_of(PAGE) else { return };
+    if address.checked_add(len).is_none_or(|ends| ends > ADDRESSES_END) {
+        return;
+    }
     if start::settings().is_some() && address.is_multiple_of(PAGE) && !state::is_own() {
         lock().forget(address, len);
     }
