@@ -11,7 +11,7 @@ use perdura_media::battery::{BatteryFile, BatteryFileError, Lasts};
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time for which the guard's loop waits for a look.
 const WITHIN: Duration = Duration::from_millis(20);
-/// The same for the first look.
+/// Time for which a guard or server that starts waits for its first look.
 const FIRST_WITHIN: Duration = Duration::from_secs(1);
 /// Time for which nothing can be learnt of a battery before less of it is counted on. A program
 /// that writes its file anew takes less.
@@ -22,7 +22,7 @@ const LOST: f64 = 0.1;
 /// The share by which the time must grow to be followed. A shorter one is followed at once.
 const GROWTH: f64 = 0.02;
 
-/// What a look at a battery's file finds.
+/// How long the battery lasts by its file, or why the file does not say.
 type Found = Result<Lasts, BatteryFileError>;
 
 /// Looks at a file on a thread of its own, or goes on waiting for a look that has not come back:

@@ -58,7 +58,7 @@ impl Closings {
 }
 
 impl Foreign {
-    /// What the descriptor is, and how many names it has. Asks no file system that is far away.
+    /// What it is of, and how many names that file has, as far as the kernel knows by itself.
     pub(crate) fn look(&self) -> rustix::io::Result<(FileType, u32)> {
         look(self)
     }
@@ -79,7 +79,8 @@ impl AsFd for Foreign {
     }
 }
 
-/// What a descriptor is, and how many names it has. Asks no file system that is far away.
+/// What a descriptor is of, and how many names that file has, as far as the kernel knows without
+/// asking a file system that is far away.
 fn look(fd: impl AsFd) -> rustix::io::Result<(FileType, u32)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = statx(fd, "", flags, StatxFlags::TYPE | StatxFlags::NLINK)?;

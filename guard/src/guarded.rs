@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::readings;
 use crate::watch::Orders;
 
-/// As much of what is not known is shown to people.
+/// Most characters of an unknown line that are shown to people.
 const UNKNOWN_MAX_CHARS: usize = 80;
 
 /// What a server's guard says of the power, and whether it is there.
@@ -51,9 +51,9 @@ struct Shared {
 #[derive(Debug)]
 struct Said {
     is_there: bool,
-    /// What the guard said last of what is known.
+    /// The last line of the guard that this version knows.
     power: Reading,
-    /// The beginning of what it has said since, if that is not known.
+    /// The beginning of a line that came since, if this version does not know it.
     unknown: Option<String>,
 }
 

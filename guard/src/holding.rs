@@ -287,14 +287,16 @@ impl Holding {
         let (owner, Some(said)) = (held.owner, held.link().map(receive)) else { return };
         let said = said.map(|said| {
             said.map(|(message, fds)| {
-                // None is expected of a server that is linked.
+                let has_sent = !fds.is_empty();
                 drop(self.closings.take(fds, owner));
-                message
+                (message, has_sent)
             })
         });
-        if !self.closings.are_few(owner) {
+        // A server that is linked has no descriptors to send.
+        if matches!(said, Ok(Some((_, true)))) && !self.closings.are_few(owner) {
             return self.note_alone(name);
         }
+        let said = said.map(|said| said.map(|(message, _)| message));
         match said {
             Ok(Some(Message::Goodbye)) => self.let_go(name),
             Ok(Some(Message::Kept { serial })) => {

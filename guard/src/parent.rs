@@ -61,7 +61,7 @@ pub struct Parent {
     pub alive: Box<dyn FnMut()>,
 }
 
-/// What outlives a guard.
+/// What the parent has when a guard ends, for the next one.
 #[derive(Default)]
 struct Keeping {
     regions: BTreeMap<ImageFile, Kept>,
@@ -313,7 +313,7 @@ pub(crate) struct ToParent {
     said_ns: u64,
 }
 
-/// What a guard before this one held.
+/// A region that an earlier guard held.
 pub(crate) struct Inheritance {
     pub held: Held,
     /// The share that it may have in force, microseconds.

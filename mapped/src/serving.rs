@@ -160,6 +160,8 @@ fn serve_program(host: &Host, link: &OwnedFd) {
     // process. It has given its tracking up, or nobody serves its faults any more.
     let Ok((alive, kept)) = pipe_with(PipeFlags::CLOEXEC) else { return };
     converse(host, link, &mut guest, &alive);
+    // The program's end is the same open file, which would send the signal as long as this copy is
+    // open, whatever that process executes by then.
     drop(alive);
     // One that executes another program has closed its link and is closing its end of the pipe: it
     // is tracked until then, and must not be killed on its way.

@@ -24,7 +24,8 @@ const LIMIT_MAX: Duration = Duration::from_secs(55 * 60);
 
 /// A drill that is under way.
 pub(crate) struct Drill {
-    /// Who asked for it; `None`: they were told at the limit how it ended.
+    /// The connection of the operator who asked for the drill; `None`: they were told at the limit
+    /// how it ended.
     operator: Option<OwnedFd>,
     /// The regions whose servers have not answered yet.
     pub(super) awaited: Vec<ImageFile>,
