@@ -220,27 +220,75 @@ def curve(directory, rounds, burst="300000", *batteries):
         server.stop()
 
 
+def pin(server, processor):
+    if processor is not None:
+        for thread in os.listdir(f"/proc/{server.process.pid}/task"):
+            os.sched_setaffinity(int(thread), {processor})
+
+
+def latencies(server, requests, processor=None):
+    """The 50th, 95th and 99th percentile of a SET by the only client, in milliseconds."""
+    command = ["redis-benchmark", "-p", str(server.port), "-t", "set", "-n", str(requests)]
+    command += ["-r", "10000", "-d", "100", "-c", "1", "--csv"]
+    if processor is not None:
+        command = ["taskset", "-c", str(processor)] + command
+    words = subprocess.check_output(command, text=True).splitlines()[-1].split(",")
+    return [float(word.strip('"')) for word in words[4:7]]
+
+
+@contextlib.contextmanager
+def written_to(server, keys, processor=None):
+    """Writes to a server all the time."""
+    command = ["redis-benchmark", "-p", str(server.port), "-t", "set", "-n", "1000000000"]
+    command += ["-r", str(keys), "-d", "1000", "-c", "16", "-P", "16"]
+    if processor is not None:
+        command = ["taskset", "-c", str(processor)] + command
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    time.sleep(0.5)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def noise(directory, rounds):
-    """A quiet server's latency beside one that writes as fast as it can, cleaning or not."""
-    for durability, requests in (("warned", 20_000), ("fsync", 2_000)):
-        found = {}
-        for name, grace in (("neighbour does not clean", "30s"), ("neighbour cleans", "200ms")):
-            common = ["--memory", "768MiB", "--grace", grace, "--checkpoint", "off"]
-            with guard(directory, "shared", "--grace", grace) as path:
+    """A quiet server's latency while its neighbour writes and cleans, beside one that only writes.
+
+    Only writes: to so few keys that all of them may be dirty.
+    """
+    for durability, requests in (("warned", 20_000), ("fsync", 3_000)):
+        for processors in ((None, None), (0, 1)):
+            common = ["--memory", "768MiB", "--grace", "200ms", "--checkpoint", "off"]
+            ways = {"writes": 20_000, "cleans": 600_000}
+            found = {way: [] for way in ways}
+            with guard(directory, "shared", "--grace", "200ms") as path:
                 quiet_one = Server(directory, 0, *common, "--guard", path,
                                    "--durability", durability)
                 noisy_one = Server(directory, 1, *common, "--guard", path)
+                pin(quiet_one, processors[0])
+                pin(noisy_one, processors[1])
                 load(noisy_one, 600_000, 600_000)
-                probe = lambda: load(quiet_one, requests, 10_000, 100, 1, 1)[1]
-                found.setdefault("neighbour is idle", []).extend(probe() for _ in range(rounds))
-                with loud(noisy_one, 600_000):
-                    time.sleep(1)
-                    found[name] = [probe() for _ in range(rounds)]
+                for _ in range(rounds):
+                    for way in random.sample(list(ways), len(ways)):
+                        with written_to(noisy_one, ways[way], processors[1]):
+                            latencies(quiet_one, 200, processors[0])
+                            found[way].append(latencies(quiet_one, requests, processors[0]))
                 quiet_one.stop()
                 noisy_one.stop()
-        print(f"99th percentile of a SET, durability {durability}:")
-        for name, them in found.items():
-            print(f"  {name:26} {spread(them, '.3f')} ms", flush=True)
+            shared = "processors of their own" if processors[1] else "shared processors"
+            print(f"A SET, durability {durability}, {shared}, ms, quartiles:")
+            for number, share in enumerate(("50 %", "95 %", "99 %")):
+                alone, beside = ([them[number] for them in found[way]] for way in ways)
+                ratios = [one / base for one, base in zip(beside, alone)]
+                print(f"  {share}: writes {middle(alone)}, cleans {middle(beside)}, "
+                      f"ratio {middle(ratios)}", flush=True)
+
+
+def middle(values):
+    """Median and quartiles."""
+    low, median, high = statistics.quantiles(values)
+    return f"{median:.3f} ({low:.3f} to {high:.3f})"
 
 
 def main(directory, what, rounds=5, *more):

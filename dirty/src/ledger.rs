@@ -70,6 +70,8 @@ enum Word {
     Syncing,
     Uncounted,
     Loading,
+    GroupCommits,
+    ShortQueue,
 }
 
 /// The mapped ledger.
@@ -446,6 +448,11 @@ header_words! {
     /// 1 while parts of memory are not yet loaded from the image: only dirty grains are surely in
     /// memory.
     loading => Loading;
+    /// Group commits that writers have waited for: a guard sees by it who waits for the device.
+    group_commits => GroupCommits;
+    /// 1 while a guard asks for a short queue: other regions wait for group commits on the same
+    /// device, behind what this one's cleaner has given it.
+    short_queue => ShortQueue;
 }
 
 fn unknown(what: &'static str, index: u64, value: Option<u64>) -> Result<(), SetupError> {

@@ -32,6 +32,8 @@ const FLUSHES_MAX: usize = 16;
 const SLOW_PERCENT: u64 = 80;
 /// A rate of at least this share of the rate needed is no longer too slow.
 const RECOVERED_PERCENT: u64 = 90;
+/// Time for which the device counts as fast enough after it was seen to be.
+const SURE_FOR_NS: u64 = 2_000_000_000;
 /// Time for which the rate must have been too slow.
 const SLOW_FOR_NS: u64 = 10_000_000_000;
 
@@ -61,6 +63,8 @@ pub struct Observed {
     large_flushes: VecDeque<(u64, u64)>,
     slow_since_ns: Option<u64>,
     is_slow: bool,
+    /// Until when the device counts as no slower than was proven, whatever the queue holds.
+    sure_until_ns: u64,
 }
 
 /// Whether the promise can still be kept in full.
@@ -108,6 +112,12 @@ impl Observed {
         self.is_watching() && self.outstanding_bytes >= 2 * self.deep_bytes
     }
 
+    /// Whether the device was seen to be about as fast as proven a moment ago. If not, only a deep
+    /// queue tells.
+    pub fn is_sure(&self, now_ns: u64) -> bool {
+        !self.is_watching() || now_ns < self.sure_until_ns
+    }
+
     /// Whether the device is idle, so that the time of the next submission matters.
     pub fn is_idle(&self) -> bool {
         self.is_watching() && self.outstanding_bytes == 0
@@ -142,7 +152,7 @@ impl Observed {
             self.at_least.bytes += self.begun_bytes;
             self.at_least.ns += now_ns.saturating_sub(self.began_ns);
         }
-        self.take_sample()
+        self.take_sample(now_ns)
     }
 
     /// Forgets the outstanding writes, which have ended without a look at the queue.
@@ -202,14 +212,16 @@ impl Observed {
         if self.is_slow { Judgement::Slow(rate) } else { Judgement::Kept }
     }
 
-    fn take_sample(&mut self) -> bool {
+    fn take_sample(&mut self, now_ns: u64) -> bool {
         if let Some(rate) = self.busy.full(self.sample_bytes) {
             (self.busy, self.at_least) = (Sum::default(), Sum::default());
+            self.note_sure(rate, now_ns);
             self.push_rate(rate);
             return true;
         }
         if let Some(rate) = self.at_least.full(self.sample_bytes) {
             self.at_least = Sum::default();
+            self.note_sure(rate, now_ns);
             // A lower bound only raises the rate; it is no evidence of slowness.
             if self.rate() != 0
                 && rate > self.rate()
@@ -221,6 +233,13 @@ impl Observed {
             }
         }
         false
+    }
+
+    /// Notes a sample, if it shows that the device is fast enough.
+    fn note_sure(&mut self, written: u64, now_ns: u64) {
+        if self.with_flush(written) >= self.proven.saturating_mul(SLOW_PERCENT) / 100 {
+            self.sure_until_ns = now_ns + SURE_FOR_NS;
+        }
     }
 
     fn push_rate(&mut self, rate: u64) {
@@ -426,6 +445,33 @@ mod tests {
         assert!(close_to(observed.rate(), 200 * MIB));
         shallow(&mut observed, &mut now, 600 * MIB);
         assert!(close_to(observed.rate(), 600 * MIB), "{}", observed.rate());
+    }
+
+    #[test]
+    fn a_device_is_surely_fast_enough_for_a_while_after_it_was_seen_to_be() {
+        assert!(Observed::default().is_sure(0), "nothing is promised");
+        let (mut observed, mut now) = (watching(), 0);
+        assert!(!observed.is_sure(now));
+        let one_at_a_time = |observed: &mut Observed, now: &mut u64, rate: u64| {
+            for _ in 0..8 {
+                observed.looked(*now, 0);
+                observed.submitted(MIB, *now);
+                *now += MIB * NS_PER_S / rate;
+                observed.looked(*now, MIB);
+            }
+        };
+        one_at_a_time(&mut observed, &mut now, PROVEN / 100 * SLOW_PERCENT - MIB);
+        assert!(!observed.is_sure(now), "a deeper queue may be faster");
+        one_at_a_time(&mut observed, &mut now, PROVEN / 100 * SLOW_PERCENT + MIB);
+        assert!(observed.is_sure(now + SURE_FOR_NS - 1) && !observed.is_sure(now + SURE_FOR_NS));
+        now += SURE_FOR_NS;
+        saturate(&mut observed, &mut now, PROVEN / 2, 80);
+        assert!(!observed.is_sure(now));
+        saturate(&mut observed, &mut now, PROVEN, 80);
+        // The end of the last sample is up to a second before that.
+        assert!(observed.is_sure(now));
+        observed.watch(PROVEN, 64 * MIB, now);
+        assert!(!observed.is_sure(now), "another promise");
     }
 
     #[test]

@@ -53,6 +53,9 @@ counters! {
     compressed_frames,
     /// Frames written.
     frames,
+    /// Frames of these written one at a time, because other regions' group commits would have
+    /// waited for them at the device.
+    short_queue_frames,
     /// Device flushes.
     device_flushes,
     /// Checkpoints committed.

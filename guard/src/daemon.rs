@@ -17,6 +17,7 @@ use crate::error::{HoldError, failed};
 use crate::foreign::Closings;
 use crate::holding::{Holding, Role};
 use crate::isolate;
+use crate::neighbours::Neighbours;
 use crate::parent::{Inherited, inherit};
 use crate::tenancy::{Battery, Tenancy};
 use crate::visitor::Visitors;
@@ -114,6 +115,7 @@ impl Guard {
             clock,
             held: Vec::new(),
             visitors: Visitors::default(),
+            neighbours: Neighbours::default(),
             closings,
             drill: None,
         };

@@ -16,6 +16,7 @@ use crate::foreign::Closings;
 use crate::held::{Held, State};
 use crate::holding::{Holding, Role};
 use crate::isolate;
+use crate::neighbours::Neighbours;
 use crate::sys::{Peer, Process, own_user};
 use crate::visitor::Visitors;
 
@@ -71,6 +72,7 @@ pub fn hold(
         clock,
         held: vec![held],
         visitors: Visitors::default(),
+        neighbours: Neighbours::default(),
         closings,
         drill: None,
     };

@@ -27,6 +27,7 @@ use crate::emergency::{Flushes, Outcome};
 use crate::error::{HoldError, failed};
 use crate::foreign::Closings;
 use crate::held::{Held, State};
+use crate::neighbours::Neighbours;
 use crate::parent::ToParent;
 use crate::readings;
 use crate::tenancy::Tenancy;
@@ -83,6 +84,7 @@ pub(crate) struct Holding {
     pub flushes: Flushes,
     pub held: Vec<Held>,
     pub visitors: Visitors,
+    pub neighbours: Neighbours,
     /// Descriptors that are being closed.
     pub closings: Closings,
     pub drill: Option<Drill>,
@@ -202,6 +204,19 @@ impl Holding {
             parent.say_alive(now_ns);
         }
         self.divide();
+        self.ask_for_short_queues(now_ns);
+    }
+
+    /// Asks regions for short queues while others on their device commit. With a warning only
+    /// saving counts, so nobody is asked.
+    fn ask_for_short_queues(&mut self, now_ns: u64) {
+        let commits = |held: &Held| (held.name, held.attachment.group_commits());
+        let regions: Vec<_> = self.held.iter().map(commits).collect();
+        let asked = self.neighbours.look(&regions, now_ns);
+        let is_steady = self.power() == Power::Steady;
+        for held in &self.held {
+            held.attachment.ask_for_short_queue(is_steady && asked.contains(&held.name));
+        }
     }
 
     /// Flushes once more what could not be flushed a moment ago: the disk may have room by now.

@@ -32,6 +32,7 @@ mod holding;
 mod isolate;
 mod keeper;
 mod look;
+mod neighbours;
 mod parent;
 mod readings;
 mod shares;

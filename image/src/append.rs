@@ -19,6 +19,9 @@ use perdura_dirty::{BufferState, FrameBuffer, Ledger, NO_LOCATION, SegmentState}
 /// smaller, because small frames cost recovery a read each.
 const REOPENED_PART: u64 = 8;
 
+/// Most bytes of a frame while others wait behind it at the device.
+const SHORT_FRAME_BYTES: u64 = 256 << 10;
+
 /// Buffers that a sweep leaves to writers who capture.
 const CAPTURE_BUFFERS: usize = 3;
 // The other buffers, but for the one being filled, are enough for a full queue, which shows the
@@ -63,6 +66,8 @@ pub struct Appender {
     pub reserve_segments: u32,
     /// Most bytes of a frame: as many as a buffer holds, or fewer if the budget is small.
     pub(crate) frame_bytes_max: u64,
+    /// Whether new frames are short, because others wait behind each of them at the device.
+    pub(crate) are_frames_short: bool,
     current: Option<(u32, u64)>,
     /// Whether free segments that were written before are used first.
     prefers_written: bool,
@@ -98,6 +103,7 @@ impl Appender {
             free_segments,
             reserve_segments,
             frame_bytes_max,
+            are_frames_short: false,
             current: None,
             prefers_written: false,
             reopened: Vec::new(),
@@ -316,7 +322,11 @@ impl Appender {
         let buffer = ledger.buffer(buffer_number);
         // The limit counts uncompressed bytes: whether the frame shrinks is only known when it is
         // full.
-        let limit = (segment_bytes - at).min(self.frame_bytes_max.max(FRAME_MIN_BYTES));
+        let most = match self.are_frames_short {
+            true => self.frame_bytes_max.min(SHORT_FRAME_BYTES),
+            false => self.frame_bytes_max,
+        };
+        let limit = (segment_bytes - at).min(most.max(FRAME_MIN_BYTES));
         buffer.segment().store(u64::from(segment), Relaxed);
         buffer.segment_offset().store(at, Relaxed);
         buffer.fill().store(0, Relaxed);

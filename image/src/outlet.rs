@@ -1,7 +1,8 @@
 //! Frames on their way to the device. They are submitted in order and become durable in batches;
 //! then their bytes return to the budget.
 //!
-//! At most [`QUEUE_DEPTH`] writes are outstanding (Viyojit, section 6.1).
+//! At most [`QUEUE_DEPTH`] writes are outstanding (Viyojit, section 6.1), or one where another
+//! region's commits would wait for them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
@@ -42,6 +43,8 @@ pub struct Outlet {
     /// Buffers of frames that were written, as were all frames before them.
     written: Vec<u32>,
     written_bytes: u64,
+    /// Whether the queue was short when frames were last submitted.
+    was_short: bool,
     /// The threshold at which cleaning begins; it is told when cleaned bytes are durable.
     pub pace: Pace,
     /// The device's rate as these writes show it, and its effect on the budget.
@@ -63,6 +66,7 @@ impl Outlet {
             on_device: VecDeque::new(),
             written: Vec::new(),
             written_bytes: 0,
+            was_short: false,
             pace: Pace::default(),
             rate: RateWatch::default(),
             in_flight_bytes: 0,
@@ -85,10 +89,10 @@ impl Outlet {
     pub fn pump(&mut self, backed: &Backed, how: Pump) -> Result<u64, RegionError> {
         let mut freed = 0;
         loop {
-            self.submit_closed(backed)?;
+            let is_short = self.submit_closed(backed)?;
             let wait = match how {
                 Pump::Poll => 0,
-                Pump::One => usize::from(self.written.is_empty()),
+                Pump::One => usize::from(self.written.is_empty() || is_short),
                 Pump::Durable => self.queue.outstanding(),
             };
             self.reap(backed, wait)?;
@@ -98,20 +102,27 @@ impl Outlet {
                 pace::flush_batch(backed.memory.budget.effective_limit(&backed.memory.ledger));
             let due = match how {
                 Pump::Poll => self.written_bytes >= batch || backed.memory.budget.has_waiters(),
-                Pump::One => true,
+                // A short queue has one write at a time, which is not worth a device flush.
+                Pump::One => !is_short || idle || self.written_bytes >= batch,
                 Pump::Durable => idle,
             };
             if due && !self.written.is_empty() {
                 freed += self.flush_written(backed)?;
             }
-            if how != Pump::Durable || idle {
+            if due || how == Pump::Poll {
                 return Ok(freed);
             }
         }
     }
 
-    fn submit_closed(&mut self, backed: &Backed) -> Result<(), RegionError> {
-        while self.queue.outstanding() < QUEUE_DEPTH {
+    /// Submits closed frames. Returns whether it submits one at a time.
+    fn submit_closed(&mut self, backed: &Backed) -> Result<bool, RegionError> {
+        let is_short = self.is_short(backed);
+        if std::mem::replace(&mut self.was_short, is_short) != is_short {
+            backed.log.appender.lock().are_frames_short = is_short;
+        }
+        let depth = if is_short { 1 } else { QUEUE_DEPTH };
+        while self.queue.outstanding() < depth {
             let Some(number) = backed.log.appender.lock().closed.pop_front() else { break };
             let (buffer, at) = self.seal(backed, number);
             let len = frame_bytes(&buffer);
@@ -127,8 +138,21 @@ impl Outlet {
             .map_err(|error| backed.memory.latch(&error))?;
             self.on_device.push_back((number, false));
             self.rate.observed.submitted(len, now_ns);
+            if is_short {
+                Counters::add(&backed.memory.stats.short_queue_frames, 1);
+            }
         }
-        Ok(())
+        Ok(is_short)
+    }
+
+    /// Whether one write at a time is outstanding, so that other regions' group commits wait for no
+    /// more than that: if a guard asks for it, unless a smaller budget must be reached, or only a
+    /// deep queue would show whether the device is as fast as was proven.
+    fn is_short(&self, backed: &Backed) -> bool {
+        let memory = &backed.memory;
+        memory.ledger.short_queue().load(Relaxed) != 0
+            && !memory.budget.is_shrinking(&memory.ledger)
+            && self.rate.observed.is_sure(memory.clock.now_ns())
     }
 
     /// Makes the closed frame durable with one system call, if nothing else is on its way or waits
@@ -407,6 +431,52 @@ mod tests {
             freed += outlet.pump(&backed, Pump::Poll).unwrap();
         }
         assert_eq!((freed, used(&backed), device.unflushed_bytes()), (closed, 0, 0));
+    }
+
+    #[test]
+    fn a_short_queue_has_one_write_at_a_time_and_a_device_flush_for_many() {
+        let (backed, mut outlet, device) = backed();
+        backed.memory.ledger.short_queue().store(1, Relaxed);
+        let bytes: u64 = (0..8).map(|number| close(&backed, number + 1)).sum();
+        outlet.submit_closed(&backed).unwrap();
+        assert_eq!((outlet.queue.outstanding(), outlet.on_device.len()), (1, 1));
+        let (flushes, used_before) = (backed.memory.stats.read().device_flushes, used(&backed));
+        assert_eq!(outlet.pump(&backed, Pump::One).unwrap(), bytes);
+        let stats = backed.memory.stats.read();
+        assert_eq!((stats.device_flushes, stats.short_queue_frames), (flushes + 1, 8));
+        assert_eq!((used(&backed), device.unflushed_bytes()), (used_before - bytes, 0));
+        // A batch is worth a flush of its own.
+        let batch = pace::flush_batch(BUDGET_BYTES);
+        let frames = batch.div_ceil(frame_len(1000)) + 2;
+        (0..frames).for_each(|_| _ = close(&backed, 1000));
+        let freed = outlet.pump(&backed, Pump::One).unwrap();
+        assert_eq!(freed, (frames - 2) * 1000 * 64);
+        assert_eq!(outlet.pump(&backed, Pump::Durable).unwrap(), 2 * 1000 * 64);
+        assert_eq!(used(&backed), 0);
+        expect_free(&backed, BUFFERS);
+    }
+
+    #[test]
+    fn frames_are_short_while_the_queue_is_and_a_smaller_budget_is_reached_with_all_the_device() {
+        let (backed, mut outlet, _) = backed();
+        let ledger = &backed.memory.ledger;
+        let are_short = |outlet: &mut Outlet| {
+            outlet.submit_closed(&backed).unwrap();
+            let depth = outlet.queue.outstanding();
+            outlet.pump(&backed, Pump::Durable).unwrap();
+            (0..4).for_each(|_| _ = close(&backed, 1));
+            (backed.log.appender.lock().are_frames_short, depth)
+        };
+        assert_eq!(are_short(&mut outlet), (false, 0));
+        assert_eq!(are_short(&mut outlet), (false, 4));
+        ledger.short_queue().store(1, Relaxed);
+        assert_eq!(are_short(&mut outlet), (true, 1));
+        backed.memory.budget.begin_shrink(BUDGET_BYTES / 2);
+        assert_eq!(are_short(&mut outlet), (false, 4));
+        backed.memory.budget.abandon_change();
+        assert_eq!(are_short(&mut outlet), (true, 1));
+        ledger.short_queue().store(0, Relaxed);
+        assert_eq!(are_short(&mut outlet), (false, 4));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use perdura_media::Device;
@@ -93,6 +93,16 @@ impl Attachment {
         self.ledger.syncing().load(Acquire) != 0
     }
 
+    /// Group commits of the region so far.
+    pub fn group_commits(&self) -> u64 {
+        self.ledger.group_commits().load(Relaxed)
+    }
+
+    /// Asks the region's cleaner to keep a short queue at the device, or asks no more.
+    pub fn ask_for_short_queue(&self, is_asked: bool) {
+        self.ledger.short_queue().store(is_asked.into(), Relaxed);
+    }
+
     /// Flushes everything that is dirty. No process may write to the region any more.
     ///
     /// # Errors
@@ -111,8 +121,6 @@ impl Attachment {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering::Relaxed;
-
     use perdura_media::{SimClock, SimDevice};
 
     use super::*;

@@ -189,6 +189,8 @@ impl Region {
         let limit = BUDGET_MIN_BYTES.max(used);
         ledger.budget_limit().store(limit, Release);
         ledger.budget_high().store(used, Release);
+        // A guard that asked for it may be gone.
+        ledger.short_queue().store(0, Relaxed);
         let geometry = *ledger.geometry();
         let memory = Arc::new(Memory::new(MemoryParts {
             file: memory,

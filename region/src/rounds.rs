@@ -54,6 +54,7 @@ impl Cleaner {
     /// "fsync"`.
     pub(crate) fn group_commit(&mut self, backed: &Backed) -> Result<(), RegionError> {
         backed.memory.check()?;
+        backed.memory.ledger.group_commits().fetch_add(1, Relaxed);
         self.ensure_space(backed)?;
         match self.groups_need_commit {
             true => self.commit_checkpoint(backed, false),

@@ -152,3 +152,29 @@ fn idle_time_moves_to_those_who_write_and_comes_back_and_survives_the_death_of_e
         assert_eq!(keys, format!(":{}", written.min(10_000)));
     }
 }
+
+#[test]
+fn a_neighbour_writes_one_frame_at_a_time_while_a_server_commits() {
+    let mut guard = GuardProcess::start();
+    guard.again_with(&["--grace", "10s"]);
+    prepare(&guard.data("cleans"));
+    let cleaning = serve(&guard, "cleans");
+    let load = Load::on(&cleaning);
+    wait_until("cleaning", || cleaning.figure("frames") > 50);
+    assert_eq!(cleaning.figure("short_queue_frames"), 0);
+    let socket = guard.socket.to_str().unwrap();
+    let options = [&SIZE[..], &["--guard", socket, "--durability", "fsync"]].concat();
+    let committing = Server::start(&guard.data("commits"), &options);
+    let mut client = committing.client();
+    wait_until("short queues", || {
+        assert!(client.ask(&["INCR", "commits"]).starts_with(':'));
+        cleaning.figure("short_queue_frames") > 50
+    });
+    // It ends when nobody commits any more.
+    wait_until("full queues", || {
+        let before = (cleaning.figure("frames"), cleaning.figure("short_queue_frames"));
+        wait_until("more frames", || cleaning.figure("frames") > before.0 + 50);
+        cleaning.figure("short_queue_frames") == before.1
+    });
+    load.end();
+}

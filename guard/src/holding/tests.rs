@@ -67,6 +67,7 @@ fn holding(dir: &Path, role: Role, clock: Arc<dyn Clock>) -> Holding {
         clock,
         held: Vec::new(),
         visitors: Visitors::default(),
+        neighbours: Neighbours::default(),
         closings: Closings::default(),
         drill: None,
     }

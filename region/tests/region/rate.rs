@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use perdura_media::sim::{SimDevice, Timing};
 use perdura_media::{BytesPerSecond, Clock, SimClock};
-use perdura_region::{BLOCK_BYTES, Config, LaneId, Region, RegionError, Terms};
+use perdura_region::{Attachment, BLOCK_BYTES, Config, LaneId, Region, RegionError, Terms};
 
 const MIB: u64 = 1 << 20;
 const REGION_BYTES: u64 = 64 * MIB;
@@ -127,6 +127,36 @@ fn a_slower_device_shrinks_what_may_be_dirty_and_a_recovered_one_gives_it_back()
     world.run(6);
     assert_eq!(world.region.budget_now_bytes(), BUDGET_BYTES);
     assert_eq!(world.region.stats().observed_rate_bytes_per_s, PROVEN);
+}
+
+#[test]
+fn a_slower_device_is_found_out_though_a_guard_asks_for_a_short_queue() {
+    let mut world = World::new();
+    world.region.watch_rate(&world.needs_all_of_it()).unwrap();
+    let (memory, ledger) = world.region.fds();
+    let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+    let guard = Attachment::new(memory, ledger).unwrap();
+    world.run(8);
+    let before = world.region.stats();
+    assert_eq!(before.short_queue_frames, 0);
+    guard.ask_for_short_queue(true);
+    world.run(8);
+    let stats = world.region.stats();
+    let (short, all) = (stats.short_queue_frames, stats.frames - before.frames);
+    assert!(short > all / 10 * 9, "{short} of {all} frames one at a time");
+    assert_eq!(world.region.budget_now_bytes(), BUDGET_BYTES);
+    world.runs_at(PROVEN / 4);
+    world.run(24);
+    assert!((MIB..BUDGET_BYTES / 4).contains(&world.region.budget_now_bytes()));
+    world.runs_at(PROVEN);
+    world.run(24);
+    assert_eq!(world.region.budget_now_bytes(), BUDGET_BYTES);
+    let short = world.region.stats().short_queue_frames;
+    world.run(4);
+    assert!(world.region.stats().short_queue_frames > short, "the device is fast again");
+    let commits = guard.group_commits();
+    world.region.commit_group().unwrap();
+    assert_eq!(guard.group_commits(), commits + 1);
 }
 
 #[test]
