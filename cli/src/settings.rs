@@ -124,7 +124,7 @@ fn check_reserve(warning: Duration, reserve: Option<Duration>) -> Result<()> {
 /// The usual size of the log; or the smallest, where there is an image and the disk could not hold
 /// a second one. An image keeps the log that it was made with, and must open on a disk that is
 /// full.
-fn log_percent(dir: &Path) -> Result<u64> {
+pub fn log_percent(dir: &Path) -> Result<u64> {
     let [usual, .., smallest] = room::LOG_PERCENTS;
     let Ok(image) = std::fs::metadata(dir.join(directory::IMAGE_NAME)) else { return Ok(usual) };
     let free_bytes = room::free_bytes(dir).with_context(|| dir.display().to_string())?;

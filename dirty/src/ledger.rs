@@ -240,7 +240,10 @@ impl Ledger {
             let found = self.buffer(number).found_state();
             unknown("buffer state", number.into(), BufferState::of_word(found).err())?;
         }
-        let blocks = self.region_bytes().load(Acquire) / BLOCK_BYTES;
+        let region_bytes = self.region_bytes().load(Acquire);
+        let is_possible = region_bytes <= self.geometry.reserved_bytes;
+        unknown("size of the region", 0, (!is_possible).then_some(region_bytes))?;
+        let blocks = region_bytes / BLOCK_BYTES;
         for (block, bits) in (0..blocks).zip(self.kinds()) {
             let found = KindBits::from_byte(bits.load(Acquire));
             unknown("kind of a block", block, found.err().map(u64::from))?;

@@ -173,6 +173,18 @@ pub enum OpenError {
         /// Bytes of a grain in the mode asked for.
         mode_bytes: u64,
     },
+    /// The region would be larger than its image can ever be. Nothing was changed.
+    #[error(
+        "a memory of {asked_bytes} bytes is asked for, and when the image was made at most \
+         {reserved_bytes} bytes were reserved: ask for less, or for no size, which leaves it as it \
+         is"
+    )]
+    Size {
+        /// Size asked for.
+        asked_bytes: u64,
+        /// Largest size that was reserved.
+        reserved_bytes: u64,
+    },
     /// The device failed while frames that a killed process left were written again.
     #[error(transparent)]
     Region(#[from] RegionError),

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering::*;
 
+use perdura_dirty::RegionError;
 use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES};
-use perdura_dirty::{RegionError, SetupError};
 use perdura_image::{OpenError, Pump};
 
+use crate::config::check_size;
 use crate::memory_files::reserve;
 use crate::region::Region;
 use crate::space::Raising;
@@ -129,14 +130,7 @@ impl Region {
         let (running, backed) = (self.running(), &self.running().backed);
         let geometry = backed.memory.ledger.geometry();
         let region_bytes = region_bytes.next_multiple_of(BLOCK_BYTES);
-        if region_bytes > geometry.reserved_bytes {
-            return Err(SetupError::Setting {
-                name: "memory",
-                value: format!("{region_bytes} bytes"),
-                expected: "at most the size reserved when the image was created",
-            }
-            .into());
-        }
+        check_size(geometry, region_bytes)?;
         let mut cleaner = running.open_cleaner()?;
         reserve(&backed.memory.file, region_bytes)?;
         backed.fit_log(region_bytes.max(backed.memory.region_bytes()), self.budget_bytes())?;

@@ -118,6 +118,14 @@ pub(crate) fn check_grain(geometry: &Geometry, config: &Config) -> Result<(), Op
     Err(OpenError::Grain { image_bytes: geometry.grain_bytes(), mode_bytes: 1 << shift })
 }
 
+/// Refuses a size beyond what was reserved when the image was made.
+pub(crate) fn check_size(geometry: &Geometry, region_bytes: u64) -> Result<(), OpenError> {
+    if region_bytes <= geometry.reserved_bytes {
+        return Ok(());
+    }
+    Err(OpenError::Size { asked_bytes: region_bytes, reserved_bytes: geometry.reserved_bytes })
+}
+
 pub(crate) fn checked(mut config: Config) -> Result<Config, OpenError> {
     config.region_bytes = config.region_bytes.next_multiple_of(BLOCK_BYTES);
     let refused = |name, value: u64, expected| {

@@ -19,7 +19,7 @@ use perdura_media::{Clock, Device};
 
 use crate::capacity::take_over;
 use crate::clean::Cleaner;
-use crate::config::{Config, check_grain, checked};
+use crate::config::{Config, check_grain, check_size, checked};
 use crate::flush::{FlushOptions, commit_all, redo};
 use crate::load_first::load_or_defer;
 use crate::memory_files::{adopt, map_region, new_ledger, new_memory, reserve};
@@ -72,6 +72,7 @@ impl Region {
         image_id: u64,
     ) -> Result<Self, OpenError> {
         check_grain(&geometry, &config)?;
+        check_size(&geometry, config.region_bytes)?;
         let ledger = new_ledger(&config, geometry, image_id, 0)?;
         let memory = new_memory(&config, &geometry, config.region_bytes)?;
         let planted = config.planted;
@@ -119,6 +120,7 @@ impl Region {
         let mut config = checked(config)?;
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
         check_grain(ledger.geometry(), &config)?;
+        check_size(ledger.geometry(), config.region_bytes)?;
         let memory = take_over(&ledger, memory, config.planted)?;
         reserve(&memory, config.region_bytes)?;
         ledger.put_back(&map_region(&memory)?, config.planted);

@@ -15,7 +15,7 @@ use perdura_media::file::{Direct, Engine};
 use perdura_media::{Bytes, RealClock, format_duration};
 use perdura_region::directory::{Directory, HOLDER_WAIT, Settings, has_image};
 use perdura_region::holder::{HeldBy, Holders, Voice};
-use perdura_region::{Config, Promise, Terms};
+use perdura_region::{Config, Promise, REGION_MIN_BYTES, Terms};
 use perdura_terminal::region::{checkpoint, flush_threads};
 use perdura_terminal::{LateBar, optional, time, with_library};
 use perdura_warning::{Demand, Reading, Response, SETTLE, Warnings, unblock_signals_of};
@@ -133,16 +133,23 @@ fn open(
     threads: usize,
     ear: Option<GuardEar>,
 ) -> Result<Opened> {
-    let Bytes(bytes) = optional("size", &args.size)?.unwrap_or(SIZE);
+    let place = dir.join(REGION_NAME);
+    let size = match optional("size", &args.size)? {
+        Some(size) => size,
+        // What an earlier run left keeps its size, because the smallest request never shrinks it.
+        None if has_image(&place) => Bytes(REGION_MIN_BYTES),
+        None => SIZE,
+    };
     let settings = Settings {
-        dir: dir.join(REGION_NAME),
         config: Config {
+            log_percent: settings::log_percent(&place)?,
             checkpoint_every: match args.checkpoint {
                 None => Some(CHECKPOINT_EVERY),
                 Some(_) => checkpoint("checkpoint", &args.checkpoint)?,
             },
-            ..region_config(bytes)
+            ..region_config(size.0)
         },
+        dir: place,
         wish: settings::wish(&args.budget)?,
         warning: grace - grace / PROGRAM_PART,
         reserve: None,

@@ -42,10 +42,14 @@ fn run(dir: &Path, program: &[&str]) -> Command {
 }
 
 fn run_with(dir: &Path, options: &[&str], program: &[&str]) -> Command {
+    run_exactly(dir, &[&OPTIONS[..], options].concat(), program)
+}
+
+fn run_exactly(dir: &Path, options: &[&str], program: &[&str]) -> Command {
     // A test's dependency, so it lies where the test does.
     let library = std::env::current_exe().unwrap().with_file_name("libperdura_interpose.so");
     let mut command = Command::new(PERDURA);
-    command.args(["run", "--dir"]).arg(dir).args(OPTIONS).args(options).arg("--").args(program);
+    command.args(["run", "--dir"]).arg(dir).args(options).arg("--").args(program);
     command.current_dir(dir).env("PERDURA_LOG", "warn").env("PERDURA_INTERPOSE", library);
     command.stdin(Stdio::null());
     command

@@ -58,6 +58,10 @@ fn states_that_nobody_knows_are_refused_with_their_place() {
     let ledger = empty();
     ledger.kinds()[0].store(2, Relaxed);
     assert_eq!(refused(&ledger), ("kind of a block", 0, 2));
+    let ledger = empty();
+    let too_much = ledger.geometry().reserved_bytes + 1;
+    ledger.region_bytes().store(too_much, Relaxed);
+    assert_eq!(refused(&ledger), ("size of the region", 0, too_much));
     for (offset, len) in [(0, 4097), (BLOCK_BYTES - 8, 9)] {
         let (ledger, word) = (empty(), offset | len << 48);
         ledger.map.words(ledger.offsets.undo + 64, 1)[0].store(word, Relaxed);

@@ -61,7 +61,14 @@ impl OpenFile for OwnedFd {
     }
 
     fn fallocate(&self, len_bytes: u64) -> Result<(), Errno> {
-        fs::fallocate(self, FallocateFlags::empty(), 0, len_bytes)
+        let before_bytes = self.end_bytes()?;
+        let outcome = fs::fallocate(self, FallocateFlags::empty(), 0, len_bytes);
+        if outcome == Err(Errno::NOSPC) {
+            // Some file systems keep what they found until there was no more, and others on the
+            // disk would miss it. The first error is the one to tell.
+            let _ = fs::ftruncate(self, before_bytes);
+        }
+        outcome
     }
 
     fn pread(&self, buf: &mut [u8], offset_bytes: u64) -> Result<usize, Errno> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
-use perdura_region::{BLOCK_BYTES, Config, Geometry, LaneId, Region};
+use perdura_region::{BLOCK_BYTES, Config, Geometry, LaneId, OpenError, REGION_MIN_BYTES, Region};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -120,4 +120,48 @@ fn only_growing_writes_anything_and_its_size_is_durable_at_once() {
     region.grow(2 * REGION_BYTES).unwrap();
     assert_eq!(region.len_bytes(), 2 * REGION_BYTES);
     assert_eq!(region.lock(LANE).bytes(len_bytes - 100, 100), [7; 100]);
+}
+
+#[test]
+fn a_size_beyond_what_was_reserved_is_refused_and_nothing_is_lost() {
+    let device = SimDevice::new(0, 1);
+    let clock = Arc::new(SimClock::new(1_000));
+    let config = |bytes| Config { region_bytes: bytes, ..config(64 << 10, 2 * REGION_BYTES) };
+    let region = Region::open(Arc::new(device.clone()), clock.clone(), config(REGION_BYTES));
+    let region = region.unwrap();
+    write(&region, 5, &[7; 100]);
+    region.checkpoint().unwrap();
+    write(&region, 50, &[8; 100]);
+    let too_much = 2 * REGION_BYTES + 1;
+    let fds = || {
+        let (memory, ledger) = region.fds();
+        [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap())
+    };
+    let (ops, kept) = (device.ops(), fds());
+    for bytes in [too_much, u64::MAX / 2] {
+        let [memory, ledger] = kept.each_ref().map(|fd| fd.try_clone().unwrap());
+        let device = Arc::new(device.clone());
+        let attached = Region::attach(memory, ledger, device, clock.clone(), config(bytes));
+        let Err(OpenError::Size { asked_bytes, reserved_bytes }) = attached else {
+            panic!("{:?}", attached.err());
+        };
+        assert_eq!(asked_bytes, bytes.next_multiple_of(BLOCK_BYTES));
+        assert_eq!(reserved_bytes, 2 * REGION_BYTES);
+    }
+    drop(region);
+    assert_eq!(device.ops(), ops, "durable operations of a refused start");
+    let [memory, ledger] = kept;
+    let taken = Arc::new(device.clone());
+    let region =
+        Region::attach(memory, ledger, taken, clock.clone(), config(2 * REGION_BYTES)).unwrap();
+    assert_eq!(region.lock(LANE).bytes(50, 100), [8; 100]);
+    region.close(1).unwrap();
+    drop(region);
+    let ops = device.ops();
+    let refused = Region::open(Arc::new(device.clone()), clock.clone(), config(too_much));
+    assert!(matches!(refused, Err(OpenError::Size { .. })), "{:?}", refused.err());
+    assert_eq!(device.ops(), ops, "durable operations of a refused start");
+    let region = Region::open(Arc::new(device), clock, config(REGION_MIN_BYTES)).unwrap();
+    assert_eq!(region.len_bytes(), 2 * REGION_BYTES);
+    assert_eq!(region.lock(LANE).bytes(50, 100), [8; 100]);
 }

@@ -5,17 +5,44 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{PYTHON, can_run, is_tidy, output, run};
+use super::{PYTHON, can_run, is_tidy, output, run, run_exactly, text};
 use crate::running::*;
 
 /// Runs a program until it says a line, and kills `perdura run`.
 fn killed_when_ready(dir: &Path, program: &[&str]) {
-    let mut child = run(dir, program).stdout(Stdio::piped()).spawn().unwrap();
+    kill_when_ready(&mut run(dir, program));
+}
+
+fn kill_when_ready(run: &mut Command) {
+    let mut child = run.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(line, "ready\n");
+}
+
+#[test]
+fn a_region_that_is_smaller_than_usual_is_recovered_with_no_size_and_with_its_own() {
+    if !can_run("mmap") {
+        return;
+    }
+    for size in [&[][..], &["--size", "16MiB"]] {
+        let dir = TestDir::new();
+        let program = stores("");
+        let stores = [PYTHON, "-c", &program, "a"];
+        kill_when_ready(&mut run_exactly(dir.path(), &["--size", "8MiB"], &stores));
+        let refused = run_exactly(dir.path(), &["--size", "1GiB"], &["true"]).output().unwrap();
+        let said = text(&refused.stderr);
+        assert!(
+            !refused.status.success() && said.contains("were reserved: ask for less"),
+            "{said}"
+        );
+        let recovered = run_exactly(dir.path(), size, &["true"]).output().unwrap();
+        assert!(recovered.status.success(), "{}", text(&recovered.stderr));
+        assert_eq!(std::fs::read(dir.path().join("a")).unwrap()[..6], *b"stored");
+        assert!(is_tidy(dir.path()));
+    }
 }
 
 /// A program that stores `stored` in new files of the names that it is given, runs `more` with
