@@ -46,8 +46,13 @@ pub(crate) fn open(text: &str) -> Result<Box<dyn WarningSource>, WarningError> {
 impl Ups {
     fn parse(text: &str) -> Result<Self, WarningError> {
         let refused = || WarningError::Argument {
-            found: text.to_owned(),
-            expected: "UPS@HOST or UPS@HOST:PORT, such as nut:eaton@localhost",
+            // What stands between a colon and the last @ may be a password.
+            found: match text.rsplit_once('@') {
+                Some((before, host)) if before.contains([':', '@']) => format!("…@{host}"),
+                _ => text.to_owned(),
+            },
+            expected: "UPS@HOST or UPS@HOST:PORT, such as nut:eaton@localhost; reading needs no \
+                       user and no password",
         };
         let (ups, place) = text.split_once('@').ok_or_else(refused)?;
         // An IPv6 address stands in brackets where a port follows.
@@ -61,7 +66,9 @@ impl Ups {
         let is_word = |word: &str| {
             !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"')
         };
-        if !is_word(ups) || !is_word(host) {
+        // A name and password, as `upsmon` wants them, would be sent nowhere and logged everywhere.
+        let has_more = |word: &str| word.contains('@') || word.contains(':');
+        if !is_word(ups) || !is_word(host) || has_more(ups) || host.contains('@') {
             return Err(refused());
         }
         Ok(Self { ups: ups.to_owned(), host: host.to_owned(), port, connection: None })
@@ -326,6 +333,16 @@ mod tests {
         assert!(read_line(&mut &long[..]).is_err());
         let end = read_line(&mut &b"no end"[..]).unwrap_err();
         assert_eq!(end.kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_user_and_a_password_are_refused_and_not_repeated() {
+        for text in ["mon:secret@sim@localhost", "sim:secret@localhost", "a@secret@b@localhost:1"] {
+            let error = Ups::parse(text).unwrap_err().to_string();
+            assert!(error.contains("no password"), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+        assert!(Ups::parse("sim@[::1]:3493").is_ok() && Ups::parse("sim@::1").is_ok());
     }
 
     #[test]

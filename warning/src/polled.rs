@@ -19,8 +19,16 @@ use rustix::time::{
 };
 
 use crate::error::WarningError;
-use crate::reading::{Reading, State};
+use crate::reading::{Left, Reading, State};
 use crate::source::WarningSource;
+
+/// The part of the time that a battery lasts after which a silent source is lost: half of that time
+/// is counted on, so what is left then is enough.
+const SILENT_PART: u32 = 4;
+/// The shortest silence after which a source is lost.
+const SILENCE_MIN: Duration = Duration::from_secs(1);
+/// The longest silence on a battery of which is not known how long it lasts.
+const SILENCE_ON_BATTERY: Duration = Duration::from_secs(5);
 
 /// How often a source is asked, and how long it may be silent.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +88,8 @@ struct Said {
     answer: Option<Result<Reading, WarningError>>,
     /// Why the last question was not answered.
     unreached: Option<String>,
+    /// The silence after the last answer for which the source is lost.
+    silence_max: Duration,
 }
 
 /// Starts to ask, and returns when the first answer is there or is late.
@@ -110,7 +120,8 @@ impl Shared {
         let timer_flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let silence = timerfd_create(TimerfdClockId::Monotonic, timer_flags);
         let (answered, silence) = (answered.map_err(refused)?, silence.map_err(refused)?);
-        let shared = Self { silence_max, said: Mutex::default(), answered, silence, name };
+        let said = Mutex::new(Said { silence_max, ..Said::default() });
+        let shared = Self { silence_max, said, answered, silence, name };
         shared
             .set_timer(silence_max)
             .map_err(|errno| WarningError::system("set a timer", errno))?;
@@ -157,12 +168,23 @@ impl Shared {
     }
 
     fn answer(&self, answer: Result<Reading, WarningError>) {
-        *self.said() = Said { answer: Some(answer), unreached: None };
+        let silence_max = answer.as_ref().map_or(self.silence_max, |it| self.silence_after(it));
+        *self.said() = Said { answer: Some(answer), unreached: None, silence_max };
         // The counter is never full: it is emptied whenever an answer is taken, and would otherwise
         // be readable all the same.
         let _ = rustix::io::write(&self.answered, &1_u64.to_ne_bytes());
         // A timer that is not set again runs out, and the source is lost: the safe side.
-        let _ = self.set_timer(self.silence_max);
+        let _ = self.set_timer(silence_max);
+    }
+
+    /// How long the source may be silent after a reading. A battery goes on emptying meanwhile.
+    fn silence_after(&self, reading: &Reading) -> Duration {
+        let longest = match (reading.state, reading.left) {
+            (State::OnBattery, Some(Left::Time(time))) => (time / SILENT_PART).max(SILENCE_MIN),
+            (State::OnBattery, _) => SILENCE_ON_BATTERY,
+            _ => Duration::MAX,
+        };
+        longest.min(self.silence_max)
     }
 
     fn said(&self) -> MutexGuard<'_, Said> {
@@ -199,7 +221,7 @@ impl WarningSource for Polled {
             Some(Err(error)) => Some(self.shared.lost(&error.to_string())),
             None => is_silent.then(|| {
                 let why = said.unreached.as_ref().map_or(String::new(), |why| format!(" ({why})"));
-                let time = format_duration(self.shared.silence_max);
+                let time = format_duration(said.silence_max);
                 self.shared.lost(&format!("no answer for {time}{why}"))
             }),
         })
@@ -300,6 +322,37 @@ mod tests {
         }
         let lost = warnings.wait_for(State::OnBattery);
         assert_eq!(lost.confidence, Confidence::Lost);
+    }
+
+    #[test]
+    fn the_silence_of_a_source_on_battery_counts_before_half_of_the_time_is_over() {
+        let (_, told) = told();
+        let shared = Shared::new(told.name(), Duration::from_secs(15)).unwrap();
+        let after = |state, left: Option<u64>| {
+            let left = left.map(|s| Left::Time(Duration::from_secs(s)));
+            shared.silence_after(&Reading { left, ..Reading::new(state, "") }).as_millis()
+        };
+        assert_eq!(after(State::Steady, None), 15_000);
+        assert_eq!(after(State::Low, Some(1)), 15_000, "all is being saved");
+        assert_eq!(after(State::OnBattery, None), 5_000);
+        for (left, silence) in [(0, 1_000), (4, 1_000), (25, 6_250), (60, 15_000), (900, 15_000)] {
+            assert_eq!(after(State::OnBattery, Some(left)), silence, "{left} s left");
+        }
+    }
+
+    #[test]
+    fn a_battery_that_is_not_heard_of_is_lost_early() {
+        let (tell, told) = told();
+        let pace = Pace { every: AT_ONCE, silence_max: Duration::from_secs(600) };
+        let left = Some(Left::Time(Duration::from_secs(2)));
+        tell.send(Ok(Reading { left, ..Reading::new(State::OnBattery, "battery") })).unwrap();
+        let mut warnings = Warnings::from(start(told, pace).unwrap());
+        assert_eq!(warnings.look().confidence, Confidence::Fresh);
+        warnings.wait(Some(Duration::from_secs(60)));
+        let reading = warnings.look();
+        // One that is lost on battery is as one that is low.
+        assert_eq!((reading.state, reading.confidence), (State::Low, Confidence::Lost));
+        assert!(reading.told_by.contains("no answer for 1s"), "{reading}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The power supplies that the kernel knows: mains and batteries in `/sys/class/power_supply`.
 //!
 //! A battery of a device beside the machine, such as a mouse, does not count. Nothing is notified
-//! reliably there, so the files are read twice a second.
+//! reliably there, so the files are read five times a second.
 
 use std::cell::RefCell;
 use std::fs;
@@ -162,7 +162,9 @@ fn word(supply: &Path, attribute: &str) -> std::io::Result<Option<String>> {
     match fs::read_to_string(supply.join(attribute)) {
         Ok(text) => Ok(Some(text.trim().to_owned())),
         // A supply may go at any moment.
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

@@ -46,7 +46,8 @@ impl Metadata {
     fn new(cloud: &'static str, base: &str, usual: &str) -> Result<Self, WarningError> {
         let base = if base.is_empty() { usual } else { base };
         // Such a service speaks plain HTTP, and nobody else is to be asked for it.
-        if !base.starts_with("http://") {
+        let host = base.strip_prefix("http://").map(|rest| rest.split('/').next());
+        if host.flatten().is_none_or(str::is_empty) {
             let expected = "nothing, or an address such as http://169.254.169.254";
             return Err(WarningError::Argument { found: base.to_owned(), expected });
         }
@@ -151,7 +152,9 @@ mod tests {
 
     #[test]
     fn only_plain_http_addresses_are_taken() {
-        for base in ["169.254.169.254", "https://169.254.169.254", "file:///etc"] {
+        for base in
+            ["169.254.169.254", "https://169.254.169.254", "file:///etc", "http://", "http:///a"]
+        {
             assert!(matches!(Metadata::new("aws", base, ""), Err(WarningError::Argument { .. })));
         }
         let usual = Metadata::new("aws", "", "http://10.0.0.1/").unwrap();
