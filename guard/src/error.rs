@@ -81,6 +81,19 @@ pub enum HoldError {
     },
 }
 
+impl HoldError {
+    /// Whether a flush that failed so will fail the next time, too: the ledger is not what any
+    /// program writes.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        let is_damaged = |source: &RegionError| matches!(source, RegionError::DamagedLedger { .. });
+        match self {
+            Self::FlushPanicked { .. } => true,
+            Self::Flush { source, .. } => is_damaged(source),
+            _ => false,
+        }
+    }
+}
+
 /// Adds what was tried to the system's error.
 pub(crate) fn failed<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> HoldError {
     let what = what.into();

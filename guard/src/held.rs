@@ -22,6 +22,9 @@ use crate::sys::{Process, check_handed_over};
 /// Shortest time in which a server that is to flush may stand still.
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
 
+/// Flushes in a row that could not but fail, after which nobody holds on at the end.
+const HOPELESS_MAX: u32 = 3;
+
 /// The memory, ledger and image of one region.
 pub(crate) struct Held {
     /// The image's file, by which the region is known.
@@ -41,6 +44,9 @@ pub(crate) struct Held {
     pub is_kept: bool,
     /// Whether the server has said what it should not.
     pub is_odd: bool,
+    /// Why the last flush failed, and how many in a row [could not but fail](HoldError::is_hopeless).
+    pub failure: Option<String>,
+    pub hopeless: u32,
     /// What is known of the server.
     pub state: State,
     /// What a flush needs.
@@ -104,6 +110,8 @@ impl Held {
             is_open: true,
             is_kept: false,
             is_odd: false,
+            failure: None,
+            hopeless: 0,
             state,
             attachment,
             memory,
@@ -214,6 +222,20 @@ impl Held {
             );
         }
         removed
+    }
+
+    /// Notes that a flush failed. Returns whether it is to be given up: none of several could but
+    /// fail, so that a process which holds on would hold for ever.
+    pub(crate) fn note_failure(&mut self, error: &HoldError, now_ns: u64) -> bool {
+        self.state = State::Alone { since_ns: now_ns };
+        let why = error.to_string();
+        // It is tried again each second.
+        if self.failure.as_ref() != Some(&why) {
+            tracing::error!(image = %self.path(), %error, "still holding");
+            self.failure = Some(why);
+        }
+        self.hopeless = if error.is_hopeless() { self.hopeless + 1 } else { 0 };
+        self.hopeless >= HOPELESS_MAX
     }
 
     /// Notes that the server is gone.

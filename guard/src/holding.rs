@@ -407,14 +407,24 @@ impl Holding {
         let Some(held) = self.find(name) else { return };
         let State::Flushing { asked_by } = &mut held.state else { return };
         let visitor = asked_by.take();
+        let mut given_up = None;
         let answer = match outcome {
             Ok(flushed) => flushed,
             Err(error) => {
-                tracing::error!(image = %held.path(), %error, "still holding");
-                held.state = State::Alone { since_ns: now_ns };
+                if held.note_failure(&error, now_ns) {
+                    given_up = Some((held.path().to_string(), held.attachment.used_bytes()));
+                }
                 Message::Failed { why: error.to_string() }
             }
         };
+        if let Some((image, dirty_bytes)) = given_up.filter(|_| self.power() == Power::Ending) {
+            tracing::error!(
+                image,
+                dirty_bytes,
+                "given up: its ledger is damaged; the bytes are lost"
+            );
+            self.let_go(name);
+        }
         if matches!(answer, Message::Flushed { .. }) {
             self.let_go(name);
         }

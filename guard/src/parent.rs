@@ -31,6 +31,9 @@ use crate::sys::{Process, own_user};
 
 /// A guard that says nothing for this time hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// The same from the signal that ends it: the time that is left is short. Once only, so that a slow
+/// machine is not kept from saving.
+const SILENCE_AT_END_MAX: Duration = Duration::from_secs(3);
 /// Time between two looks at the guard's silence.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time in which a guard that was killed must be gone. One whose file does not answer (FUSE, NFS) is
@@ -65,8 +68,10 @@ pub struct Parent {
 #[derive(Default)]
 struct Keeping {
     regions: BTreeMap<ImageFile, Kept>,
-    /// Whether a signal has said that the guard is to end.
-    ends: bool,
+    /// When a signal has said that the guard is to end.
+    ends_since_ns: Option<u64>,
+    /// Whether a guard was killed for its silence since then.
+    is_hurried: bool,
     closings: Closings,
     /// Guards that were killed and are not gone.
     stuck: Vec<Child>,
@@ -225,7 +230,7 @@ impl Parent {
                     Ok(Some((message, fds))) => {
                         guard.heard_ns = self.clock.now_ns();
                         let is_first = !std::mem::replace(&mut guard.has_spoken, true);
-                        if is_first && keeping.ends {
+                        if is_first && keeping.ends_since_ns.is_some() {
                             guard.tell_end();
                         }
                         keeping.note(message, fds);
@@ -233,11 +238,17 @@ impl Parent {
                     Ok(None) | Err(_) => return Ok(()),
                 }
             }
-            let silent_ns = self.clock.now_ns().saturating_sub(guard.heard_ns);
-            if u128::from(silent_ns) < SILENCE_MAX.as_nanos() {
+            let now_ns = self.clock.now_ns();
+            let silent_ns = now_ns.saturating_sub(guard.heard_ns);
+            let ending_ns = keeping.ends_since_ns.map_or(0, |since| now_ns.saturating_sub(since));
+            let hurries = !keeping.is_hurried
+                && u128::from(silent_ns.min(ending_ns)) >= SILENCE_AT_END_MAX.as_nanos();
+            if u128::from(silent_ns) < SILENCE_MAX.as_nanos() && !hurries {
                 (self.alive)();
             } else {
-                tracing::error!("the guard says nothing for {SILENCE_MAX:?}; killing it");
+                let silent = Duration::from_nanos(silent_ns);
+                tracing::error!(?silent, "the guard says nothing; killing it");
+                keeping.is_hurried |= hurries;
                 guard.kill()?;
                 return Ok(());
             }
@@ -248,7 +259,7 @@ impl Parent {
     /// and so is one that takes its place.
     fn pass_on_signal(&mut self, guard: &Running, keeping: &mut Keeping) -> Result<(), HoldError> {
         while self.signals.take()?.is_some() {
-            keeping.ends = true;
+            keeping.ends_since_ns.get_or_insert(self.clock.now_ns());
             if guard.has_spoken {
                 guard.tell_end();
             }

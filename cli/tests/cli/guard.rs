@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use crate::guarding::*;
 use crate::running::*;
@@ -213,6 +214,23 @@ fn an_end_that_a_killed_guard_has_not_heeded_is_told_to_the_next() {
 }
 
 #[test]
+fn a_stopped_guard_delays_the_end_by_seconds_only() {
+    let mut guard = GuardProcess::start();
+    let mut server = guard.serve("kept");
+    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
+    server.signal("KILL");
+    server.wait();
+    signal_process(guard.guard(), "STOP");
+    let began = Instant::now();
+    signal_process(guard.parent.id(), "TERM");
+    wait_until("the end of the guard", || guard.parent.try_wait().unwrap().is_some());
+    // A guard that is silent without a signal has 10 s.
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    let server = Server::start(&guard.data("kept"), &SETTINGS);
+    assert_eq!(server.client().ask(&["GET", "key"]), "acknowledged");
+}
+
+#[test]
 fn a_slow_source_delays_no_guard_in_the_place_of_another() {
     let dir = tempfile::tempdir().unwrap();
     let slow = dir.path().join("slow");
@@ -253,16 +271,83 @@ fn a_guard_that_cannot_be_started_for_a_while_is_tried_again() {
 }
 
 #[test]
+fn who_forgets_the_guard_is_told_of_it_and_nothing_is_said_to_be_safe() {
+    let guard = GuardProcess::start();
+    let mut server = guard.serve("kept");
+    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
+    server.signal("KILL");
+    server.wait();
+    let dir = guard.data("kept");
+    let (dir, port) = (dir.to_str().unwrap(), free_port().to_string());
+    for words in [&["flush", "--dir", dir][..], &["serve", "--dir", dir, "--port", &port]] {
+        let refused = Command::new(PERDURA).args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains("--guard"), "{words:?}: {said}");
+    }
+    let server = guard.serve("kept");
+    assert_eq!(server.client().ask(&["GET", "key"]), "acknowledged");
+}
+
+#[test]
+fn a_stopped_server_is_said_to_give_no_answer_and_the_terminal_hears_its_keyboard() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &SETTINGS);
+    let address = format!("127.0.0.1:{}", server.port);
+    let looks = "import fcntl, os, pty, select, signal, struct, sys, termios, time
+program, address, server = sys.argv[1], sys.argv[2], int(sys.argv[3])
+pid, terminal = pty.fork()
+if pid == 0:
+    os.environ['TERM'] = 'xterm'
+    os.execv(program, ['perdura', 'top', '--every', '100ms', '--connect', address])
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 100, 0, 0))
+def wait_for(word):
+    seen, until = b'', time.time() + 30
+    while word not in seen:
+        assert time.time() < until, (word, seen[-300:])
+        if select.select([terminal], [], [], 0.1)[0]:
+            seen += os.read(terminal, 65536)
+wait_for(b'DIRTY')
+os.kill(server, signal.SIGSTOP)
+wait_for(b'OLD')
+os.write(terminal, b'q')
+began = time.time()
+assert os.waitpid(pid, 0)[1] == 0
+assert time.time() - began < 2, time.time() - began
+";
+    let pid = server.child.id().to_string();
+    match Command::new("python3").args(["-c", looks, PERDURA, &address, &pid]).output() {
+        Ok(top) => assert!(top.status.success(), "{}", String::from_utf8_lossy(&top.stderr)),
+        Err(_) => eprintln!("SKIPPED: perdura top in a terminal needs python3"),
+    }
+    server.signal("STOP");
+    let began = Instant::now();
+    let status = Command::new(PERDURA).args(["status", "--connect", &address]).output().unwrap();
+    let said = String::from_utf8_lossy(&status.stderr);
+    assert!(status.status.code() == Some(2) && said.contains("no answer"), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(20));
+    server.signal("CONT");
+}
+
+#[test]
 fn options_that_would_do_nothing_and_places_that_are_taken_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "data").unwrap();
     let (path, socket) = (file.to_str().unwrap(), dir.path().join("sock"));
+    let greedy = dir.path().join("greedy");
+    std::fs::write(&greedy, "[[tenant]]\nreservation = '3s'").unwrap();
+    let greedy = greedy.to_str().unwrap();
     let socket = socket.to_str().unwrap();
     for (words, why) in [
         (&["--socket", socket, "--tenants", path][..], "expected --grace or --battery"),
         (&["--socket", socket, "--watts", "5"], "expected --grace or --battery"),
         (&["--socket", path], "this is no socket, so it stays"),
+        (
+            &["--socket", socket, "--grace", "2s", "--tenants", greedy],
+            "a reservation of 3s is longer than the battery lasts, 2s",
+        ),
+        (&["--socket", socket, "--threads", "0"], "--threads 0: expected 1 to 64"),
+        (&["--socket", socket, "--warning", "nut:mon:secret@sim@localhost"], "no password"),
     ] {
         let refused = Command::new(PERDURA).arg("guard").args(words).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr);

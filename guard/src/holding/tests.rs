@@ -277,6 +277,26 @@ fn under_a_warning_a_flush_that_fails_is_tried_again_until_it_succeeds() {
 }
 
 #[test]
+fn memory_whose_ledger_is_damaged_is_held_until_the_end_and_no_longer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, mut holder, clock) = holder(dir.path());
+    let ledger = ledger(&holder.held[0]);
+    ledger.region_bytes().store(ledger.geometry().reserved_bytes + BLOCK_BYTES, Release);
+    let failed = |holder: &mut Holding, times: u32| {
+        until(holder, |holder| holder.held.first().is_none_or(|held| held.hopeless == times));
+    };
+    say(&mut holder, dir.path(), "low");
+    drop(server);
+    for times in 1..=5 {
+        failed(&mut holder, times);
+        assert!(holder.held[0].failure.as_ref().unwrap().contains("size of the region"));
+        clock.sleep_ns(SECOND_NS);
+    }
+    say(&mut holder, dir.path(), "ending");
+    until(&mut holder, Holding::is_over);
+}
+
+#[test]
 fn nothing_is_flushed_beside_a_server_that_has_closed_its_link_and_runs_until_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let (server, mut holder, clock) = holder(dir.path());
@@ -400,9 +420,13 @@ fn sleeper() -> Child {
     Command::new("sleep").arg("1000").spawn().unwrap()
 }
 
+fn ledger(held: &Held) -> Ledger {
+    let memory = SharedMemory::from_fd(held.fds()[1].try_clone_to_owned().unwrap()).unwrap();
+    Ledger::attach(memory).unwrap()
+}
+
 fn set_syncing(held: &Held, syncing: u64) {
-    let ledger = SharedMemory::from_fd(held.fds()[1].try_clone_to_owned().unwrap()).unwrap();
-    Ledger::attach(ledger).unwrap().syncing().store(syncing, Release);
+    ledger(held).syncing().store(syncing, Release);
 }
 
 /// A clock that goes on by two seconds at each look, as long as a process lives.
