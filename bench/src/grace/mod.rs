@@ -16,9 +16,10 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use perdura_media::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Machine;
+use crate::machine::{Machine, disk_available_bytes, memory_available_bytes};
 
 pub use page::{COLUMNS, page};
 pub use round::Round;
@@ -69,6 +70,22 @@ pub struct GraceResult {
 /// Why a run came to no result.
 #[derive(Debug, thiserror::Error)]
 pub enum GraceError {
+    /// The machine has no room for data of this size.
+    #[error(
+        "data of {} need about {} of {what}, and {} are free: give less --size, or --dir on a \
+         larger disk",
+        Bytes(*size_bytes), Bytes(*needed_bytes), Bytes(*free_bytes)
+    )]
+    TooLarge {
+        /// Size of the data.
+        size_bytes: u64,
+        /// `memory` or `disk`.
+        what: &'static str,
+        /// Bytes that they need.
+        needed_bytes: u64,
+        /// Bytes that are free.
+        free_bytes: u64,
+    },
     /// The run was interrupted.
     #[error("interrupted")]
     Interrupted,
@@ -115,12 +132,26 @@ pub fn run(
     (result, outcome)
 }
 
+/// Refuses data that surely do not fit: a quarter more than they are in memory, and their log and
+/// what was written before on the disk.
+fn check_room(settings: &Settings, size_bytes: u64) -> Result<(), GraceError> {
+    let memory = (size_bytes.saturating_add(size_bytes / 4), "memory", memory_available_bytes());
+    let disk = (size_bytes.saturating_mul(4), "disk", disk_available_bytes(&settings.dir));
+    for (needed_bytes, what, free_bytes) in [memory, disk] {
+        if let Some(free_bytes) = free_bytes.filter(|free_bytes| *free_bytes < needed_bytes) {
+            return Err(GraceError::TooLarge { size_bytes, what, needed_bytes, free_bytes });
+        }
+    }
+    Ok(())
+}
+
 fn run_all(
     settings: &Settings,
     is_over: &AtomicBool,
     progress: &dyn Fn(&str, u64, u64),
     rounds: &mut Vec<Round>,
 ) -> Result<(), GraceError> {
+    settings.sizes.iter().try_for_each(|size_bytes| check_room(settings, *size_bytes))?;
     let total = settings.rounds * (settings.sizes.len() * settings.kinds.len()) as u64;
     for &size_bytes in &settings.sizes {
         for number in 0..settings.rounds {

@@ -108,7 +108,7 @@ pub fn run(
     disk.throttle(settings.low_rate_bytes_per_s)?;
     let mut server = start()?;
     let first_key = writes[0].key(0);
-    server.wait_for(|connection| clients::answers(connection, &first_key))?;
+    server.wait_for(|connection| clients::answers(connection, &first_key), is_over)?;
     disk.throttle(0)?;
     fill(&server, &mut writes, plan.habits.value_bytes, is_over)?;
     disk.throttle(settings.rate_bytes_per_s)?;
@@ -119,7 +119,7 @@ pub fn run(
     disk.mount()?;
 
     let mut server = start()?;
-    let first = server.wait_for(|connection| clients::answers(connection, &first_key))?;
+    let first = server.wait_for(|connection| clients::answers(connection, &first_key), is_over)?;
     let found = count(&server, &writes, plan.habits.value_bytes, is_over)?;
     if is_over.load(Ordering::Relaxed) {
         return Err(GraceError::Interrupted);

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -166,9 +167,13 @@ impl Server {
     pub fn wait_for(
         &mut self,
         is_right: impl Fn(&mut Connection) -> bool,
+        is_over: &AtomicBool,
     ) -> Result<Duration, GraceError> {
         let began = Instant::now();
         while began.elapsed() < START_WITHIN {
+            if is_over.load(Ordering::Relaxed) {
+                return Err(GraceError::Interrupted);
+            }
             if let Ok(mut connection) = Connection::open(&self.address, None)
                 && is_right(&mut connection)
             {
