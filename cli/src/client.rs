@@ -9,8 +9,10 @@ use anyhow::{Context, Result, anyhow, bail};
 /// The longest reply that is read, because a server of another make may send anything.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// Time that a server may take to begin a reply: a drill flushes the whole budget first.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Time that a server may take to begin a reply to a question.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// The same for a drill, which flushes the whole budget first.
+pub const PATIENCE_OF_DRILL: Duration = Duration::from_secs(600);
 
 /// An open connection, with the password given.
 pub struct Client {
@@ -20,8 +22,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `host:port`, with the password if the server has one.
-    pub fn connect(address: &str, password: Option<String>) -> Result<Self> {
+    /// Connects to `host:port`, with the password if the server has one. `patience` is the time
+    /// that the server may take to begin a reply.
+    pub fn connect(address: &str, password: Option<String>, patience: Duration) -> Result<Self> {
         if !address.contains(':') {
             bail!("--connect {address}: expected ADDRESS:PORT, such as 127.0.0.1:6379");
         }
@@ -34,7 +37,7 @@ impl Client {
             };
             anyhow!("--connect {address}: {error}{advice}")
         })?;
-        stream.set_read_timeout(Some(PATIENCE)).context("a limit on waiting")?;
+        stream.set_read_timeout(Some(patience)).context("a limit on waiting")?;
         let mut client = Self { stream: BufReader::new(stream), address: address.to_owned() };
         if let Some(password) = password {
             let reply = client.ask(&["AUTH", &password])?;
@@ -47,7 +50,13 @@ impl Client {
 
     /// Sends a command and returns its simple or bulk reply. An error reply is an error.
     pub fn ask(&mut self, words: &[&str]) -> Result<String> {
-        self.exchange(words).with_context(|| self.address.clone())
+        self.exchange(words).map_err(|error| match error.downcast::<std::io::Error>() {
+            Ok(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                anyhow!("{}: no answer: the server hangs or is stopped", self.address)
+            }
+            Ok(error) => anyhow::Error::from(error).context(self.address.clone()),
+            Err(error) => error.context(self.address.clone()),
+        })
     }
 
     fn exchange(&mut self, words: &[&str]) -> Result<String> {

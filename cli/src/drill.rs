@@ -12,7 +12,7 @@ use perdura_region::directory::Directory;
 use perdura_region::holder::Holders;
 
 use crate::args::DrillArgs;
-use crate::client::Client;
+use crate::client::{Client, PATIENCE_OF_DRILL};
 use crate::password::password;
 use crate::settings;
 use perdura_terminal::LateBar;
@@ -119,7 +119,7 @@ fn drill_stopped(args: &DrillArgs) -> Result<ExitCode> {
 
 /// Lets a running server drill itself, because it alone may use its region.
 fn drill_running(address: &str, args: &DrillArgs) -> Result<Outcome> {
-    let mut client = Client::connect(address, password(&args.password_file)?)?;
+    let mut client = Client::connect(address, password(&args.password_file)?, PATIENCE_OF_DRILL)?;
     let words: &[&str] =
         if args.no_fill { &["PERDURA", "DRILL", "NOFILL"] } else { &["PERDURA", "DRILL"] };
     let text = client.ask(words)?;

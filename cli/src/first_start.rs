@@ -11,7 +11,12 @@ use perdura_region::room::{self, Fit, LOG_PERCENTS, UNTOLD_BYTES};
 
 /// Chooses a log that fits the disk, unless its size was given, and returns a sentence about the
 /// image that will be made. `None`: there is an image already, which is opened as it is.
-pub fn prepare(place: &mut Settings, log_is_given: bool) -> Result<Option<String>> {
+/// `memory_option` is the option that says the size of the memory.
+pub fn prepare(
+    place: &mut Settings,
+    log_is_given: bool,
+    memory_option: &str,
+) -> Result<Option<String>> {
     if has_image(&place.dir) {
         return Ok(None);
     }
@@ -31,7 +36,7 @@ pub fn prepare(place: &mut Settings, log_is_given: bool) -> Result<Option<String
             "{dir}: no room for an image of {memory} of memory: it needs at least {}, and {free} \
              are free there; give --dir on a larger disk{}",
             Bytes(needed_bytes),
-            suggestion(memory_bytes, free_bytes, needed_bytes),
+            suggestion(memory_option, memory_bytes, free_bytes, needed_bytes),
         ),
     };
     place.config.log_percent = fit.log_percent;
@@ -49,7 +54,7 @@ pub fn prepare(place: &mut Settings, log_is_given: bool) -> Result<Option<String
         false => whole,
         true => format!(
             "{whole}\nthat is a small disk: the log has {} % of the memory, and about {} may be \
-             dirty; --dir on a larger disk, or less --memory, lifts both",
+             dirty; --dir on a larger disk, or less {memory_option}, lifts both",
             fit.log_percent,
             Bytes(fit.budget_bytes_max),
         ),
@@ -81,11 +86,11 @@ fn is_short(fit: &Fit, place: &Settings) -> bool {
 /// Advice to take less memory, if an image of some size would fit. The size is in whole 16 MiB, and
 /// its image surely fits: the smallest image is in proportion to its memory, but for a few
 /// segments.
-fn suggestion(memory_bytes: u64, free_bytes: u64, needed_bytes: u64) -> String {
+fn suggestion(option: &str, memory_bytes: u64, free_bytes: u64, needed_bytes: u64) -> String {
     const STEP: u64 = 16 << 20;
     let share = free_bytes as f64 / needed_bytes as f64 * 0.8;
     match (memory_bytes as f64 * share) as u64 / STEP * STEP {
         0 => String::new(),
-        bytes => format!(", or less --memory (about {} would fit)", Bytes(bytes)),
+        bytes => format!(", or less {option} (about {} would fit)", Bytes(bytes)),
     }
 }

@@ -38,7 +38,7 @@ fn options(args: &GuardArgs) -> Result<GuardOptions> {
     if regions_max == 0 {
         bail!("--regions-max 0: expected at least 1");
     }
-    let threads = flush_threads(args.threads)?;
+    let threads = flush_threads("threads", args.threads)?;
     Ok(GuardOptions {
         socket: args.socket.clone(),
         regions_max,
@@ -77,6 +77,15 @@ fn shared(args: &GuardArgs) -> Result<Option<Battery>> {
         watts => watts.map(Watts),
     };
     let tenants = args.tenants.as_deref().map_or(Ok(Vec::new()), tenants::read)?;
+    let mut numbered = tenants.iter().enumerate();
+    if let Some((at, tenant)) = numbered.find(|(_, tenant)| tenant.reservation > grace) {
+        bail!(
+            "--tenants: tenant {}: a reservation of {} is longer than the battery lasts, {}",
+            at + 1,
+            format_duration(tenant.reservation),
+            format_duration(grace)
+        );
+    }
     Ok(Some(Battery { grace, file, response: Response::new(grace, watts), tenants }))
 }
 

@@ -56,7 +56,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let (grace, threads) = (place.warning, place.threads);
     let memory_bytes = place.config.region_bytes;
-    let announcement = first_start::prepare(&mut place, args.place.log.is_some())?;
+    let announcement = first_start::prepare(&mut place, args.place.log.is_some(), "--memory")?;
     let dir = place.dir.clone();
     let name_free = |error: DirectoryError| first_start::name_free(error.into(), &dir);
     let claim = Claim::new(place, Arc::clone(&clock)).map_err(name_free)?;

@@ -49,7 +49,7 @@ pub fn place(args: &PlaceArgs, holder: Option<HeldBy>) -> Result<Settings> {
     let warning = warning(args)?;
     let reserve = time("reserve", &args.reserve)?;
     check_reserve(warning, reserve)?;
-    let threads = flush_threads(args.flush_threads)?;
+    let threads = flush_threads("flush-threads", args.flush_threads)?;
     Ok(Settings {
         dir,
         config,
@@ -108,7 +108,7 @@ pub fn check_memory(config: &Config) -> Result<()> {
 }
 
 /// Refuses a warning that is all kept back, before anything is made for it.
-fn check_reserve(warning: Duration, reserve: Option<Duration>) -> Result<()> {
+pub fn check_reserve(warning: Duration, reserve: Option<Duration>) -> Result<()> {
     let reserve = reserve.unwrap_or_else(|| default_reserve(warning));
     if warning <= reserve {
         bail!(

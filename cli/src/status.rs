@@ -8,7 +8,7 @@ use perdura_terminal::{complain, say};
 use serde::Serialize;
 
 use crate::args::StatusArgs;
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 use crate::guard_status;
 use crate::password::password;
 
@@ -76,7 +76,8 @@ pub fn run(args: &StatusArgs) -> ExitCode {
 }
 
 fn ask(args: &StatusArgs) -> Result<Status> {
-    let mut client = Client::connect(&args.asked.connect, password(&args.asked.password_file)?)?;
+    let password = password(&args.asked.password_file)?;
+    let mut client = Client::connect(&args.asked.connect, password, PATIENCE)?;
     Status::of(&client.ask(&["INFO", "perdura"])?).with_context(|| args.asked.connect.clone())
 }
 

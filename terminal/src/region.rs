@@ -55,12 +55,13 @@ pub fn direct(name: &Option<String>) -> Result<Direct> {
     one_of("direct", name, &[("auto", Direct::Auto), ("on", Direct::On), ("off", Direct::Off)])
 }
 
-/// `--flush-threads`; the default is the number of the machine's processors, at most four.
-pub fn flush_threads(wanted: Option<usize>) -> Result<usize> {
+/// The threads of a flush, as an option such as `flush-threads` says; the default is the number of
+/// the machine's processors, at most four.
+pub fn flush_threads(option: &str, wanted: Option<usize>) -> Result<usize> {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let threads = wanted.unwrap_or(processors.min(4));
     if threads == 0 || threads > 64 {
-        bail!("--flush-threads {threads}: expected 1 to 64");
+        bail!("--{option} {threads}: expected 1 to 64");
     }
     Ok(threads)
 }

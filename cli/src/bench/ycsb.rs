@@ -209,7 +209,7 @@ fn setup(args: &SetupArgs) -> Result<Setup> {
         policy: region::policy(&args.policy)?,
         engine: region::engine(&args.io)?,
         direct: region::direct(&args.direct)?,
-        flush_threads: region::flush_threads(args.flush_threads)?,
+        flush_threads: region::flush_threads("flush-threads", args.flush_threads)?,
     })
 }
 

@@ -19,7 +19,7 @@ const MEMORY_BYTES: u64 = 1 << 30;
 pub fn measure(dir: &Path) -> Result<BytesPerSecond> {
     let place = tempfile::Builder::new().prefix(".perdura-rate-").tempdir_in(dir);
     let place = place.with_context(|| format!("--measure {}", dir.display()))?;
-    let threads = flush_threads(None)?;
+    let threads = flush_threads("flush-threads", None)?;
     let settings = Settings {
         dir: place.path().to_owned(),
         config: Config::new(MEMORY_BYTES, 0),

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -20,10 +20,15 @@ use perdura_terminal::region::{checkpoint, flush_threads};
 use perdura_terminal::{LateBar, optional, time, with_library};
 use perdura_warning::{Demand, Reading, Response, SETTLE, Warnings, unblock_signals_of};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use tempfile::TempDir;
 
 use crate::args::RunArgs;
-use crate::{holder, settings};
+use crate::{first_start, holder, settings};
 
+/// Begins the name of a socket where programs meet their host.
+const MEETING_PREFIX: &str = "programs-";
+/// Longest path of a socket, bytes: Linux has 108 for it, and its end is a zero.
+const SOCKET_PATH_MAX: usize = 107;
 /// The name of a region whose files are all written, until it is removed.
 const WRITTEN_NAME: &str = ".perdura-written";
 const SIZE: Bytes = Bytes(1 << 30);
@@ -69,7 +74,8 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
         );
     }
     let grace = time("grace", &args.grace)?.unwrap_or(GRACE);
-    let threads = flush_threads(None)?;
+    settings::check_reserve(grace - grace / PROGRAM_PART, None)?;
+    let threads = flush_threads("flush-threads", None)?;
     let mut command = with_library(&args.program)?;
     if args.capacity.is_some() || args.numa_node.is_some() || args.report {
         super::set_heap(&mut command, args)?;
@@ -95,8 +101,7 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
         format_duration(grace / PROGRAM_PART),
         format_duration(grace),
     );
-    let meeting = tempfile::Builder::new().prefix("perdura-run-").tempdir().context("a socket")?;
-    let socket = meeting.path().join("socket");
+    let (socket, _elsewhere) = meeting_place(&place)?;
     let serving = Serving::start(Arc::clone(&opened.host), &socket)?;
     command.env(SOCKET_VARIABLE, &socket).env(DIR_VARIABLE, &dir);
     let (tell, events) = channel();
@@ -125,6 +130,27 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
     Ok(exit_code(status))
 }
 
+/// The path of a socket where programs meet this process: in the region's own folder, which a later
+/// run clears, or in one for temporary files, where the path would be too long for a socket. No two
+/// processes have the same, so that a program meets nobody but its own host.
+fn meeting_place(place: &Path) -> Result<(PathBuf, Option<TempDir>)> {
+    let entries = std::fs::read_dir(place).with_context(|| place.display().to_string())?;
+    for entry in entries {
+        let entry = entry.with_context(|| place.display().to_string())?;
+        if entry.file_name().to_string_lossy().starts_with(MEETING_PREFIX) {
+            std::fs::remove_file(entry.path())
+                .with_context(|| entry.path().display().to_string())?;
+        }
+    }
+    let socket = place.join(format!("{MEETING_PREFIX}{}", std::process::id()));
+    if socket.as_os_str().len() <= SOCKET_PATH_MAX {
+        return Ok((socket, None));
+    }
+    let elsewhere =
+        tempfile::Builder::new().prefix("perdura-run-").tempdir().context("a socket")?;
+    Ok((elsewhere.path().join("socket"), Some(elsewhere)))
+}
+
 /// Opens the region of a directory. A guard's words arrive at `ear`.
 fn open(
     args: &RunArgs,
@@ -140,7 +166,7 @@ fn open(
         None if has_image(&place) => Bytes(REGION_MIN_BYTES),
         None => SIZE,
     };
-    let settings = Settings {
+    let mut settings = Settings {
         config: Config {
             log_percent: settings::log_percent(&place)?,
             checkpoint_every: match args.checkpoint {
@@ -164,10 +190,15 @@ fn open(
         memory_dir: None,
         prove_again: false,
     };
+    if let Some(announcement) = first_start::prepare(&mut settings, false, "--size")? {
+        tracing::info!("{announcement}");
+    }
+    let place = settings.dir.clone();
     let bar = LateBar::new("proving the flush rate");
     let opened = Directory::open(settings, Arc::new(RealClock), &|done, of| bar.bytes(done, of));
     bar.finish();
-    let Directory { region, promise, terms, mut supervisor, link, .. } = opened?;
+    let Directory { region, promise, terms, mut supervisor, link, .. } =
+        opened.map_err(|error| first_start::name_free(error.into(), &place))?;
     let (orders, voice) = holder::listen(supervisor.as_mut(), ear);
     let holders = Holders::watch(supervisor, link)?;
     let host = Arc::new(Host::new(region, dir.to_owned())?);

@@ -5,18 +5,23 @@ mod view;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use perdura_media::format_duration;
 use perdura_terminal::time;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use crate::args::TopArgs;
-use view::{Source, Watched};
+use view::{Source, View, Watched};
 
 /// Time between two looks by default.
 const EVERY: Duration = Duration::from_secs(1);
+/// Time between two looks at the keyboard and for an answer that has not come.
+const ANSWER_LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Time without an answer after which that is shown.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// The shortest one: looking is not free for the server.
 const EVERY_MIN: Duration = Duration::from_millis(100);
 
@@ -39,30 +44,71 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
     if let Some(error) = watched.error() {
         bail!("{error}");
     }
+    let looker = Looker::start(source)?;
     let mut terminal = ratatui::try_init().context("the terminal")?;
-    let outcome = watch(&mut terminal, &mut source, &mut watched, every);
+    let outcome = watch(&mut terminal, &looker, &mut watched, every);
     ratatui::restore();
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
+/// Looks on a thread of its own, so that the keyboard is heard while nobody answers.
+struct Looker {
+    ask: Sender<()>,
+    seen: Receiver<Result<View>>,
+}
+
+impl Looker {
+    fn start(mut source: Source) -> Result<Self> {
+        let (ask, asked) = channel::<()>();
+        let (tell, seen) = channel();
+        let look = move || {
+            while asked.recv().is_ok() && tell.send(source.look()).is_ok() {}
+        };
+        let thread = std::thread::Builder::new().name("perdura-looks".into());
+        thread.spawn(look).context("a thread that looks")?;
+        Ok(Self { ask, seen })
+    }
+}
+
 fn watch(
     terminal: &mut ratatui::DefaultTerminal,
-    source: &mut Source,
+    looker: &Looker,
     watched: &mut Watched,
     every: Duration,
 ) -> Result<()> {
     let mut next = Instant::now() + every;
+    // When the question was asked that has no answer yet.
+    let mut asked: Option<Instant> = None;
     loop {
         terminal.draw(|frame| draw::draw(frame, watched)).context("draw")?;
-        let left = next.saturating_duration_since(Instant::now());
+        let left = match asked {
+            None => next.saturating_duration_since(Instant::now()),
+            Some(_) => ANSWER_LOOK_EVERY,
+        };
         if event::poll(left).context("read the keyboard")? {
             if is_end(&event::read().context("read the keyboard")?) {
                 return Ok(());
             }
             continue;
         }
-        watched.note(source.look());
-        next = Instant::now() + every;
+        let Some(since) = asked else {
+            // Its thread ends with this function.
+            let _ = looker.ask.send(());
+            asked = Some(Instant::now());
+            continue;
+        };
+        match looker.seen.try_recv() {
+            Ok(seen) => {
+                watched.note(seen);
+                asked = None;
+                next = Instant::now() + every;
+            }
+            Err(_) if since.elapsed() > SILENCE_MAX => {
+                let time = format_duration(Duration::from_secs(since.elapsed().as_secs()));
+                watched.note(Err(anyhow!("no answer for {time}")));
+            }
+            Err(_) => {}
+        }
     }
 }
 

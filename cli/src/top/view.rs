@@ -8,7 +8,7 @@ use anyhow::Result;
 use perdura_guard::{GuardedRegion, Looked, look};
 
 use crate::args::TopArgs;
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 use crate::password::password;
 use crate::status::Status;
 
@@ -18,7 +18,12 @@ const PAST_MAX: usize = 600;
 /// Who is asked.
 pub enum Source {
     Guard(PathBuf),
-    Server { address: String, client: Client },
+    Server {
+        address: String,
+        password: Option<String>,
+        /// `None` after a failure: a later answer would be taken for that of another question.
+        client: Option<Client>,
+    },
 }
 
 /// The power, as the worst source of warnings says.
@@ -67,13 +72,13 @@ pub struct Watched {
 }
 
 impl Source {
-    /// Whoever the options name; a server is connected to at once.
+    /// Whoever the options name.
     pub fn open(args: &TopArgs) -> Result<Self> {
         if let Some(socket) = &args.asked.guard {
             return Ok(Self::Guard(socket.clone()));
         }
-        let client = Client::connect(&args.asked.connect, password(&args.asked.password_file)?)?;
-        Ok(Self::Server { address: args.asked.connect.clone(), client })
+        let password = password(&args.asked.password_file)?;
+        Ok(Self::Server { address: args.asked.connect.clone(), password, client: None })
     }
 
     pub fn title(&self) -> String {
@@ -86,8 +91,13 @@ impl Source {
     pub fn look(&mut self) -> Result<View> {
         match self {
             Self::Guard(socket) => Ok(of_guard(&look(socket)?)),
-            Self::Server { address, client } => {
-                let status = Status::of(&client.ask(&["INFO", "perdura"])?)?;
+            Self::Server { address, password, client } => {
+                let mut open = match client.take() {
+                    Some(open) => open,
+                    None => Client::connect(address, password.clone(), PATIENCE)?,
+                };
+                let status = Status::of(&open.ask(&["INFO", "perdura"])?)?;
+                *client = Some(open);
                 Ok(of_server(address, &status))
             }
         }

@@ -16,9 +16,11 @@ use crate::holder::LinkError;
 pub enum DirectoryError {
     /// Another process uses the directory.
     #[error(
-        "{} is in use{}: end the process that uses it, or use another directory",
+        "{} is in use{}",
         dir.display(),
-        pid.map(|pid| format!(" by process {pid}")).unwrap_or_default()
+        pid.map(|pid| format!(" by process {pid}: end it, or use another directory"))
+            .unwrap_or_else(|| ": if a guard keeps its memory, name the guard's socket (--guard) and \
+                do not end the guard; else end the process that uses it".into())
     )]
     InUse {
         /// The directory.

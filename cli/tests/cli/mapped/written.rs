@@ -45,6 +45,34 @@ fn a_region_that_is_smaller_than_usual_is_recovered_with_no_size_and_with_its_ow
     }
 }
 
+#[test]
+fn a_killed_run_leaves_nothing_outside_and_a_deep_directory_is_served() {
+    if !can_run("mmap") {
+        return;
+    }
+    let (dir, temporary) = (TestDir::new(), TestDir::new());
+    let program = stores("");
+    let command = |dir: &Path, program: &[&str]| {
+        let mut command = run(dir, program);
+        command.env("TMPDIR", temporary.path());
+        command
+    };
+    kill_when_ready(&mut command(dir.path(), &[PYTHON, "-c", &program, "a"]));
+    let is_empty = || std::fs::read_dir(temporary.path()).unwrap().next().is_none();
+    assert!(is_empty());
+    output(dir.path(), &["true"]);
+    assert_eq!(std::fs::read(dir.path().join("a")).unwrap()[..6], *b"stored");
+    // The path of a socket has 107 bytes at most.
+    let deep = dir.path().join("a".repeat(60) + "b").join("c".repeat(60));
+    std::fs::remove_file(dir.path().join("a")).unwrap();
+    std::fs::create_dir_all(&deep).unwrap();
+    let stores = stores("sys.exit()");
+    let ended = command(&deep, &[PYTHON, "-c", &stores, "a"]).output().unwrap();
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    assert_eq!(std::fs::read(deep.join("a")).unwrap()[..6], *b"stored");
+    assert!(is_empty() && is_tidy(&deep));
+}
+
 /// A program that stores `stored` in new files of the names that it is given, runs `more` with
 /// them, and waits.
 fn stores(more: &str) -> String {
