@@ -118,6 +118,7 @@ impl Guard {
             neighbours: Neighbours::default(),
             closings,
             drill: None,
+            given_up: None,
         };
         if !held.is_empty() {
             tracing::warn!(regions = held.len(), "took over what an earlier guard held");

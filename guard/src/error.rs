@@ -65,6 +65,22 @@ pub enum HoldError {
         /// Dirty bytes.
         used_bytes: u64,
     },
+    /// At the end memory was given up, because its ledger is damaged and no flush could succeed.
+    #[error(
+        "given up at the end, because no flush of {image} could succeed: {dirty_bytes} bytes that \
+         were not on the SSD are lost ({why})"
+    )]
+    GivenUp {
+        /// Path of the image.
+        image: String,
+        /// Dirty bytes.
+        dirty_bytes: u64,
+        /// Why the last flush failed.
+        why: String,
+    },
+    /// A guard has given up memory at the end.
+    #[error("{0}")]
+    GuardGaveUp(String),
     /// The flush ended by a panic. The dirty data are still in memory.
     #[error("flush failed with {used_bytes} bytes at risk: it panicked")]
     FlushPanicked {

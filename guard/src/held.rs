@@ -17,13 +17,13 @@ use perdura_region::holder::wire::{ImageFile, Message};
 
 use crate::error::{HoldError, failed};
 use crate::foreign::Foreign;
-use crate::sys::{Process, check_handed_over};
+use crate::sys::{Process, check_handed_over, drop_beside};
 
 /// Shortest time in which a server that is to flush may stand still.
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
 
 /// Flushes in a row that could not but fail, after which nobody holds on at the end.
-const HOPELESS_MAX: u32 = 3;
+pub(crate) const HOPELESS_MAX: u32 = 3;
 
 /// The memory, ledger and image of one region.
 pub(crate) struct Held {
@@ -44,7 +44,8 @@ pub(crate) struct Held {
     pub is_kept: bool,
     /// Whether the server has said what it should not.
     pub is_odd: bool,
-    /// Why the last flush failed, and how many in a row [could not but fail](HoldError::is_hopeless).
+    /// Why the last flush failed, and how many in a row [could not but
+    /// fail](HoldError::is_hopeless) at the end of the power.
     pub failure: Option<String>,
     pub hopeless: u32,
     /// What is known of the server.
@@ -224,9 +225,15 @@ impl Held {
         removed
     }
 
-    /// Notes that a flush failed. Returns whether it is to be given up: none of several could but
-    /// fail, so that a process which holds on would hold for ever.
-    pub(crate) fn note_failure(&mut self, error: &HoldError, now_ns: u64) -> bool {
+    /// Ends the holding. Freeing memory takes a second for each 7 GiB, so a thread does it.
+    pub(crate) fn end(self) {
+        let Self { attachment, memory, ledger, .. } = self;
+        drop_beside((attachment, memory, ledger));
+    }
+
+    /// Notes that a flush failed. Returns whether it is to be given up: at the end none of several
+    /// could but fail, so that a process which holds on would hold for ever.
+    pub(crate) fn note_failure(&mut self, error: &HoldError, is_end: bool, now_ns: u64) -> bool {
         self.state = State::Alone { since_ns: now_ns };
         let why = error.to_string();
         // It is tried again each second.
@@ -234,7 +241,8 @@ impl Held {
             tracing::error!(image = %self.path(), %error, "still holding");
             self.failure = Some(why);
         }
-        self.hopeless = if error.is_hopeless() { self.hopeless + 1 } else { 0 };
+        let counts = is_end && error.is_hopeless();
+        self.hopeless = if counts { self.hopeless + 1 } else { 0 };
         self.hopeless >= HOPELESS_MAX
     }
 

@@ -75,6 +75,7 @@ pub fn hold(
         neighbours: Neighbours::default(),
         closings,
         drill: None,
+        given_up: None,
     };
     holding.run()
 }

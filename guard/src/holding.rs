@@ -88,6 +88,8 @@ pub(crate) struct Holding {
     /// Descriptors that are being closed.
     pub closings: Closings,
     pub drill: Option<Drill>,
+    /// What the process ends with, if memory was given up.
+    pub given_up: Option<HoldError>,
 }
 
 impl Holding {
@@ -98,7 +100,7 @@ impl Holding {
             self.turn()?;
         }
         self.remove_socket();
-        Ok(())
+        self.given_up.map_or(Ok(()), Err)
     }
 
     fn remove_socket(&mut self) {
@@ -403,35 +405,45 @@ impl Holding {
     }
 
     fn end_flush(&mut self, name: ImageFile, outcome: Outcome) {
-        let now_ns = self.clock.now_ns();
+        let (now_ns, power) = (self.clock.now_ns(), self.power());
         let Some(held) = self.find(name) else { return };
         let State::Flushing { asked_by } = &mut held.state else { return };
         let visitor = asked_by.take();
-        let mut given_up = None;
         let answer = match outcome {
-            Ok(flushed) => flushed,
+            Ok(flushed) => {
+                self.let_go(name);
+                flushed
+            }
             Err(error) => {
-                if held.note_failure(&error, now_ns) {
-                    given_up = Some((held.path().to_string(), held.attachment.used_bytes()));
-                }
+                let is_end = power == Power::Ending;
+                let error = match held.note_failure(&error, is_end, now_ns) {
+                    false => error,
+                    true => self.give_up(name, &error),
+                };
                 Message::Failed { why: error.to_string() }
             }
         };
-        if let Some((image, dirty_bytes)) = given_up.filter(|_| self.power() == Power::Ending) {
-            tracing::error!(
-                image,
-                dirty_bytes,
-                "given up: its ledger is damaged; the bytes are lost"
-            );
-            self.let_go(name);
-        }
-        if matches!(answer, Message::Flushed { .. }) {
-            self.let_go(name);
-        }
         if let Some(visitor) = visitor {
             // One that has gone away gets no answer.
             let _ = send_now(&visitor, &answer, &[]);
         }
+    }
+
+    /// Gives memory up that nobody can flush. Returns the error to end with.
+    fn give_up(&mut self, name: ImageFile, error: &HoldError) -> HoldError {
+        let found = self.find(name).map(|held| (held.path(), held.attachment.used_bytes()));
+        let (image, dirty_bytes) = found.unwrap_or_default();
+        let given_up = || {
+            let (image, why) = (image.clone(), error.to_string());
+            HoldError::GivenUp { image, dirty_bytes, why }
+        };
+        tracing::error!("{}", given_up());
+        if let Role::Guard { parent, .. } = &mut self.role {
+            parent.send(&Message::Failed { why: given_up().to_string() }, &[]);
+        }
+        self.given_up = Some(given_up());
+        self.let_go(name);
+        given_up()
     }
 
     /// Lets memory go. Its link, if there is one, is closed last: that tells the server.
@@ -450,6 +462,7 @@ impl Holding {
             // The server may start another holder as soon as the link is closed.
             self.remove_socket();
         }
+        held.end();
     }
 
     /// Tells the parent what to keep of a region.

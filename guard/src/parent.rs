@@ -27,7 +27,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::error::{HoldError, failed};
 use crate::foreign::{Closings, Foreign};
 use crate::held::{Held, State};
-use crate::sys::{Process, own_user};
+use crate::sys::{Process, drop_beside, own_user};
 
 /// A guard that says nothing for this time hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -73,6 +73,8 @@ struct Keeping {
     /// Whether a guard was killed for its silence since then.
     is_hurried: bool,
     closings: Closings,
+    /// What a guard has given up at the end.
+    gave_up: Option<String>,
     /// Guards that were killed and are not gone.
     stuck: Vec<Child>,
 }
@@ -105,7 +107,13 @@ impl Parent {
         let mut short_runs = 0;
         loop {
             let began_ns = self.clock.now_ns();
-            let status = match self.run_one(&mut keeping) {
+            let outcome = self.run_one(&mut keeping);
+            if let (Ok(Some(_)), Some(why)) = (&outcome, keeping.gave_up.clone())
+                && keeping.regions.is_empty()
+            {
+                return Err(HoldError::GuardGaveUp(why));
+            }
+            let status = match outcome {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => status,
                 Ok(None) => {
@@ -238,6 +246,11 @@ impl Parent {
                     Ok(None) | Err(_) => return Ok(()),
                 }
             }
+            // What has arrived is heard first: it may be more than one message.
+            if speaks {
+                (self.alive)();
+                continue;
+            }
             let now_ns = self.clock.now_ns();
             let silent_ns = now_ns.saturating_sub(guard.heard_ns);
             let ending_ns = keeping.ends_since_ns.map_or(0, |since| now_ns.saturating_sub(since));
@@ -309,9 +322,18 @@ impl Keeping {
                     }
                 }
             }
-            Message::Forget { image } => drop(self.regions.remove(&image)),
+            Message::Forget { image } => {
+                if let Some(Kept { mut fds, link, .. }) = self.regions.remove(&image) {
+                    // The image and its lock are free at once. To free memory takes its time, and
+                    // this thread must hear the guard meanwhile.
+                    fds.truncate(2);
+                    drop(link);
+                    drop_beside(fds);
+                }
+            }
             // It is alive.
             Message::Ready => {}
+            Message::Failed { why } => self.gave_up = Some(why),
             other => tracing::error!(?other, "an unexpected message from the guard"),
         }
     }

@@ -93,6 +93,12 @@ impl Peer {
     }
 }
 
+/// Drops something on a thread of its own, or here, if there is no thread.
+pub(crate) fn drop_beside(it: impl Send + 'static) {
+    // A thread that is not started drops what it was given.
+    let _ = std::thread::Builder::new().name("perdura-frees".into()).spawn(move || drop(it));
+}
+
 /// The user of this process.
 pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()

@@ -231,6 +231,28 @@ fn a_stopped_guard_delays_the_end_by_seconds_only() {
 }
 
 #[test]
+fn a_guard_that_waits_for_its_servers_at_the_end_is_left_alone() {
+    let mut guard = GuardProcess::start();
+    let socket = guard.socket.to_str().unwrap();
+    // A server in which nothing moves is ended after a tenth of its grace.
+    let options = ["--memory", "64MiB", "--grace", "50s", "--guard", socket];
+    let server = Server::start(&guard.data("kept"), &options);
+    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
+    let child = guard.guard();
+    server.signal("STOP");
+    signal_process(guard.parent.id(), "TERM");
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(4_500) {
+        assert!(Path::new(&format!("/proc/{child}")).exists(), "{:?}", began.elapsed());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    wait_until("the end of the guard", || guard.parent.try_wait().unwrap().is_some());
+    drop(server);
+    let server = Server::start(&guard.data("kept"), &["--memory", "64MiB"]);
+    assert_eq!(server.client().ask(&["GET", "key"]), "acknowledged");
+}
+
+#[test]
 fn a_slow_source_delays_no_guard_in_the_place_of_another() {
     let dir = tempfile::tempdir().unwrap();
     let slow = dir.path().join("slow");

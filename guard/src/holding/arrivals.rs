@@ -117,6 +117,7 @@ impl Holding {
         let server = visitor.socket.try_clone();
         held.times = times;
         (held.server, held.is_open) = (visitor.peer.process, false);
+        (held.failure, held.hopeless) = (None, 0);
         held.state = State::Linked { link: visitor.socket, ending: None };
         self.settle(name);
         // Before the server can write: the next guard must know that the memory has a server.

@@ -8,21 +8,22 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Instant;
 
-use perdura_dirty::Ledger;
 use perdura_dirty::sys::SharedMemory;
+use perdura_dirty::{Ledger, SetupError};
 use perdura_media::file::{Direct, Engine, OpenMode};
 use perdura_media::{FileDevice, RealClock, SimClock};
 use perdura_region::holder::Times;
 use perdura_region::holder::socket::{connect_to, listen_at, socket_pair};
 use perdura_region::holder::wire::send;
-use perdura_region::{BLOCK_BYTES, Config, LaneId, Region};
+use perdura_region::{BLOCK_BYTES, Config, LaneId, Region, RegionError};
 use rustix::fs::Mode;
 
 use super::*;
 use crate::foreign::Foreign;
+use crate::held::HOPELESS_MAX;
 use crate::parent::{Inherited, inherit};
 use crate::sys::{Peer, Process, own_user};
 
@@ -70,6 +71,7 @@ fn holding(dir: &Path, role: Role, clock: Arc<dyn Clock>) -> Holding {
         neighbours: Neighbours::default(),
         closings: Closings::default(),
         drill: None,
+        given_up: None,
     }
 }
 
@@ -160,12 +162,14 @@ fn a_server_that_takes_over_brings_its_own_times() {
     let (server, mut holder, _) = holder(dir.path());
     drop(server);
     until(&mut holder, |holder| holder.held[0].is_alone());
+    (holder.held[0].hopeless, holder.held[0].failure) = (2, Some("before".into()));
     let times = Times { grace: Duration::from_millis(2_500), wait: None };
     let message = Message::TakeOver { times, image: name(dir.path()) };
     let link = ask(&mut holder, dir.path(), &message, &[]);
     let (said, fds) = receive(&link).unwrap().unwrap();
     assert!(matches!(said, Message::Held { used_bytes } if used_bytes >= 4096), "{said:?}");
     assert_eq!((fds.len(), holder.held[0].times), (3, times));
+    assert_eq!((holder.held[0].hopeless, &holder.held[0].failure), (0, &None));
     assert_eq!(holder.held[0].server.pid, std::process::id() as i32);
     // Another one is told who has it.
     let said = asked(&mut holder, dir.path(), &message, &[]);
@@ -282,18 +286,64 @@ fn memory_whose_ledger_is_damaged_is_held_until_the_end_and_no_longer() {
     let (server, mut holder, clock) = holder(dir.path());
     let ledger = ledger(&holder.held[0]);
     ledger.region_bytes().store(ledger.geometry().reserved_bytes + BLOCK_BYTES, Release);
-    let failed = |holder: &mut Holding, times: u32| {
-        until(holder, |holder| holder.held.first().is_none_or(|held| held.hopeless == times));
-    };
     say(&mut holder, dir.path(), "low");
     drop(server);
-    for times in 1..=5 {
-        failed(&mut holder, times);
-        assert!(holder.held[0].failure.as_ref().unwrap().contains("size of the region"));
+    let attempt = |holder: &mut Holding| {
+        let is_alone = |held: &Held| held.is_alone();
+        until(holder, |holder| holder.held.first().is_none_or(is_alone));
         clock.sleep_ns(SECOND_NS);
+        holder.look_after();
+    };
+    for _ in 0..5 {
+        attempt(&mut holder);
+        assert_eq!(holder.held[0].hopeless, 0, "power may come back");
     }
+    until(&mut holder, |holder| holder.held[0].is_alone());
+    assert!(holder.held[0].failure.as_ref().unwrap().contains("size of the region"));
     say(&mut holder, dir.path(), "ending");
+    for attempts in 0..HOPELESS_MAX {
+        assert_eq!(holder.held[0].hopeless, attempts);
+        attempt(&mut holder);
+    }
     until(&mut holder, Holding::is_over);
+    let given_up = holder.run().unwrap_err().to_string();
+    assert!(given_up.contains("are lost") && given_up.contains("image"), "{given_up}");
+}
+
+#[test]
+fn a_panic_is_hopeless_and_a_device_that_fails_is_not() {
+    let source = |source| HoldError::Flush { used_bytes: 1, source };
+    let damaged = SetupError::UnknownState { what: "state", index: 0, value: 9 };
+    let damaged = RegionError::DamagedLedger { source: Arc::new(damaged) };
+    let failed = RegionError::Latched { cause: "no space".into() };
+    assert!(HoldError::FlushPanicked { used_bytes: 1 }.is_hopeless());
+    assert!(source(damaged).is_hopeless() && !source(failed).is_hopeless());
+    assert!(!HoldError::StillRuns { pid: 1, used_bytes: 1 }.is_hopeless());
+}
+
+#[test]
+fn a_short_queue_is_asked_for_while_a_neighbour_commits_and_no_warning_counts() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_server, mut holder, clock) = holder(dir.path());
+    let (_other, link) = socket_pair().unwrap();
+    let state = State::Linked { link, ending: None };
+    let fds = foreign(left(other.path()));
+    let held = Held::new(fds, own_user(), (TIMES, RATE), Process::of(0), state).unwrap();
+    holder.held.push(held);
+    let commit = |holder: &Holding| ledger(&holder.held[1]).group_commits().fetch_add(1, Release);
+    let asked = |holder: &mut Holding| {
+        holder.look_after();
+        [0, 1].map(|number| ledger(&holder.held[number]).short_queue().load(Acquire))
+    };
+    assert_eq!(asked(&mut holder), [0, 0]);
+    commit(&holder);
+    assert_eq!(asked(&mut holder), [1, 0]);
+    say(&mut holder, dir.path(), "on-battery");
+    assert_eq!(asked(&mut holder), [0, 0], "saving counts");
+    say(&mut holder, dir.path(), "steady");
+    assert_eq!(asked(&mut holder), [1, 0]);
+    clock.sleep_ns(3 * SECOND_NS);
+    assert_eq!(asked(&mut holder), [0, 0], "it commits no more");
 }
 
 #[test]
