@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perdura_media::format_duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
@@ -144,20 +144,24 @@ impl Shared {
     fn ask(&self, mut asker: impl Asker, every: Duration, stopped: &Receiver<()>) {
         let mut was_reached = false;
         loop {
-            match asker.ask() {
+            let began = Instant::now();
+            let asked = asker.ask();
+            // A source that is asked in vain once is not lost for that.
+            let two_rounds = 2 * (every + began.elapsed());
+            match asked {
                 Ok(reading) => {
                     let is_end = reading.state == State::Ending;
-                    self.answer(Ok(reading));
+                    self.answer(Ok(reading), two_rounds);
                     if is_end {
                         // It is never taken back, so nothing that follows matters.
                         let _ = self.set_timer(Duration::ZERO);
                         return;
                     }
                 }
-                Err(NoAnswer::Refused(error)) => self.answer(Err(error)),
+                Err(NoAnswer::Refused(error)) => self.answer(Err(error), two_rounds),
                 Err(NoAnswer::Unreached(why)) if was_reached => self.said().unreached = Some(why),
                 // There was no contact that could last.
-                Err(NoAnswer::Unreached(why)) => self.answer(Ok(self.lost(&why))),
+                Err(NoAnswer::Unreached(why)) => self.answer(Ok(self.lost(&why)), two_rounds),
             }
             was_reached = true;
             match stopped.recv_timeout(every) {
@@ -167,8 +171,10 @@ impl Shared {
         }
     }
 
-    fn answer(&self, answer: Result<Reading, WarningError>) {
-        let silence_max = answer.as_ref().map_or(self.silence_max, |it| self.silence_after(it));
+    /// Notes an answer. The source is not lost before another is late by `least`.
+    fn answer(&self, answer: Result<Reading, WarningError>, least: Duration) {
+        let by_reading = answer.as_ref().map_or(self.silence_max, |it| self.silence_after(it));
+        let silence_max = by_reading.max(least.min(self.silence_max));
         *self.said() = Said { answer: Some(answer), unreached: None, silence_max };
         // The counter is never full: it is emptied whenever an answer is taken, and would otherwise
         // be readable all the same.
@@ -353,6 +359,23 @@ mod tests {
         // One that is lost on battery is as one that is low.
         assert_eq!((reading.state, reading.confidence), (State::Low, Confidence::Lost));
         assert!(reading.told_by.contains("no answer for 1s"), "{reading}");
+    }
+
+    #[test]
+    fn a_source_that_is_slow_but_regular_is_not_lost_on_battery() {
+        let (tell, told) = told();
+        let every = Duration::from_millis(900);
+        let pace = Pace { every, silence_max: Duration::from_secs(60) };
+        let left = Some(Left::Time(Duration::from_secs(1)));
+        let on_battery = || Ok(Reading { left, ..Reading::new(State::OnBattery, "battery") });
+        tell.send(on_battery()).unwrap();
+        let mut warnings = Warnings::from(start(told, pace).unwrap());
+        for _ in 0..2 {
+            // Longer than a quarter of the time left, and than a second.
+            std::thread::sleep(Duration::from_millis(1_200));
+            assert_eq!(warnings.look().confidence, Confidence::Fresh);
+            tell.send(on_battery()).unwrap();
+        }
     }
 
     #[test]
