@@ -34,6 +34,12 @@ const SLOW_PERCENT: u64 = 80;
 const RECOVERED_PERCENT: u64 = 90;
 /// Time for which the device counts as fast enough after it was seen to be.
 const SURE_FOR_NS: u64 = 2_000_000_000;
+/// A short queue must reach this part of the proven rate; a medium far away does not.
+const SHORT_PART: u64 = 4;
+/// Time after which a short queue that did not is tried again.
+const DEAR_FOR_NS: u64 = 10_000_000_000;
+/// Time after which a short queue's bytes are judged, however few they are.
+const SHORT_JUDGED_NS: u64 = 1_000_000_000;
 /// Time for which the rate must have been too slow.
 const SLOW_FOR_NS: u64 = 10_000_000_000;
 
@@ -65,6 +71,12 @@ pub struct Observed {
     is_slow: bool,
     /// Until when the device counts as no slower than was proven, whatever the queue holds.
     sure_until_ns: u64,
+    /// Whether one write at a time is submitted.
+    is_short: bool,
+    /// Bytes and time from idle to idle of such writes.
+    short: Sum,
+    /// Until when a short queue counts as far slower than a deep one.
+    dear_until_ns: u64,
 }
 
 /// Whether the promise can still be kept in full.
@@ -112,10 +124,19 @@ impl Observed {
         self.is_watching() && self.outstanding_bytes >= 2 * self.deep_bytes
     }
 
-    /// Whether the device was seen to be about as fast as proven a moment ago. If not, only a deep
-    /// queue tells.
-    pub fn is_sure(&self, now_ns: u64) -> bool {
-        !self.is_watching() || now_ns < self.sure_until_ns
+    /// Whether one write at a time is enough: the device was seen to be about as fast as proven a
+    /// moment ago, and such writes were not seen to be far slower than that. If not, only a deep
+    /// queue tells how fast it is, and makes use of it.
+    pub fn may_be_short(&self, now_ns: u64) -> bool {
+        let is_sure = now_ns < self.sure_until_ns && now_ns >= self.dear_until_ns;
+        !self.is_watching() || is_sure
+    }
+
+    /// Notes whether one write at a time is submitted from now on.
+    pub fn set_short(&mut self, is_short: bool) {
+        if !std::mem::replace(&mut self.is_short, is_short) {
+            self.short = Sum::default();
+        }
     }
 
     /// Whether the device is idle, so that the time of the next submission matters.
@@ -149,8 +170,12 @@ impl Observed {
             self.busy.bytes += done_bytes;
             self.busy.ns += interval_ns;
         } else if self.outstanding_bytes == 0 && done_bytes > 0 {
-            self.at_least.bytes += self.begun_bytes;
-            self.at_least.ns += now_ns.saturating_sub(self.began_ns);
+            let one = Sum { bytes: self.begun_bytes, ns: now_ns.saturating_sub(self.began_ns) };
+            self.at_least.add(one);
+            if self.is_short {
+                self.short.add(one);
+                self.judge_short(now_ns);
+            }
         }
         self.take_sample(now_ns)
     }
@@ -235,6 +260,17 @@ impl Observed {
         false
     }
 
+    /// Judges what a short queue has reached.
+    fn judge_short(&mut self, now_ns: u64) {
+        let least_bytes = if self.short.ns >= SHORT_JUDGED_NS { 1 } else { self.sample_bytes };
+        if let Some(rate) = self.short.full(least_bytes) {
+            self.short = Sum::default();
+            if rate < self.proven / SHORT_PART {
+                self.dear_until_ns = now_ns + DEAR_FOR_NS;
+            }
+        }
+    }
+
     /// Notes a sample, if it shows that the device is fast enough.
     fn note_sure(&mut self, written: u64, now_ns: u64) {
         if self.with_flush(written) >= self.proven.saturating_mul(SLOW_PERCENT) / 100 {
@@ -262,6 +298,11 @@ impl Observed {
 }
 
 impl Sum {
+    fn add(&mut self, one: Self) {
+        self.bytes += one.bytes;
+        self.ns += one.ns;
+    }
+
     /// Bytes per second, if at least `sample_bytes` have been seen and took any time.
     fn full(&self, sample_bytes: u64) -> Option<u64> {
         let full = self.bytes >= sample_bytes && self.ns > 0;
@@ -449,9 +490,9 @@ mod tests {
 
     #[test]
     fn a_device_is_surely_fast_enough_for_a_while_after_it_was_seen_to_be() {
-        assert!(Observed::default().is_sure(0), "nothing is promised");
+        assert!(Observed::default().may_be_short(0), "nothing is promised");
         let (mut observed, mut now) = (watching(), 0);
-        assert!(!observed.is_sure(now));
+        assert!(!observed.may_be_short(now));
         let one_at_a_time = |observed: &mut Observed, now: &mut u64, rate: u64| {
             for _ in 0..8 {
                 observed.looked(*now, 0);
@@ -461,17 +502,66 @@ mod tests {
             }
         };
         one_at_a_time(&mut observed, &mut now, PROVEN / 100 * SLOW_PERCENT - MIB);
-        assert!(!observed.is_sure(now), "a deeper queue may be faster");
+        assert!(!observed.may_be_short(now), "a deeper queue may be faster");
         one_at_a_time(&mut observed, &mut now, PROVEN / 100 * SLOW_PERCENT + MIB);
-        assert!(observed.is_sure(now + SURE_FOR_NS - 1) && !observed.is_sure(now + SURE_FOR_NS));
+        assert!(
+            observed.may_be_short(now + SURE_FOR_NS - 1)
+                && !observed.may_be_short(now + SURE_FOR_NS)
+        );
         now += SURE_FOR_NS;
         saturate(&mut observed, &mut now, PROVEN / 2, 80);
-        assert!(!observed.is_sure(now));
+        assert!(!observed.may_be_short(now));
         saturate(&mut observed, &mut now, PROVEN, 80);
         // The end of the last sample is up to a second before that.
-        assert!(observed.is_sure(now));
+        assert!(observed.may_be_short(now));
         observed.watch(PROVEN, 64 * MIB, now);
-        assert!(!observed.is_sure(now), "another promise");
+        assert!(!observed.may_be_short(now), "another promise");
+    }
+
+    #[test]
+    fn a_short_queue_that_is_far_slower_than_a_deep_one_is_given_up_for_a_while() {
+        let (mut observed, mut now) = (watching(), 0);
+        saturate(&mut observed, &mut now, PROVEN, 400);
+        let one_at_a_time = |observed: &mut Observed, now: &mut u64, rate: u64, mib: u64| {
+            for _ in 0..mib {
+                observed.looked(*now, 0);
+                observed.submitted(MIB, *now);
+                *now += MIB * NS_PER_S / rate;
+                observed.looked(*now, MIB);
+            }
+        };
+        // A cleaner that is late itself says nothing of a short queue, if it has none.
+        one_at_a_time(&mut observed, &mut now, MIB, 1);
+        saturate(&mut observed, &mut now, PROVEN, 400);
+        assert!(observed.may_be_short(now));
+        observed.set_short(true);
+        one_at_a_time(&mut observed, &mut now, PROVEN / SHORT_PART + MIB, 8);
+        assert!(observed.may_be_short(now));
+        one_at_a_time(&mut observed, &mut now, PROVEN / SHORT_PART - MIB, 8);
+        assert!(!observed.may_be_short(now));
+        // The deep queue is as fast as ever, which says nothing of the short one.
+        observed.set_short(false);
+        now += DEAR_FOR_NS - 2 * NS_PER_S;
+        saturate(&mut observed, &mut now, PROVEN, 400);
+        assert!(!observed.may_be_short(now));
+        now += DEAR_FOR_NS;
+        saturate(&mut observed, &mut now, PROVEN, 400);
+        assert!(observed.may_be_short(now));
+        // A device that has become very slow is judged by time, and not by a whole sample.
+        observed.set_short(true);
+        one_at_a_time(&mut observed, &mut now, MIB / 2, 1);
+        assert!(!observed.may_be_short(now));
+    }
+
+    #[test]
+    fn the_time_of_flushes_counts_for_whether_a_device_is_fast_enough() {
+        let (mut observed, mut now) = (watching(), 0);
+        for _ in 0..10 {
+            observed.flushed(4 << 10, 5_000_000);
+            observed.flushed(4 * MIB, 5_000_000 + 4 * NS_PER_S / 100);
+        }
+        saturate(&mut observed, &mut now, PROVEN, 400);
+        assert!(!observed.may_be_short(now));
     }
 
     #[test]

@@ -118,7 +118,9 @@ impl Outlet {
     /// Submits closed frames. Returns whether it submits one at a time.
     fn submit_closed(&mut self, backed: &Backed) -> Result<bool, RegionError> {
         let is_short = self.is_short(backed);
-        if std::mem::replace(&mut self.was_short, is_short) != is_short {
+        self.rate.observed.set_short(is_short);
+        // Each time, because a drill makes another appender.
+        if std::mem::replace(&mut self.was_short, is_short) || is_short {
             backed.log.appender.lock().are_frames_short = is_short;
         }
         let depth = if is_short { 1 } else { QUEUE_DEPTH };
@@ -147,12 +149,12 @@ impl Outlet {
 
     /// Whether one write at a time is outstanding, so that other regions' group commits wait for no
     /// more than that: if a guard asks for it, unless a smaller budget must be reached, or only a
-    /// deep queue would show whether the device is as fast as was proven.
+    /// deep queue shows how fast the device is, or is fast.
     fn is_short(&self, backed: &Backed) -> bool {
         let memory = &backed.memory;
         memory.ledger.short_queue().load(Relaxed) != 0
             && !memory.budget.is_shrinking(&memory.ledger)
-            && self.rate.observed.is_sure(memory.clock.now_ns())
+            && self.rate.observed.may_be_short(memory.clock.now_ns())
     }
 
     /// Makes the closed frame durable with one system call, if nothing else is on its way or waits
@@ -470,6 +472,9 @@ mod tests {
         assert_eq!(are_short(&mut outlet), (false, 0));
         assert_eq!(are_short(&mut outlet), (false, 4));
         ledger.short_queue().store(1, Relaxed);
+        assert_eq!(are_short(&mut outlet), (true, 1));
+        // As after a drill, which makes another appender.
+        backed.log.appender.lock().are_frames_short = false;
         assert_eq!(are_short(&mut outlet), (true, 1));
         backed.memory.budget.begin_shrink(BUDGET_BYTES / 2);
         assert_eq!(are_short(&mut outlet), (false, 4));

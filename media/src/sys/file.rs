@@ -63,7 +63,7 @@ impl OpenFile for OwnedFd {
     fn fallocate(&self, len_bytes: u64) -> Result<(), Errno> {
         let before_bytes = self.end_bytes()?;
         let outcome = fs::fallocate(self, FallocateFlags::empty(), 0, len_bytes);
-        if outcome == Err(Errno::NOSPC) {
+        if outcome.is_err() {
             // Some file systems keep what they found until there was no more, and others on the
             // disk would miss it. The first error is the one to tell.
             let _ = fs::ftruncate(self, before_bytes);

@@ -133,9 +133,7 @@ fn a_slower_device_shrinks_what_may_be_dirty_and_a_recovered_one_gives_it_back()
 fn a_slower_device_is_found_out_though_a_guard_asks_for_a_short_queue() {
     let mut world = World::new();
     world.region.watch_rate(&world.needs_all_of_it()).unwrap();
-    let (memory, ledger) = world.region.fds();
-    let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
-    let guard = Attachment::new(memory, ledger).unwrap();
+    let guard = guard_of(&world.region);
     world.run(8);
     let before = world.region.stats();
     assert_eq!(before.short_queue_frames, 0);
@@ -157,6 +155,98 @@ fn a_slower_device_is_found_out_though_a_guard_asks_for_a_short_queue() {
     let commits = guard.group_commits();
     world.region.commit_group().unwrap();
     assert_eq!(guard.group_commits(), commits + 1);
+}
+
+/// A region whose frames may have 1 MiB, and its guard.
+fn wide(device: &SimDevice) -> (Region, Attachment) {
+    let config = Config {
+        segment_bytes: Some(4 * MIB),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(REGION_BYTES, BUDGET_BYTES)
+    };
+    let clock = Arc::new(SimClock::new(1_000));
+    let region = Region::open(Arc::new(device.clone()), clock, config).unwrap();
+    let guard = guard_of(&region);
+    (region, guard)
+}
+
+fn guard_of(region: &Region) -> Attachment {
+    let (memory, ledger) = region.fds();
+    let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+    Attachment::new(memory, ledger).unwrap()
+}
+
+#[test]
+fn frames_of_a_short_queue_are_small_after_a_drill_too() {
+    let device = SimDevice::new(0, 1);
+    let (region, guard) = wide(&device);
+    let frame_bytes = || {
+        let before = region.stats();
+        for block in 0..8 * MIB / BLOCK_BYTES {
+            let mut lane = region.lock(LaneId(0));
+            lane.write(block * BLOCK_BYTES, &[3; BLOCK_BYTES as usize]).unwrap();
+            drop(lane);
+        }
+        region.checkpoint().unwrap();
+        let stats = region.stats();
+        (stats.device_bytes - before.device_bytes) / (stats.frames - before.frames)
+    };
+    assert!(frame_bytes() > MIB / 2, "{} B a frame", frame_bytes());
+    guard.ask_for_short_queue(true);
+    // The first frame may have been begun before.
+    frame_bytes();
+    assert!(frame_bytes() <= 300 << 10, "{} B a frame", frame_bytes());
+    region.drill(false, 1).unwrap();
+    frame_bytes();
+    assert!(frame_bytes() <= 300 << 10, "{} B a frame after a drill", frame_bytes());
+}
+
+#[test]
+fn who_takes_memory_over_keeps_a_full_queue_until_a_guard_asks() {
+    let device = SimDevice::new(0, 1);
+    let (region, guard) = wide(&device);
+    guard.ask_for_short_queue(true);
+    let (memory, ledger) = region.fds();
+    let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+    drop(region);
+    let config = Config {
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(REGION_BYTES, BUDGET_BYTES)
+    };
+    let clock = Arc::new(SimClock::new(1_000));
+    let region = Region::attach(memory, ledger, Arc::new(device), clock, config).unwrap();
+    region.lock(LaneId(0)).write(0, &[3; BLOCK_BYTES as usize]).unwrap();
+    region.checkpoint().unwrap();
+    let stats = region.stats();
+    assert!(stats.frames > 0 && stats.short_queue_frames == 0, "{stats:?}");
+}
+
+#[test]
+fn a_device_far_away_keeps_its_full_queue_nearly_all_the_time() {
+    let mut world = World::new();
+    world.region.watch_rate(&world.needs_all_of_it()).unwrap();
+    // A single write of 256 KiB takes 48 ms, so that one at a time reach 5 MiB/s of 32.
+    let timing = Timing {
+        bandwidth: BytesPerSecond(PROVEN),
+        read_latency_ns: 10_000,
+        write_latency_ns: 40_000_000,
+        flush_latency_ns: 100_000,
+    };
+    world.device.set_timing(Arc::clone(&world.clock), timing);
+    let guard = guard_of(&world.region);
+    let mut written = |is_asked| {
+        guard.ask_for_short_queue(is_asked);
+        let before = world.region.stats().device_bytes;
+        world.run(40);
+        world.region.stats().device_bytes - before
+    };
+    let full = written(false);
+    let short = written(true);
+    assert!(short > full / 10 * 8, "{short} B with a neighbour, {full} B without");
 }
 
 #[test]
