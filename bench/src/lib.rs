@@ -1,7 +1,8 @@
 //! YCSB's workloads against an embedded store or any server that speaks the Redis protocol, and
 //! their reports.
 //!
-//! `grace` warns servers and cuts their power, and counts what they lose.
+//! `grace` warns servers and cuts their power, and counts what they lose; `energy` models what
+//! several modules draw when some of them sleep.
 //!
 //! `ycsb` runs a workload and `sweep` a series of budgets and sizes, both as `settings` say;
 //! `drive` has the threads, `target` the stores under test, `workload` and `dist` the operations;
@@ -11,6 +12,7 @@
 mod causes;
 pub mod dist;
 pub mod drive;
+pub mod energy;
 pub mod grace;
 pub mod hash;
 pub mod machine;

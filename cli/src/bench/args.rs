@@ -19,6 +19,34 @@ pub enum BenchCommand {
     /// give, and count the acknowledged writes that they lose. Needs root: the disk is made for it.
     /// Exits 1 if Perdura loses a write or is late.
     Grace(Box<GraceArgs>),
+    /// Model the energy of four memory modules of which some sleep (Sprint-AEP): all awake, few
+    /// awake, and few awake without prefetching or with one thread, under six workloads.
+    Energy(Box<EnergyArgs>),
+}
+
+#[derive(Debug, Args)]
+pub struct EnergyArgs {
+    /// Sizes of the runs: small (50,000 records) or large (400,000) [default: small].
+    #[arg(long, value_name = "NAME", conflicts_with = "motivation")]
+    pub scale: Option<String>,
+    /// All clients together keep the 50 us between requests of the workloads that have them, and
+    /// not each client.
+    #[arg(long, conflicts_with = "motivation")]
+    pub global: bool,
+    /// One module alone, under requests with and without time between them: figures 1 to 8 of
+    /// Sprint-AEP.
+    #[arg(long)]
+    pub motivation: bool,
+    /// Profile of the modules, built in or a TOML file; an unknown name lists the built-in ones
+    /// [default: aep].
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// Write the result to this file as JSON; `-`: standard output.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with the table and pictures to this file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

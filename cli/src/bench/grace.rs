@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,6 +9,8 @@ use perdura_bench::grace::{COLUMNS, GraceResult, Kind, Programs, Round, Settings
 use perdura_media::{Bytes, BytesPerSecond, format_duration};
 
 use super::args::GraceArgs;
+use super::show::rows;
+use super::signal::end_at_a_signal;
 use perdura_terminal::{LateBar, Outputs, named, optional, say, time};
 
 const DIR: &str = "perdura-bench";
@@ -36,22 +36,12 @@ pub fn run(args: &GraceArgs) -> Result<ExitCode> {
     }
     outputs.write(&result, || page(&result))?;
     if !outputs.take_stdout() {
-        show(&result);
+        rows(&COLUMNS, &result.table());
     }
     let code = judge(args, &result);
     // What was found in the rounds before stays said.
     outcome.with_context(|| format!("only {} rounds were made", result.rounds.len()))?;
     Ok(code)
-}
-
-/// A flag that SIGINT and SIGTERM set, so that no disk is left mounted.
-fn end_at_a_signal() -> Result<Arc<AtomicBool>> {
-    let is_over = Arc::new(AtomicBool::new(false));
-    // Caught and not blocked, because the servers would inherit that.
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&is_over)).context("catch a signal")?;
-    }
-    Ok(is_over)
 }
 
 fn resolve(args: &GraceArgs) -> Result<Settings> {
@@ -119,21 +109,6 @@ fn is_there(program: &Path) -> bool {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).exists())
-}
-
-fn show(result: &GraceResult) {
-    let rows = result.table();
-    let width = |at: usize| {
-        let cells = rows.iter().map(|row| row[at].chars().count());
-        cells.chain([COLUMNS[at].len()]).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..COLUMNS.len()).map(width).collect();
-    let line = |cells: &[&str]| {
-        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        say(padded.collect::<Vec<_>>().join("  ").trim_end());
-    };
-    line(&COLUMNS);
-    rows.iter().for_each(|row| line(&row.each_ref().map(String::as_str)));
 }
 
 /// Names each round in which Perdura broke its promise, and the command that runs it again.

@@ -2,8 +2,10 @@
 //! terminal and to files.
 
 mod args;
+mod energy;
 mod grace;
 mod show;
+mod signal;
 mod ycsb;
 
 use std::process::ExitCode;
@@ -15,6 +17,7 @@ use args::BenchCommand;
 
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.what {
+        BenchCommand::Energy(args) => energy::run(args),
         BenchCommand::Grace(args) => grace::run(args),
         BenchCommand::Ycsb(args) => ycsb::run(args),
     }

@@ -5,6 +5,22 @@ use std::time::Duration;
 
 use perdura_bench::report::{Causes, SideResult, YcsbResult};
 use perdura_media::{Bytes, BytesPerSecond, format_duration};
+use perdura_terminal::say;
+
+/// Prints a table.
+pub fn rows<const N: usize>(columns: &[&str; N], rows: &[[String; N]]) {
+    let width = |at: usize| {
+        let cells = rows.iter().map(|row| row[at].chars().count());
+        cells.chain([columns[at].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..N).map(width).collect();
+    let line = |cells: &[&str]| {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        say(padded.collect::<Vec<_>>().join("  ").trim_end());
+    };
+    line(columns);
+    rows.iter().for_each(|row| line(&row.each_ref().map(String::as_str)));
+}
 
 /// A whole result.
 pub struct Shown<'r>(pub &'r YcsbResult);

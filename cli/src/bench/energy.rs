@@ -1,0 +1,68 @@
+//! `perdura bench energy`: computes, prints, writes.
+
+use std::process::ExitCode;
+use std::sync::atomic::Ordering::Relaxed;
+
+use anyhow::{Context, Result, ensure};
+use perdura_bench::energy::{
+    COLUMNS, EnergyResult, Mode, Motivation, Scale, Workload, motivation_page, page,
+};
+use perdura_media::profile::System;
+use perdura_terminal::{LateBar, Outputs, named, say};
+
+use super::args::EnergyArgs;
+use super::show::rows;
+use super::signal::end_at_a_signal;
+
+/// The module that Sprint-AEP measured.
+const PROFILE: &str = "aep";
+const SCALE: &str = "small";
+
+pub fn run(args: &EnergyArgs) -> Result<ExitCode> {
+    let profile = args.profile.as_deref().unwrap_or(PROFILE);
+    let system = named("profile", profile, System::find(profile))?;
+    let outputs = Outputs::of(args.json.as_deref(), args.html.as_deref(), &[])?;
+    if args.motivation {
+        let result = Motivation::of(profile, &system);
+        outputs.write(&result, || motivation_page(&result))?;
+        if !outputs.take_stdout() {
+            show_motivation(&result);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = args.scale.as_deref().unwrap_or(SCALE);
+    let scale =
+        Scale::parse(name).with_context(|| format!("--scale {name}: expected small or large"))?;
+    let ended = end_at_a_signal()?;
+    let bar = LateBar::new("modelled runs");
+    let progress = |what: &str, done, of| bar.step(what, done, of);
+    let is_over = || ended.load(Relaxed);
+    let result = EnergyResult::of(profile, &system, scale, args.global, &progress, &is_over);
+    bar.finish();
+    ensure!(!is_over(), "interrupted");
+    outputs.write(&result, || page(&result))?;
+    if !outputs.take_stdout() {
+        say("modelled, not measured; rates, reads, time and delay beside the standard");
+        rows(&COLUMNS, &result.table());
+        for workload in Workload::ALL.map(|workload| workload.name()) {
+            if let Some((primaries, trials)) = result.found_by_trials(&workload) {
+                say(format_args!("{workload}: trials wake {primaries} of 4 ({trials} trials)"));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_motivation(result: &Motivation) {
+    say("modelled, not measured; one thread, requests of 4 KiB");
+    let row = |run: &perdura_bench::energy::Interval| {
+        [
+            format!("{:.1}", run.interval_ms),
+            format!("{:.0}", run.requests_per_s),
+            format!("{:.2}", run.watts),
+            format!("{:.0}", run.requests_per_joule),
+        ]
+    };
+    let table: Vec<_> = result.of_mode(Mode::RandomWrite).map(row).collect();
+    rows(&["interval (ms)", "random writes/s", "power (W)", "writes/J"], &table);
+}

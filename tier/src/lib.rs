@@ -1,0 +1,20 @@
+//! Values over several devices, of which as few as possible are awake (Sprint-AEP, section III).
+//!
+//! A *primary* device is always active. An *idle* one sleeps until it must be used, and a primary
+//! stands before it: writes gather in the primary's *buffer* until they are written to the idle
+//! device in one go (*sync*), and what is read often is fetched in advance to the primary's *cache*
+//! (*prefetch*).
+//!
+//! This room decides and does nothing: it is told of requests and says which devices to use. Who
+//! calls it reads and writes, on modelled or real devices, and reads the clock. `ranges` orders
+//! entries by how often they are used, `front` is what a primary has of one idle device and of all
+//! of them, `tier` is the whole, and `activation` chooses the number of primaries.
+
+mod activation;
+mod front;
+mod ranges;
+mod tier;
+
+pub use activation::{Activation, Decision, Rates};
+pub use front::{Capacity, Fetched};
+pub use tier::{DeviceId, Key, Request, Served, Settings, Synced, Tier};
