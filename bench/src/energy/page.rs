@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use perdura_page::{COLOURS, Chart, Series, Style, charts, data, table};
 
-use super::motivation::{Interval, Mode, Motivation, THREADS, Threads};
+use super::motivation::{Interval, Mode, Moment, Motivation, THREADS, Threads};
 use super::result::{COLUMNS, EnergyResult};
 use super::schemes::{Outcome, Scheme, Workload};
 
@@ -104,6 +104,12 @@ fn power(result: &Motivation) -> Vec<Chart> {
 }
 
 fn moments(result: &Motivation) -> Vec<Chart> {
+    // Each eighth has a name: there is no room for more.
+    let name = |(number, moment): (usize, &Moment)| match number % 8 {
+        7 => format!("{:.0}", moment.at_ms),
+        _ => String::new(),
+    };
+    let names: Vec<_> = result.moments.iter().enumerate().map(name).collect();
     let chart = |title: &str, unit: &str, of: &dyn Fn((f64, f64)) -> f64| {
         let compact = result.moments.iter().map(|moment| Some(of(moment.compact)));
         let disperse = result.moments.iter().map(|moment| Some(of(moment.disperse)));
@@ -111,7 +117,7 @@ fn moments(result: &Motivation) -> Vec<Chart> {
             title: title.to_owned(),
             y_name: unit.to_owned(),
             x_name: "time (ms)".to_owned(),
-            x_names: result.moments.iter().map(|it| format!("{:.0}", it.at_ms)).collect(),
+            x_names: names.clone(),
             series: vec![
                 Series::over("compact", COLOURS[0], Style::Line, compact),
                 Series::over("disperse", COLOURS[1], Style::Line, disperse),
