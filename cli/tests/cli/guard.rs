@@ -14,6 +14,14 @@ fn verify_image(dir: &Path, acknowledged: u64) {
     verify(&server, acknowledged);
 }
 
+/// Leaves acknowledged data of a server that is killed, in the guard and in the directory `kept`.
+fn leave_a_key(guard: &GuardProcess) {
+    let mut server = guard.serve("kept");
+    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
+    server.signal("KILL");
+    server.wait();
+}
+
 #[test]
 fn servers_and_their_guard_are_killed_at_any_moment_and_nothing_acknowledged_is_missing() {
     let guard = GuardProcess::start();
@@ -177,10 +185,7 @@ fn what_a_guard_keeps_is_flushed_on_request_and_what_cannot_be_had_is_refused_by
 #[test]
 fn a_guard_in_the_place_of_another_takes_what_was_kept_though_its_sources_refuse() {
     let mut guard = GuardProcess::start();
-    let mut server = guard.serve("kept");
-    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
-    server.signal("KILL");
-    server.wait();
+    leave_a_key(&guard);
     // The guard is gone before it heeds the end of the power, and the file would be refused now.
     let child = guard.guard();
     signal_process(child, "STOP");
@@ -194,10 +199,7 @@ fn a_guard_in_the_place_of_another_takes_what_was_kept_though_its_sources_refuse
 #[test]
 fn an_end_that_a_killed_guard_has_not_heeded_is_told_to_the_next() {
     let mut guard = GuardProcess::start();
-    let mut server = guard.serve("kept");
-    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
-    server.signal("KILL");
-    server.wait();
+    leave_a_key(&guard);
     let child = guard.guard();
     signal_process(child, "STOP");
     signal_process(guard.parent.id(), "TERM");
@@ -216,10 +218,7 @@ fn an_end_that_a_killed_guard_has_not_heeded_is_told_to_the_next() {
 #[test]
 fn a_stopped_guard_delays_the_end_by_seconds_only() {
     let mut guard = GuardProcess::start();
-    let mut server = guard.serve("kept");
-    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
-    server.signal("KILL");
-    server.wait();
+    leave_a_key(&guard);
     signal_process(guard.guard(), "STOP");
     let began = Instant::now();
     signal_process(guard.parent.id(), "TERM");
@@ -276,10 +275,7 @@ fn a_guard_that_cannot_be_started_for_a_while_is_tried_again() {
     let [program, away] = ["perdura", "away"].map(|name| place.path().join(name));
     std::fs::copy(PERDURA, &program).unwrap();
     let guard = GuardProcess::start_from(&program, None);
-    let mut server = guard.serve("kept");
-    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
-    server.signal("KILL");
-    server.wait();
+    leave_a_key(&guard);
     let child = guard.guard();
     std::fs::rename(&program, &away).unwrap();
     signal_process(child, "KILL");
@@ -295,10 +291,7 @@ fn a_guard_that_cannot_be_started_for_a_while_is_tried_again() {
 #[test]
 fn who_forgets_the_guard_is_told_of_it_and_nothing_is_said_to_be_safe() {
     let guard = GuardProcess::start();
-    let mut server = guard.serve("kept");
-    assert_eq!(server.client().ask(&["SET", "key", "acknowledged"]), "+OK");
-    server.signal("KILL");
-    server.wait();
+    leave_a_key(&guard);
     let dir = guard.data("kept");
     let (dir, port) = (dir.to_str().unwrap(), free_port().to_string());
     for words in [&["flush", "--dir", dir][..], &["serve", "--dir", dir, "--port", &port]] {
