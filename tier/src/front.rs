@@ -284,7 +284,8 @@ impl Front {
         assert!(self.cache_bytes <= cache_bytes && self.buffer_bytes <= buffer_bytes);
     }
 
-    /// Bytes in the buffer's logs and in the cache, for checks and reports.
+    /// Bytes in the buffer's logs and in the cache.
+    #[cfg(test)]
     pub(crate) fn used_bytes(&self) -> (u64, u64) {
         (self.buffer_bytes, self.cache_bytes)
     }

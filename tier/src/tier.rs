@@ -156,7 +156,8 @@ impl Tier {
     }
 
     /// Number of entries, each counted once.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         let new = |front: &Front| {
             let dirty = |device: DeviceId| {
                 let tree = &self.devices[usize::from(device.0)].tree;
@@ -167,11 +168,6 @@ impl Tier {
         };
         self.devices.iter().map(|device| device.tree.len()).sum::<usize>()
             + self.fronts.iter().flatten().map(new).sum::<usize>()
-    }
-
-    /// Whether there is no entry.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Puts a value on its device, past buffer and cache, as before the first request.
@@ -372,7 +368,8 @@ impl Tier {
     }
 
     /// Bytes in the buffer and in the cache of a primary.
-    pub fn used_bytes(&self, primary: DeviceId) -> (u64, u64) {
+    #[cfg(test)]
+    fn used_bytes(&self, primary: DeviceId) -> (u64, u64) {
         self.fronts[usize::from(primary.0)].as_ref().map_or((0, 0), Front::used_bytes)
     }
 

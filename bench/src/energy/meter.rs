@@ -11,22 +11,22 @@ type Span = (u64, u64);
 /// The busy times of all modules.
 #[derive(Debug, Clone, Default)]
 pub struct Meters {
-    /// When each served clients.
+    /// When each module served clients.
     served: Vec<Vec<Span>>,
-    /// When each took part in a sync or a fetch, from the first to the last entry.
+    /// When each module took part in a sync or a fetch, from the first to the last entry.
     copied: Vec<Vec<Span>>,
-    /// The accesses of each for that.
+    /// The accesses of each module by syncs and fetches.
     copies: Vec<Vec<Span>>,
 }
 
 /// Power of a module.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Powers {
-    /// Of one that sleeps.
+    /// Power of a module that sleeps.
     pub idle: Watts,
-    /// Of a primary under requests.
+    /// Power of a primary under requests.
     pub primary: Watts,
-    /// Of one that syncs or fetches.
+    /// Power of a module that syncs or fetches.
     pub peak: Watts,
 }
 
@@ -76,7 +76,7 @@ impl Meters {
     }
 }
 
-/// The same times as spans that do not touch, in their order.
+/// The times that spans cover, as spans that do not touch, in their order.
 fn union(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_unstable();
     let mut whole: Vec<Span> = Vec::new();

@@ -104,16 +104,16 @@ pub struct Threads {
 pub struct Moment {
     /// Time since the start, milliseconds.
     pub at_ms: f64,
-    /// Power and energy so far of requests without time between them.
+    /// Of requests without time between them: power in watts, and energy so far in joules.
     pub compact: (f64, f64),
-    /// The same of requests with 0.1 ms between them.
+    /// Of requests with 0.1 ms between them: power in watts, and energy so far in joules.
     pub disperse: (f64, f64),
 }
 
 /// All figures.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Motivation {
-    /// The kind of this result: `energy-motivation`.
+    /// The kind of this result: `modelled-energy-motivation`.
     pub kind: String,
     /// Name of the modelled module's profile.
     pub profile: String,
@@ -134,7 +134,7 @@ impl Motivation {
             .iter()
             .flat_map(|mode| THREADS.iter().map(|threads| of_threads(system, *mode, *threads)));
         Self {
-            kind: "energy-motivation".into(),
+            kind: "modelled-energy-motivation".into(),
             profile: profile.into(),
             intervals,
             moments: moments(system),
@@ -148,7 +148,7 @@ impl Motivation {
     }
 }
 
-/// One thread's requests on an idle module.
+/// The requests of one thread, on a module that nobody else uses.
 struct Run {
     model: Model,
     /// Start and end of each request, picoseconds.
@@ -237,7 +237,8 @@ fn moments(system: &System) -> Vec<Moment> {
     moments.collect()
 }
 
-/// What random writes have drawn until an instant: those that start before it, and idleness.
+/// Joules that a module has drawn until an instant, by the random writes that start before it and
+/// by idleness.
 fn drawn_joules(system: &System, pause_ps: u64, until_ps: u64) -> f64 {
     let model = Model::new(system, FOOTPRINT_BYTES);
     let mut places = Places::new(Mode::RandomWrite);

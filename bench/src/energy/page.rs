@@ -177,7 +177,8 @@ const SAYS: [(&str, &str); 4] = [
     ),
     (
         "Reads that the last module served",
-        "Figure 13: Sprint reads 99.99 % less of an idle module, and 96 % less without prefetching.",
+        "Figure 13: Sprint reads 99.99 % less of an idle module, and 96 % less without \
+         prefetching.",
     ),
     (
         "Energy x delay, beside the standard",
@@ -195,8 +196,8 @@ pub fn page(result: &EnergyResult) -> String {
             "<p>Modelled, not measured: four modules of the profile <code>{}</code>, of which some \
              sleep (Sprint-AEP, section IV), under 20 clients with {} requests of {} records of 1 \
              KiB, after {} that fill cache and buffer. Each primary has a cache of {} MiB and a \
-             buffer of {} MiB for the modules behind it; the cache has room for all that is touched \
-             of them, so the figures of reads hold for such a cache only.</p>",
+             buffer of {} MiB for the modules behind it; the cache has room for all that is \
+             touched of them, so the figures of reads hold for such a cache only.</p>",
             perdura_page::escape(&result.profile),
             scale.requests,
             scale.records,

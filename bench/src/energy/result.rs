@@ -30,7 +30,7 @@ const PERIODS: u32 = 12;
 /// A comparison.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EnergyResult {
-    /// The kind of this result: `energy`.
+    /// The kind of this result: `modelled-energy`.
     pub kind: String,
     /// Name of the modelled module's profile.
     pub profile: String,
@@ -74,7 +74,7 @@ impl EnergyResult {
             outcomes.push(run(scheme, workload, primaries, &scale, is_global, system));
         }
         progress("done", outcomes.len() as u64, total);
-        Self { kind: "energy".into(), profile: profile.into(), scale, is_global, outcomes }
+        Self { kind: "modelled-energy".into(), profile: profile.into(), scale, is_global, outcomes }
     }
 
     /// The run of all primaries under the same workload.

@@ -102,8 +102,8 @@ impl Scale {
             "large" => 8,
             _ => return None,
         };
-        // The cache has room for all that is touched of the idle modules, as the paper's has: 128 GB
-        // beside 20 GB of data.
+        // The cache has room for all that is touched of the idle modules, as the paper's has: 128
+        // GB beside 20 GB of data.
         Some(Self {
             records: factor * 50_000,
             warm_requests: factor * 300_000,

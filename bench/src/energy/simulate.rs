@@ -66,13 +66,13 @@ pub struct Run {
 /// What happened.
 #[derive(Debug, Clone, Default)]
 pub struct Happened {
-    /// Reads and updates.
+    /// Number of reads.
     pub reads: u64,
-    /// As above.
+    /// Number of updates.
     pub updates: u64,
-    /// Sum of the times of reads and updates, picoseconds, without the client's software.
+    /// Sum of the times of all reads, picoseconds, without the client's software.
     pub read_ps: u64,
-    /// As above.
+    /// Sum of the times of all updates, picoseconds, without the client's software.
     pub update_ps: u64,
     /// Time from the first request that counts to the end of the last, picoseconds.
     pub elapsed_ps: u64,
