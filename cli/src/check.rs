@@ -158,8 +158,8 @@ fn open_image(path: &Path) -> Result<FileDevice> {
         .with_context(place)?;
     if !device.try_lock_shared().with_context(place)? {
         bail!(
-            "{} is in use: end the server first; if it died, `perdura flush` lets its memory be written and \
-             let go (with --guard where a guard keeps it)",
+            "{} is in use: end the server first; if it died, `perdura flush` lets its memory \
+             be written and let go (with --guard where a guard keeps it)",
             path.display()
         );
     }

@@ -36,8 +36,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const SILENCE_AT_END_MAX: Duration = Duration::from_secs(3);
 /// Time between two looks at the guard's silence.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Time in which a guard that was killed must be gone. One whose file does not answer (FUSE, NFS) is
-/// not.
+/// Time in which a guard that was killed must be gone. One whose file does not answer (FUSE, NFS)
+/// is not.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// A guard that ends sooner after its start counts as one that cannot work.
 const WORKS_FOR: Duration = Duration::from_secs(5);

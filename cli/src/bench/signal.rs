@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 
-/// A flag that SIGINT and SIGTERM set, so that a measurement leaves nothing behind, such as a mounted disk.
+/// A flag that SIGINT and SIGTERM set, so that a measurement leaves nothing behind, such as a
+/// mounted disk.
 pub fn end_at_a_signal() -> Result<Arc<AtomicBool>> {
     let is_over = Arc::new(AtomicBool::new(false));
     // Caught and not blocked, because the servers would inherit that.

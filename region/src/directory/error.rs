@@ -19,8 +19,11 @@ pub enum DirectoryError {
         "{} is in use{}",
         dir.display(),
         pid.map(|pid| format!(" by process {pid}: end it, or use another directory"))
-            .unwrap_or_else(|| ": if a guard keeps its memory, name the guard's socket (--guard) and \
-                do not end the guard; else end the process that uses it".into())
+            .unwrap_or_else(|| {
+                ": if a guard keeps its memory, name the guard's socket (--guard) and do not end \
+                 the guard; else end the process that uses it"
+                    .into()
+            })
     )]
     InUse {
         /// The directory.
