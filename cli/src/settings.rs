@@ -108,7 +108,7 @@ pub fn check_memory(config: &Config) -> Result<()> {
 }
 
 /// Refuses a warning that is all kept back, before anything is made for it.
-pub fn check_reserve(warning: Duration, reserve: Option<Duration>) -> Result<()> {
+fn check_reserve(warning: Duration, reserve: Option<Duration>) -> Result<()> {
     let reserve = reserve.unwrap_or_else(|| default_reserve(warning));
     if warning <= reserve {
         bail!(

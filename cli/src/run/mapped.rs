@@ -15,7 +15,7 @@ use perdura_media::file::{Direct, Engine};
 use perdura_media::{Bytes, RealClock, format_duration};
 use perdura_region::directory::{Directory, HOLDER_WAIT, Settings, has_image};
 use perdura_region::holder::{HeldBy, Holders, Voice};
-use perdura_region::{Config, Promise, REGION_MIN_BYTES, Terms};
+use perdura_region::{Config, Promise, REGION_MIN_BYTES, Terms, default_reserve};
 use perdura_terminal::region::{checkpoint, flush_threads};
 use perdura_terminal::{LateBar, optional, time, with_library};
 use perdura_warning::{Demand, Reading, Response, SETTLE, Warnings, unblock_signals_of};
@@ -74,7 +74,16 @@ pub fn run(args: &RunArgs, dir: &Path) -> Result<ExitCode> {
         );
     }
     let grace = time("grace", &args.grace)?.unwrap_or(GRACE);
-    settings::check_reserve(grace - grace / PROGRAM_PART, None)?;
+    let warning = grace - grace / PROGRAM_PART;
+    let reserve = default_reserve(warning);
+    if warning <= reserve {
+        bail!(
+            "--grace {}: leaves {} to save all, of which {} are kept back: give more",
+            format_duration(grace),
+            format_duration(warning),
+            format_duration(reserve)
+        );
+    }
     let threads = flush_threads("flush-threads", None)?;
     let mut command = with_library(&args.program)?;
     if args.capacity.is_some() || args.numa_node.is_some() || args.report {
