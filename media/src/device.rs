@@ -90,6 +90,24 @@ pub struct Completion {
     pub result: Result<(), DeviceError>,
 }
 
+/// One of several reads that are made together ([`Device::read_many`]).
+#[derive(Debug)]
+pub struct ReadAt<'b> {
+    /// Offset from the start of the device.
+    pub offset_bytes: u64,
+    /// Where the bytes go; all of it is filled.
+    pub buf: &'b mut [u8],
+    /// The result once the reads are made.
+    pub result: Result<(), DeviceError>,
+}
+
+impl<'b> ReadAt<'b> {
+    /// A read that is not made yet.
+    pub fn new(offset_bytes: u64, buf: &'b mut [u8]) -> Self {
+        Self { offset_bytes, buf, result: Ok(()) }
+    }
+}
+
 /// A block device. Shared between threads; each thread that writes asynchronously takes its own
 /// queue.
 pub trait Device: Send + Sync {
@@ -101,6 +119,13 @@ pub trait Device: Send + Sync {
     fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError>;
     /// Fills `buf` from `offset_bytes`, or fails.
     fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
+    /// Makes several reads together, where the device can: they wait for it once and not one by
+    /// one. Returns when all are done, each with its own result.
+    fn read_many(&self, reads: &mut [ReadAt<'_>]) {
+        for read in reads {
+            read.result = self.read_at(read.offset_bytes, read.buf);
+        }
+    }
     /// Writes all of `buf` and returns when the write is completed (not durable).
     fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError>;
     /// Writes all of `buf` and returns when that, and that only, is durable: for little, less work
@@ -155,6 +180,9 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         (**self).read_at(offset_bytes, buf)
+    }
+    fn read_many(&self, reads: &mut [ReadAt<'_>]) {
+        (**self).read_many(reads);
     }
     fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
         (**self).write_at(offset_bytes, buf)

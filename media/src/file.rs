@@ -36,7 +36,8 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::device::{
-    BLOCK_BYTES, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue, assert_aligned, whole_blocks_up,
+    BLOCK_BYTES, Device, DeviceError, QUEUE_DEPTH_MAX, ReadAt, WriteQueue, assert_aligned,
+    whole_blocks_up,
 };
 use crate::latch::Latch;
 use crate::sys::file::{errno_name, try_lock};
@@ -210,6 +211,30 @@ impl<F: OpenFile> Device for FileDevice<F> {
             .map_err(|source| io_error("read", offset_bytes, buf.len() as u64, source))
     }
 
+    fn read_many(&self, reads: &mut [ReadAt<'_>]) {
+        let refused = self.shared.uring_refused.load(Ordering::Relaxed) != 0;
+        let is_alone = self.shared.engine == Engine::Pwrite || refused || reads.len() < 2;
+        let within = |read: &ReadAt<'_>| {
+            self.shared.check_range(read.offset_bytes, read.buf.len() as u64).is_ok()
+        };
+        if is_alone || !reads.iter().all(within) {
+            return read_one_by_one(self, reads.iter_mut());
+        }
+        for read in &*reads {
+            assert_aligned(read.offset_bytes, read.buf.as_ptr(), read.buf.len());
+        }
+        let mut calls: Vec<_> =
+            reads.iter_mut().map(|read| (read.offset_bytes, &mut *read.buf)).collect();
+        let taken = self.shared.file.pread_many(&mut calls);
+        // One that was cut short or interrupted is made again by itself, which tells what it meets.
+        let again = reads.iter_mut().zip(taken).filter_map(|(read, taken)| {
+            let is_whole = taken.is_ok_and(|bytes| bytes == read.buf.len());
+            read.result = Ok(());
+            (!is_whole).then_some(read)
+        });
+        read_one_by_one(self, again);
+    }
+
     fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
         assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
         self.shared.admit_write(offset_bytes, buf.len() as u64)?;
@@ -263,6 +288,15 @@ impl<F: OpenFile> Device for FileDevice<F> {
                 format!("{engine}, buffered (O_DIRECT refused: {})", errno_name(errno))
             }
         }
+    }
+}
+
+fn read_one_by_one<'r, 'b: 'r>(
+    device: &impl Device,
+    reads: impl Iterator<Item = &'r mut ReadAt<'b>>,
+) {
+    for read in reads {
+        read.result = device.read_at(read.offset_bytes, read.buf);
     }
 }
 

@@ -6,6 +6,7 @@
 mod buffer;
 mod calls;
 pub(crate) mod file;
+mod reads;
 mod shared;
 mod source;
 pub(crate) mod ticks;

@@ -49,6 +49,33 @@ fn filled(byte: u8, blocks: usize) -> BlockBuf {
     buf
 }
 
+#[test]
+fn reads_made_together_each_get_their_bytes_or_their_own_error() {
+    each_combination(|device, path| {
+        let file = File::options().write(true).open(path).unwrap();
+        for block in 0..256_u64 {
+            file.write_all_at(&vec![block as u8; BLOCK], block * BLOCK_BYTES).unwrap();
+        }
+        // More than one ring has room for, in no order, of one and of several blocks.
+        let places = (0..150_u64).map(|i| (i * 97 % 250, 1 + i as usize % 3));
+        let mut bufs: Vec<_> = places.map(|(at, blocks)| (at, filled(0xee, blocks))).collect();
+        let mut reads: Vec<_> =
+            bufs.iter_mut().map(|(at, buf)| ReadAt::new(*at * BLOCK_BYTES, &mut *buf)).collect();
+        device.read_many(&mut reads);
+        assert!(reads.iter().all(|read| read.result.is_ok()), "{}", device.describe());
+        for (at, buf) in &bufs {
+            for (block, bytes) in buf.chunks(BLOCK).enumerate() {
+                assert!(bytes.iter().all(|byte| *byte == (*at as usize + block) as u8));
+            }
+        }
+        let (mut good, mut bad) = (filled(0, 1), filled(0, 1));
+        let mut reads = [ReadAt::new(BLOCK_BYTES * 7, &mut good), ReadAt::new(MIB, &mut bad)];
+        device.read_many(&mut reads);
+        assert!(reads[0].result.is_ok() && reads[0].buf[0] == 7);
+        assert!(matches!(reads[1].result, Err(DeviceError::OutOfRange { .. })));
+    });
+}
+
 fn submit(
     queue: &mut Box<dyn WriteQueue>,
     token: u64,

@@ -44,6 +44,11 @@ pub trait OpenFile: Debug + Send + Sync + Sized + 'static {
     fn fallocate(&self, len_bytes: u64) -> Result<(), Errno>;
     /// Reads some bytes; 0 at the end of the file.
     fn pread(&self, buf: &mut [u8], offset_bytes: u64) -> Result<usize, Errno>;
+    /// Makes several reads, together if that can be done: each fills its bytes from its offset, as
+    /// far as one call does. Returns the bytes read by each.
+    fn pread_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<usize, Errno>> {
+        reads.iter_mut().map(|(offset_bytes, buf)| self.pread(buf, *offset_bytes)).collect()
+    }
     /// Writes some bytes, with flags of `pwritev2(2)`.
     fn pwritev2(&self, source: Source<'_>, offset_bytes: u64, flags: i32) -> Result<usize, Errno>;
     /// Makes completed writes and the size durable.

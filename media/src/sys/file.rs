@@ -1,7 +1,7 @@
 //! The kernel's calls on files. Positional only: the offset of an open file description is shared
 //! by every process that holds it.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
@@ -73,6 +73,10 @@ impl OpenFile for OwnedFd {
 
     fn pread(&self, buf: &mut [u8], offset_bytes: u64) -> Result<usize, Errno> {
         rustix::io::pread(self, buf, offset_bytes)
+    }
+
+    fn pread_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<usize, Errno>> {
+        super::reads::pread_many(self.as_fd(), reads)
     }
 
     fn pwritev2(&self, source: Source<'_>, offset_bytes: u64, flags: i32) -> Result<usize, Errno> {
