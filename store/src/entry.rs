@@ -3,6 +3,7 @@
 use perdura_slots::Lane;
 
 use crate::api::Kind;
+use crate::far::{self, FarAddress};
 use crate::members;
 use crate::packed;
 use crate::record::{Header, RecordKind};
@@ -19,6 +20,8 @@ pub struct Entry<'a> {
     /// Offset of the record.
     pub(crate) at: u64,
     pub(crate) header: Header,
+    /// The value, if it was far and an operation has read it.
+    read: Option<&'a [u8]>,
 }
 
 impl<'a> Entry<'a> {
@@ -49,16 +52,54 @@ impl<'a> Entry<'a> {
             RecordKind::String => Kind::String,
             RecordKind::PackedHash | RecordKind::TableHash | RecordKind::Field => Kind::Hash,
             RecordKind::PackedSorted | RecordKind::TreeSorted | RecordKind::Member => Kind::Sorted,
+            RecordKind::Far => return Self::of_far(lane, at, header),
         };
         let expire_at_ms = (header.expire_at_ms != 0).then_some(header.expire_at_ms);
-        Self { kind, expire_at_ms, lane, at, header }
+        Self { kind, expire_at_ms, lane, at, header, read: None }
+    }
+
+    #[cold]
+    fn of_far(lane: &'a Lane<'a>, at: u64, header: Header) -> Self {
+        let expire_at_ms = (header.expire_at_ms != 0).then_some(header.expire_at_ms);
+        let entry = Self { kind: Kind::String, expire_at_ms, lane, at, header, read: None };
+        let kind = match far::address(lane, &entry).map(|at| at.record_kind()) {
+            Some(RecordKind::PackedHash) => Kind::Hash,
+            Some(RecordKind::PackedSorted) => Kind::Sorted,
+            _ => Kind::String,
+        };
+        Self { kind, ..entry }
+    }
+
+    /// The value's address, if the value is far and was not read.
+    pub(crate) fn far(&self) -> Option<FarAddress> {
+        far::address(self.lane, self)
+    }
+
+    /// The entry with the value that was read at its address.
+    pub(crate) fn with_value(&self, at: &FarAddress, value: &'a [u8]) -> Self {
+        let header = Header { kind: at.record_kind(), value_len: at.value_bytes, ..self.header };
+        Self { header, read: Some(value), ..*self }
+    }
+
+    /// Whether the value was far and an operation has read it.
+    pub(crate) fn was_far(&self) -> bool {
+        self.read.is_some()
     }
 
     /// The bytes of the record's value, whatever they mean.
     #[inline]
     pub(crate) fn value(&self) -> &'a [u8] {
-        let at = self.at + self.header.value_at();
-        self.lane.bytes(at, self.header.value_len as usize)
+        if let Some(value) = self.read {
+            return value;
+        }
+        assert!(self.header.kind != RecordKind::Far, "a far value is used that was not read");
+        self.record_value()
+    }
+
+    /// The bytes that the record has in the place of a value, be it a value or a far value's
+    /// address.
+    pub(crate) fn record_value(&self) -> &'a [u8] {
+        self.lane.bytes(self.at + self.header.value_at(), self.header.value_len as usize)
     }
 
     /// The key's name.

@@ -4,6 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use perdura_slots::{HeapError, RegionError};
 
+use crate::far::FarError;
+
 /// The key holds another kind of value than the operation works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the key holds another kind of value")]
@@ -53,6 +55,20 @@ pub enum StoreError {
     Contended {
         /// Number of attempts made.
         attempts: u32,
+    },
+    /// A value that the operation needs is on a device that cannot give it.
+    #[error(transparent)]
+    Far(#[from] FarError),
+    /// The operation needs more bytes of values that are not in memory than are read for one.
+    #[error(
+        "the operation needs {needed_bytes} bytes of values that are on a device; at most \
+         {max_bytes} are read for one operation"
+    )]
+    TooMuchFar {
+        /// Bytes of the values needed so far.
+        needed_bytes: u64,
+        /// Most bytes that are read for one operation.
+        max_bytes: u64,
     },
     /// The key holds another kind of value than the operation works on.
     #[error(transparent)]
@@ -134,9 +150,17 @@ pub enum Unreadable {
     /// The memory holds a word that no store writes.
     #[error(transparent)]
     Damaged(#[from] Damaged),
+    /// The value is on a device that cannot give it.
+    #[error(transparent)]
+    Far(#[from] FarError),
 }
 
 impl Unreadable {
+    /// Ends the read that met this; [`Unreadable::catch`] returns it.
+    pub(crate) fn unwind(self) -> ! {
+        resume_unwind(Box::new(self))
+    }
+
     /// Runs `f`, and returns memory that `f` could not read as an error.
     ///
     /// # Errors
@@ -148,7 +172,10 @@ impl Unreadable {
                 Ok(unreadable) => Self::Memory(*unreadable),
                 Err(panic) => match panic.downcast::<Damaged>() {
                     Ok(damaged) => Self::Damaged(*damaged),
-                    Err(other) => resume_unwind(other),
+                    Err(panic) => match panic.downcast::<Self>() {
+                        Ok(unreadable) => *unreadable,
+                        Err(other) => resume_unwind(other),
+                    },
                 },
             }
         })
@@ -187,6 +214,12 @@ pub enum OpenError {
     /// The store's memory holds a word that no store writes.
     #[error(transparent)]
     Corrupt(#[from] Damaged),
+    /// A value on a device was needed, and cannot be read.
+    #[error(transparent)]
+    Far(#[from] FarError),
+    /// Values of the store lie on devices, and the store is opened without them.
+    #[error("values of this store lie on devices: name these, with --device for each")]
+    NeedsDevices,
 }
 
 impl From<Unreadable> for OpenError {
@@ -194,6 +227,7 @@ impl From<Unreadable> for OpenError {
         match unreadable {
             Unreadable::Memory(unreadable) => Self::Unreadable(unreadable),
             Unreadable::Damaged(damaged) => Self::Corrupt(damaged),
+            Unreadable::Far(error) => Self::Far(error),
         }
     }
 }

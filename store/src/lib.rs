@@ -21,6 +21,7 @@ mod counts;
 mod entry;
 mod error;
 mod expire;
+mod far;
 mod fields;
 mod key_counts;
 mod members;
@@ -39,13 +40,17 @@ mod store;
 mod table;
 mod tree;
 mod tx;
+mod uses;
 mod watches;
 
 pub use api::{Access, DATABASES, Expiry, KEY_BYTES_MAX, Key, Kind, VALUE_BYTES_MAX};
 pub use counts::StoreStats;
 pub use entry::Entry;
 pub use error::{Damaged, OpenError, StoreError, TxError, Unreadable, WrongType};
-pub use rebuild::StoreOptions;
+pub use far::{
+    FAR_VALUE_BYTES_MIN, FarAddress, FarCursor, FarError, FarStats, FarStorage, FarValue, NearValue,
+};
+pub use rebuild::{FAR_ROOT_NAME, StoreOptions};
 pub use scan::Range;
 pub use sorted::Sorted;
 pub use store::{Place, Store};

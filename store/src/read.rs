@@ -17,7 +17,17 @@ impl Store {
         let place = self.place(key);
         self.prefetch_bucket(&place);
         let lane = self.heap.lock(place.lane);
-        f(self.live(&lane, &place, key))
+        let entry = self.live(&lane, &place, key);
+        if let Some(far) = &self.far
+            && let Some(entry) = &entry
+        {
+            far.uses.note(place.hash);
+            if let Some(at) = entry.far() {
+                drop(lane);
+                return self.read_far(key, &place, at, f);
+            }
+        }
+        f(entry)
     }
 
     /// A copy of a string's value.
@@ -46,12 +56,13 @@ impl Store {
     pub fn watch(&self, key: Key<'_>) -> Watch {
         // The watch begins first, so that a write between the two counts as one after it.
         let mut watch = Watch::begin(&self.watches, key);
-        watch.was_there = self.read(key, |entry| entry.is_some());
+        let place = self.place(key);
+        watch.was_there = self.live(&self.heap.lock(place.lane), &place, key).is_some();
         watch
     }
 
     /// The key's entry, unless it has expired.
-    fn live<'l>(&self, lane: &'l Lane<'l>, place: &Place, key: Key<'_>) -> Option<Entry<'l>> {
+    pub(crate) fn live<'l>(&self, lane: &'l Lane<'l>, place: &Place, key: Key<'_>) -> Option<Entry<'l>> {
         let found = find(lane, place, key)?;
         found.note_access(lane);
         let is_live = !found.expires()

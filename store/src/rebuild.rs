@@ -13,6 +13,7 @@ use crate::api::DATABASES;
 use crate::counting::DbKeys;
 use crate::entry::Entry;
 use crate::error::{Damaged, OpenError, Unreadable};
+use crate::far::{FAR_WITHOUT_DEVICES, Far, FarAddress, FarStorage};
 use crate::fields::FIELD_DB;
 use crate::key_counts::{KeyCount, KeyCounts};
 use crate::members::{self, MEMBER_DB};
@@ -25,6 +26,8 @@ use crate::table::{self, Part};
 /// Version of the store's format, which the store's named root holds.
 const VERSION: u64 = 1;
 const ROOT_NAME: &str = "store";
+/// Name of the heap's root that names the set of devices on which values may lie.
+pub const FAR_ROOT_NAME: &str = "far";
 
 /// Settings of a store.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,6 +50,32 @@ impl Store {
         clock: Arc<dyn Clock>,
         options: StoreOptions,
     ) -> Result<Self, OpenError> {
+        if Unreadable::catch(|| heap.root(FAR_ROOT_NAME))?.is_some() {
+            return Err(OpenError::NeedsDevices);
+        }
+        Self::open_over(heap, clock, options, None)
+    }
+
+    /// Opens a store as [`Store::open`] does, of which `far` keeps values that are not in memory.
+    /// The heap's root [`FAR_ROOT_NAME`] says from then on that there may be such values.
+    ///
+    /// # Errors
+    /// The errors of [`Store::open`].
+    pub fn open_with_far(
+        heap: Heap,
+        clock: Arc<dyn Clock>,
+        options: StoreOptions,
+        far: Arc<dyn FarStorage>,
+    ) -> Result<Self, OpenError> {
+        Self::open_over(heap, clock, options, Some(far))
+    }
+
+    fn open_over(
+        heap: Heap,
+        clock: Arc<dyn Clock>,
+        options: StoreOptions,
+        storage: Option<Arc<dyn FarStorage>>,
+    ) -> Result<Self, OpenError> {
         match Unreadable::catch(|| heap.root(ROOT_NAME))? {
             Some(VERSION) => {}
             None => heap.set_root(ROOT_NAME, VERSION)?,
@@ -57,9 +86,10 @@ impl Store {
             return Err(OpenError::TooLarge { reserved_bytes, max_bytes: table::RECORDS_END });
         }
         for lane in heap.lanes() {
-            heap.lock(lane).set_user(Shard::new());
+            heap.lock(lane).set_user(Shard::new(storage.clone()));
         }
         let key_counts = KeyCounts::new(heap.shards());
+        let far = storage.map(|storage| Far::new(storage, heap.region().len_bytes()));
         let store = Self {
             heap,
             clock,
@@ -68,6 +98,7 @@ impl Store {
             expired_keys: AtomicU64::new(0),
             watches: Arc::default(),
             key_counts,
+            far,
             shards_counted: AtomicU16::new(0),
             shards_rebuilt: AtomicU16::new(0),
         };
@@ -119,7 +150,8 @@ impl Store {
             let mut counts = DbKeys::default();
             for (db, count) in (0..DATABASES).zip(&mut counts) {
                 let root = self.root_of(lane.id(), db);
-                Trace { region, lane, marks }.index(root, db, count)?;
+                let far = self.far.as_ref().map(|far| &*far.storage);
+                Trace { region, lane, marks, far }.index(root, db, count)?;
             }
             self.note_counted(lane, &counts)
         };
@@ -153,6 +185,7 @@ struct Trace<'t, 'l, 'm> {
     region: &'t Region,
     lane: &'t Lane<'l>,
     marks: &'t mut Marks<'m>,
+    far: Option<&'t dyn FarStorage>,
 }
 
 impl Trace<'_, '_, '_> {
@@ -161,6 +194,14 @@ impl Trace<'_, '_, '_> {
         self.table(root, db, Records::Keys, &mut |trace, entry, record| {
             count.keys += 1;
             count.with_expiry += u64::from(table::expires(entry));
+            match (record.far(), trace.far) {
+                (None, _) => {}
+                (Some(at), Some(far)) => far.found(at),
+                (Some(_), None) => {
+                    let (what, value) = (FAR_WITHOUT_DEVICES, record.header.first_word());
+                    return refuse(what, record.at, value);
+                }
+            }
             if !record.has_table() {
                 return Ok(());
             }
@@ -202,8 +243,9 @@ impl Trace<'_, '_, '_> {
                 };
                 let at = table::record_of(entry);
                 self.marks.mark(at)?;
-                let record = Entry::of(lane, at, Header::try_load(lane, at)?);
-                check(&record, entry, db, records)?;
+                let header = Header::try_load(lane, at)?;
+                check(lane, at, &header, entry, db, records)?;
+                let record = Entry::of(lane, at, header);
                 each(self, entry, &record)
             })?;
         }
@@ -212,12 +254,19 @@ impl Trace<'_, '_, '_> {
 }
 
 /// Refuses a record that no store writes into a table of such records.
-fn check(record: &Entry<'_>, entry: u64, db: u8, records: Records) -> Result<(), OpenError> {
-    let (header, at) = (&record.header, record.at);
+fn check(
+    lane: &Lane<'_>,
+    at: u64,
+    header: &Header,
+    entry: u64,
+    db: u8,
+    records: Records,
+) -> Result<(), OpenError> {
+    let value = || lane.bytes(at + header.value_at(), header.value_len as usize);
     if header.head_bytes() != table::head_of(entry) {
         return refuse("record's header", at, header.first_word());
     }
-    if header.len_bytes() > record.lane.usable_bytes(at) {
+    if header.len_bytes() > lane.usable_bytes(at) {
         return refuse("record length", at, header.len_bytes());
     }
     if !records.include(header.kind) {
@@ -230,11 +279,14 @@ fn check(record: &Entry<'_>, entry: u64, db: u8, records: Records) -> Result<(),
         return refuse("record's expiry", at + Header::AT_EXPIRY, header.expire_at_ms);
     }
     match header.kind {
-        RecordKind::PackedHash if !packed::is_whole(record.value()) => {
+        RecordKind::PackedHash if !packed::is_whole(value()) => {
             refuse("packed hash", at, header.first_word())
         }
-        RecordKind::PackedSorted if !packed::members::is_whole(record.value()) => {
+        RecordKind::PackedSorted if !packed::members::is_whole(value()) => {
             refuse("packed sorted set", at, header.first_word())
+        }
+        RecordKind::Far if FarAddress::decode(value()).is_none() => {
+            refuse("far value's address", at, header.first_word())
         }
         RecordKind::Member if f64::from_bits(header.expire_at_ms).is_nan() => {
             refuse("score of a member", at + Header::AT_SCORE, header.expire_at_ms)

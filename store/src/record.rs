@@ -36,6 +36,8 @@ pub(crate) enum RecordKind {
     TreeSorted = 5,
     /// A member of a sorted set; the key is the member's name.
     Member = 6,
+    /// A value that is not in memory; the record's value is its address (`far.rs`).
+    Far = 7,
 }
 
 impl RecordKind {
@@ -48,8 +50,15 @@ impl RecordKind {
             4 => Some(Self::PackedSorted),
             5 => Some(Self::TreeSorted),
             6 => Some(Self::Member),
+            7 => Some(Self::Far),
             _ => None,
         }
+    }
+
+    /// The kind with this number, if values of that kind can be far.
+    pub fn of_far_value(kind: u8) -> Option<Self> {
+        let kind = Self::decode(kind)?;
+        matches!(kind, Self::String | Self::PackedHash | Self::PackedSorted).then_some(kind)
     }
 
     /// Whether a key of a database, and not a part of another value, has such a record.
@@ -140,7 +149,7 @@ impl Header {
     pub fn of(key: &[u8], db: u8, kind: RecordKind, value_len: u64, expire_at_ms: u64) -> Self {
         let can_be_short = match kind {
             RecordKind::String | RecordKind::PackedHash | RecordKind::PackedSorted => true,
-            RecordKind::Field => true,
+            RecordKind::Field | RecordKind::Far => true,
             // The word behind the key has a fixed place, and the score lies in the expiry's word.
             RecordKind::TableHash | RecordKind::TreeSorted | RecordKind::Member => false,
         };
@@ -229,7 +238,7 @@ mod tests {
             let header = Header::decode([u64::from(kind) << 56, 0]);
             match header {
                 Some(header) => assert_eq!(header.kind as u8, kind),
-                None => assert!(kind > RecordKind::Member as u8, "kind {kind}"),
+                None => assert!(kind > RecordKind::Far as u8, "kind {kind}"),
             }
         }
     }

@@ -9,6 +9,17 @@ use crate::staging::Session;
 use crate::store::{Place, Store};
 use crate::tx::{End, Tx};
 
+/// What an operation waits for, when an attempt had to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// For budget, for memory, for values.
+    ForAll,
+    /// For budget; not for memory that this operation itself is to free.
+    ForBudget,
+    /// For nothing.
+    None,
+}
+
 /// The lanes of an operation.
 enum Lanes {
     One(LaneId),
@@ -30,6 +41,16 @@ impl Store {
     pub fn run<'a, R>(
         &'a self,
         access: Access<'a>,
+        op: impl FnMut(&mut Tx<'_>) -> Result<R, TxError>,
+    ) -> Result<R, StoreError> {
+        self.run_with(access, Patience::ForAll, op)
+    }
+
+    /// Runs `op` as [`Store::run`] does, with so much patience.
+    pub(crate) fn run_with<'a, R>(
+        &'a self,
+        access: Access<'a>,
+        patience: Patience,
         mut op: impl FnMut(&mut Tx<'_>) -> Result<R, TxError>,
     ) -> Result<R, StoreError> {
         let lanes = self.lanes_of(access);
@@ -44,6 +65,7 @@ impl Store {
             Lanes::Many(lanes) => LaneSet::Many(lanes),
         };
         let mut session = Session::default();
+        session.is_movers = patience != Patience::ForAll;
         let mut credit = 0;
         let outcome = loop {
             if let Err(closed) = self.region().check_open() {
@@ -54,6 +76,10 @@ impl Store {
             match tx.end(result) {
                 End::Done(value) => break Ok(value),
                 End::Refused(error) => break Err(error),
+                End::Halted(_) if patience == Patience::None => {
+                    session.rewind();
+                    break Err(StoreError::Aborted("the operation would have had to wait"));
+                }
                 End::Halted(halt) => match self.relieve(halt, &mut session) {
                     Ok(granted) => credit = granted,
                     Err(error) => {

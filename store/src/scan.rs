@@ -118,7 +118,7 @@ impl Store {
         mixed ^ mixed >> 31
     }
 
-    fn is_live_in(&self, lane: &Lane<'_>, found: &Found) -> bool {
+    pub(crate) fn is_live_in(&self, lane: &Lane<'_>, found: &Found) -> bool {
         let at = found.record() + Header::AT_EXPIRY;
         !found.expires() || lane.load(at) > self.clock.unix_ms()
     }

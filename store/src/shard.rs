@@ -1,11 +1,13 @@
 //! A shard's volatile state, and detached tables, which are freed piece by piece.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use perdura_slots::Lane;
 
 use crate::api::DATABASES;
 use crate::entry::Entry;
+use crate::far::FarStorage;
 use crate::table::{self, Part, ROOT_WORDS};
 use crate::tree;
 
@@ -17,6 +19,8 @@ pub(crate) struct Shard {
     pub dbs: [ShardDb; DATABASES as usize],
     /// Tables to which no reference leads any more, which are to be freed piece by piece.
     pub detached: Vec<Detached>,
+    /// Who keeps the values that are not in memory.
+    pub far: Option<Arc<dyn FarStorage>>,
 }
 
 /// Volatile state of one database's part of a shard.
@@ -30,9 +34,9 @@ pub(crate) struct ShardDb {
 }
 
 impl Shard {
-    pub fn new() -> Self {
+    pub fn new(far: Option<Arc<dyn FarStorage>>) -> Self {
         let dbs = std::array::from_fn(|_| ShardDb::default());
-        Self { dbs, detached: Vec::new() }
+        Self { dbs, detached: Vec::new(), far }
     }
 }
 
@@ -69,7 +73,7 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
     while done < parts {
         let Some(shard) = lane.user_mut::<Shard>() else { return false };
         let Some(mut table) = shard.detached.pop() else { return false };
-        let (mut doomed, mut nested) = (Vec::new(), Vec::new());
+        let (mut doomed, mut nested, mut freed_far) = (Vec::new(), Vec::new(), Vec::new());
         while done < parts
             && let Some(node) = table.nodes.pop()
         {
@@ -86,6 +90,7 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
                         Part::Entry(entry) => {
                             let record = Entry::new(lane, table::record_of(entry));
                             nested.extend(Detached::of(&record));
+                            freed_far.extend(record.far());
                             doomed.push(record.at);
                         }
                     }
@@ -106,6 +111,9 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
         }
         doomed.into_iter().for_each(|object| lane.free_unreached(object));
         if let Some(shard) = lane.user_mut::<Shard>() {
+            if let Some(far) = &shard.far {
+                freed_far.into_iter().for_each(|at| far.freed(at));
+            }
             if !finished {
                 shard.detached.push(table);
             }

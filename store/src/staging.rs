@@ -9,6 +9,7 @@
 use perdura_slots::{Lane, LaneId, LaneSet, Need, Stop};
 
 use crate::error::StoreError;
+use crate::far::{FarValue, Fetched};
 use crate::record::Header;
 use crate::store::Store;
 
@@ -48,6 +49,8 @@ pub(crate) enum Halt {
     Stop(Stop),
     /// A record must be staged.
     Stage(Stash),
+    /// Values must be read that are not in memory.
+    Fetch(Vec<FarValue>),
 }
 
 /// The state of an operation that lasts from attempt to attempt.
@@ -72,6 +75,10 @@ pub(crate) struct Session {
     asked_bytes: u64,
     /// Whether free memory was already searched for.
     reclaimed: bool,
+    /// Values that were read because an attempt needed them.
+    pub fetched: Fetched,
+    /// Whether the operation is of who makes room in memory, and so never waits for that.
+    pub is_movers: bool,
 }
 
 impl Session {
@@ -149,7 +156,6 @@ impl Store {
                 session.stages += 1;
                 self.stage(stash, session).map(|()| 0)
             }
-
             Halt::Stop(Stop::Killed) => Err(StoreError::Killed),
             Halt::Stop(Stop::Need(Need::Buffer)) => Ok(self.region().satisfy(Need::Buffer)?),
             Halt::Stop(Stop::Need(Need::Room { bytes })) => {
@@ -165,13 +171,18 @@ impl Store {
                 session.asked_bytes = wanted.min(budget_bytes);
                 Ok(self.region().satisfy(Need::Room { bytes: session.asked_bytes })?)
             }
+            Halt::Fetch(wanted) => self.fetch(wanted, &mut session.fetched).map(|()| 0),
             Halt::Stop(Stop::OutOfMemory { needed_bytes, free_bytes }) => {
                 // Memory that other shards have free, and detached tables, may be enough.
-                if session.reclaimed || self.reclaim() == 0 {
-                    return Err(StoreError::OutOfMemory { needed_bytes, free_bytes });
+                if !session.reclaimed && self.reclaim() > 0 {
+                    session.reclaimed = true;
+                    return Ok(0);
                 }
-                session.reclaimed = true;
-                Ok(0)
+                let mover = self.far.as_ref().filter(|_| !session.is_movers);
+                match mover.is_some_and(|far| far.storage.make_room()) {
+                    true => Ok(0),
+                    false => Err(StoreError::OutOfMemory { needed_bytes, free_bytes }),
+                }
             }
         }
     }
@@ -190,7 +201,8 @@ impl Store {
         let piece_bytes = PIECE_BYTES.min(self.piece_bytes_max()) as usize;
         let mut at = offset;
         for piece in bytes.chunks(piece_bytes) {
-            let mut inner = Session { asked_bytes: piece.len() as u64 / 2, ..Session::default() };
+            let asked_bytes = piece.len() as u64 / 2;
+            let mut inner = Session { asked_bytes, ..Session::default() };
             self.attempt(&mut inner, |credit| {
                 self.heap.lock_with(lane, credit).write_unreached(at, piece)
             })?;

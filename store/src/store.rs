@@ -8,6 +8,7 @@ use perdura_media::Clock;
 use perdura_slots::{Heap, LANE_ROOT_BYTES, Lane, LaneId, Region};
 
 use crate::api::{DATABASES, Key};
+use crate::far::Far;
 use crate::key_counts::KeyCounts;
 use crate::record::{hash_key, is_of};
 use crate::table::{self, Found, ROOT_BYTES};
@@ -26,6 +27,8 @@ pub struct Store {
     pub(crate) expired_keys: AtomicU64,
     pub(crate) watches: Arc<Watches>,
     pub(crate) key_counts: KeyCounts,
+    /// Who keeps the values that are not in memory, if any can be.
+    pub(crate) far: Option<Far>,
     /// How many shards were counted; the first shard is counted first.
     pub(crate) shards_counted: AtomicU16,
     /// How many shards are rebuilt; the last shard is rebuilt first.

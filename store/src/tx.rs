@@ -4,7 +4,7 @@ mod hash;
 mod sorted;
 mod strings;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use perdura_region::Planted;
 use perdura_slots::{Heat, Lane, LaneId, LaneSet, Op, Stop};
@@ -12,6 +12,7 @@ use perdura_slots::{Heat, Lane, LaneId, LaneSet, Op, Stop};
 use crate::api::{Expiry, KEY_BYTES_MAX, Key, VALUE_BYTES_MAX};
 use crate::entry::Entry;
 use crate::error::{StoreError, TxError};
+use crate::far::{FarAddress, FarValue};
 use crate::key_counts::KeyCount;
 use crate::record::{Header, RecordKind, is_of};
 use crate::shard::{Detached, Shard, reap};
@@ -43,6 +44,10 @@ pub struct Tx<'s> {
     touched: Vec<(u8, Box<[u8]>)>,
     /// Why the attempt is over.
     halt: Option<Halt>,
+    /// Values that the attempt needs and that are not in memory: it will be run again with them.
+    wanted: RefCell<Vec<FarValue>>,
+    /// Addresses that no key has any more once the attempt commits.
+    freed_far: Vec<FarAddress>,
 }
 
 /// A change of a shard's volatile state, made on commit.
@@ -83,6 +88,7 @@ impl<'s> Tx<'s> {
         let now_ms = Cell::new(session.now_ms);
         let (changes, written, detached) = (Vec::new(), Vec::new(), Vec::new());
         let (first_written, halt, touched) = (None, None, Vec::new());
+        let (wanted, freed_far) = (RefCell::default(), Vec::new());
         Self {
             store,
             op,
@@ -95,12 +101,23 @@ impl<'s> Tx<'s> {
             detached,
             touched,
             halt,
+            wanted,
+            freed_far,
         }
     }
 
     /// Commits the attempt, or rolls it back if `result` or a halt asks for that.
     pub(crate) fn end<R>(mut self, result: Result<R, TxError>) -> End<R> {
         self.session.now_ms = self.now_ms.get();
+        if !self.wanted.get_mut().is_empty()
+            && !matches!(self.halt, Some(Halt::Stop(Stop::Killed)))
+        {
+            // What the attempt has done since may rest on a value's absence, and is rolled back.
+            let wanted = self.wanted.take();
+            drop(self.op);
+            self.session.staged.iter_mut().for_each(|staged| staged.used = false);
+            return End::Halted(Halt::Fetch(wanted));
+        }
         if let Some(halt) = self.halt.take() {
             if !matches!(halt, Halt::Stop(Stop::OutOfMemory { .. } | Stop::Killed)) {
                 self.written.extend(self.first_written.take());
@@ -151,6 +168,9 @@ impl<'s> Tx<'s> {
                 shard.detached.push(detached);
             }
         }
+        if let Some(far) = &self.store.far {
+            self.freed_far.drain(..).for_each(|at| far.storage.freed(at));
+        }
     }
 
     /// The time in milliseconds since 1970, which is the same in all attempts of the operation.
@@ -168,13 +188,17 @@ impl<'s> Tx<'s> {
         Err(TxError::Abort(why))
     }
 
-    /// The key's value; `None` if there is no such key or it has expired.
+    /// The key's value; `None` if there is no such key or it has expired. `None`, too, if the value
+    /// is not in memory: the operation is run again then, and finds it.
     pub fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let place = self.place(key);
         let found = self.find_live(&place, key)?;
         let lane = self.op.lane(place.lane);
         found.note_access(lane);
-        Some(Entry::new(lane, found.record()))
+        if let Some(far) = &self.store.far {
+            far.uses.note(place.hash);
+        }
+        self.entry(&place, &found)
     }
 
     /// Sets the key to a string, whatever the key held.
@@ -205,11 +229,11 @@ impl<'s> Tx<'s> {
     pub fn set_expiry(&mut self, key: Key<'_>, at_ms: Option<u64>) -> Result<bool, TxError> {
         let place = self.place(key);
         let Some(found) = self.find_live(&place, key) else { return Ok(false) };
-        let entry = self.entry(&place, &found);
+        let entry = self.raw(&place, &found);
         if entry.header.is_short {
             let Some(at_ms) = at_ms else { return Ok(true) };
             // A short header has no room for an expiry, so the record is written anew.
-            let (kind, value) = (entry.header.kind, entry.value().to_vec());
+            let (kind, value) = (entry.header.kind, entry.record_value().to_vec());
             self.put_record(&place, key, kind, &[&value], Expiry::AtMs(at_ms), 0)?;
             return Ok(true);
         }
@@ -285,9 +309,22 @@ impl<'s> Tx<'s> {
         !found.expires() || self.op.lane(place.lane).load(at) > self.now_ms()
     }
 
-    /// The value that an entry leads to.
-    fn entry(&self, place: &Place, found: &Found) -> Entry<'_> {
+    /// The record that an entry leads to, with its value if that is in memory.
+    pub(crate) fn raw(&self, place: &Place, found: &Found) -> Entry<'_> {
         Entry::new(self.op.lane(place.lane), found.record())
+    }
+
+    /// The value that an entry leads to; `None` if the value is far and not read yet. The attempt
+    /// is over then, whatever the operation makes of that.
+    fn entry(&self, place: &Place, found: &Found) -> Option<Entry<'_>> {
+        let entry = self.raw(place, found);
+        let Some(at) = entry.far() else { return Some(entry) };
+        if let Some(value) = self.session.fetched.get(&at) {
+            return Some(entry.with_value(&at, value));
+        }
+        let wanted = FarValue { db: entry.header.db, key: entry.key().into(), at };
+        self.wanted.borrow_mut().push(wanted);
+        None
     }
 
     /// Writes a record with `slack_bytes` of room behind the value, and makes the key's entry lead
@@ -302,6 +339,22 @@ impl<'s> Tx<'s> {
         slack_bytes: u64,
     ) -> Result<(), TxError> {
         self.touch(key);
+        if let Some(far) = &self.store.far {
+            far.uses.note(place.hash);
+        }
+        self.write_record(place, key, kind, value, expiry, slack_bytes)
+    }
+
+    /// Writes a record as [`Tx::put_record`] does, for a value that nobody has changed.
+    pub(crate) fn write_record(
+        &mut self,
+        place: &Place,
+        key: Key<'_>,
+        kind: RecordKind,
+        value: &[&[u8]],
+        expiry: Expiry,
+        slack_bytes: u64,
+    ) -> Result<(), TxError> {
         // Bucket, old record, new record and the ledger's entries of both lie in five places, and
         // likely none of them is in a cache.
         let value_len = value.iter().map(|part| part.len() as u64).sum::<u64>();
@@ -314,7 +367,7 @@ impl<'s> Tx<'s> {
             (Expiry::None, _) | (Expiry::Keep, None) => 0,
             (Expiry::AtMs(at_ms), _) => at_ms.max(1),
             (Expiry::Keep, Some(found)) if !self.is_live(place, found) => 0,
-            (Expiry::Keep, Some(found)) => self.entry(place, found).header.expire_at_ms,
+            (Expiry::Keep, Some(found)) => self.raw(place, found).header.expire_at_ms,
         };
         let header = header_of(key, kind, value, expire_at_ms)?;
         if let Some(found) = &found
@@ -332,6 +385,10 @@ impl<'s> Tx<'s> {
             Some(found) => {
                 self.link(place.lane, key, found.at, found.replaced(record, &header))?;
                 self.free_record(place.lane, found.record());
+                if kind == RecordKind::Far {
+                    // A new record may have the old one's address, with another expiry.
+                    self.freed_far.retain(|at| value != [&at.encode()[..]]);
+                }
                 let change = i8::from(expires) - i8::from(found.expires());
                 if change != 0 {
                     self.count(place, 0, change, None)?;
@@ -363,7 +420,8 @@ impl<'s> Tx<'s> {
         let (lane, record) = (self.op.lane(place.lane), found.record());
         let is_alike = lane.load(record) == header.first_word()
             && found.expires() == header.expires()
-            && !header.has_table();
+            && !header.has_table()
+            && header.kind != RecordKind::Far;
         if !is_alike || !self.session.staged.is_empty() {
             return Ok(false);
         }
@@ -458,9 +516,9 @@ impl<'s> Tx<'s> {
     /// Frees a record on commit. A table that the record has is detached, and freed piece by piece.
     fn free_record(&mut self, lane: LaneId, record: u64) {
         let entry = Entry::new(self.op.lane(lane), record);
-        if let Some(table) = Detached::of(&entry) {
-            self.detached.push((lane, table));
-        }
+        let (table, far) = (Detached::of(&entry), entry.far());
+        self.detached.extend(table.map(|table| (lane, table)));
+        self.freed_far.extend(far);
         self.op.free(record);
     }
 
@@ -494,7 +552,8 @@ impl<'s> Tx<'s> {
     /// Whether the key was neither written nor removed, and did not expire, from when it was
     /// watched to the beginning of this operation.
     pub fn is_unchanged(&self, watch: &Watch) -> bool {
-        watch.is_unwritten() && self.get(watch.key()).is_some() == watch.was_there
+        let place = self.place(watch.key());
+        watch.is_unwritten() && self.find_live(&place, watch.key()).is_some() == watch.was_there
     }
 
     fn store_word(&mut self, lane: LaneId, at: u64, word: u64) -> Result<(), TxError> {

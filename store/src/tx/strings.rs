@@ -1,6 +1,7 @@
 //! Operations that change a string in part, and that copy or rename keys.
 
 use crate::api::{Expiry, Key, Kind, VALUE_BYTES_MAX};
+use crate::entry::Entry;
 use crate::error::{TxError, WrongType};
 use crate::record::{Header, RecordKind};
 use crate::store::Place;
@@ -17,10 +18,11 @@ impl Tx<'_> {
     /// The key holds another kind of value; the value would be too long; the attempt is over.
     pub fn append(&mut self, key: Key<'_>, tail: &[u8]) -> Result<u64, TxError> {
         let place = self.place(key);
-        let Some((found, header)) = self.string_at(&place, key)? else {
+        let Some((found, entry)) = self.string_at(&place, key)? else {
             self.put_record(&place, key, RecordKind::String, &[tail], Expiry::None, 0)?;
             return Ok(tail.len() as u64);
         };
+        let (header, was_far) = (entry.header, entry.was_far());
         let new_len = u64::from(header.value_len) + tail.len() as u64;
         check_value(new_len)?;
         self.touch(key);
@@ -30,7 +32,7 @@ impl Tx<'_> {
         let record = found.record();
         let slot_bytes = self.op.lane(place.lane).usable_bytes(record);
         let fits = header.value_at() + new_len <= slot_bytes;
-        if fits && tail.len() as u64 <= self.store.piece_bytes_max() {
+        if fits && !was_far && tail.len() as u64 <= self.store.piece_bytes_max() {
             // First the bytes, which nobody can see; then the length, in one store.
             let filled = self.op.fill(place.lane, record + header.len_bytes(), tail.len(), None);
             match filled {
@@ -41,7 +43,9 @@ impl Tx<'_> {
             self.store_word(place.lane, record, longer.first_word())?;
             return Ok(new_len);
         }
-        let old = self.entry(&place, &found).value().to_vec();
+        let Some(old) = self.entry(&place, &found).map(|entry| entry.value().to_vec()) else {
+            return Err(TxError::Again);
+        };
         // Room for as much again, so that a value is copied only when its length has doubled.
         let slack = new_len.min((VALUE_BYTES_MAX as u64).saturating_sub(new_len));
         self.put_record(&place, key, RecordKind::String, &[&old, tail], Expiry::Keep, slack)?;
@@ -56,25 +60,26 @@ impl Tx<'_> {
     pub fn patch(&mut self, key: Key<'_>, offset: u64, bytes: &[u8]) -> Result<u64, TxError> {
         let place = self.place(key);
         let at = self.string_at(&place, key)?;
-        let old_len = at.map_or(0, |(_, header)| u64::from(header.value_len));
+        let old_len = at.as_ref().map_or(0, |(_, entry)| u64::from(entry.header.value_len));
         if bytes.is_empty() {
             return Ok(old_len);
         }
         let end = offset.saturating_add(bytes.len() as u64);
         check_value(end)?;
         let in_place_max = (self.store.region().budget_bytes() / 16).min(64 << 10);
-        if let Some((found, header)) = at
+        if let Some((found, entry)) = &at
+            && !entry.was_far()
             && end <= old_len
             && bytes.len() as u64 <= in_place_max
         {
+            let from = found.record() + entry.header.value_at() + offset;
             self.touch(key);
-            let from = found.record() + header.value_at() + offset;
             let done = self.op.overwrite(place.lane, from, bytes);
             done.map_err(|stop| self.stop(stop))?;
             return Ok(old_len);
         }
         let old = match &at {
-            Some((found, _)) => self.entry(&place, found).value().to_vec(),
+            Some((_, entry)) => entry.value().to_vec(),
             None => Vec::new(),
         };
         // The zeros between are never gathered, so that a value for which there is no room costs
@@ -100,7 +105,7 @@ impl Tx<'_> {
     /// The attempt is over; memory is used up.
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> Result<bool, TxError> {
         if from == to {
-            return Ok(self.get(from).is_some());
+            return Ok(self.find_live(&self.place(from), from).is_some());
         }
         if !self.copy(from, to)? {
             return Ok(false);
@@ -119,7 +124,7 @@ impl Tx<'_> {
         if from == to {
             return Ok(true);
         }
-        let entry = self.entry(&source, &found);
+        let Some(entry) = self.entry(&source, &found) else { return Err(TxError::Again) };
         let expiry = entry.expire_at_ms.map_or(Expiry::None, Expiry::AtMs);
         let kind = entry.header.kind;
         let target = self.place(to);
@@ -134,12 +139,16 @@ impl Tx<'_> {
     }
 
     /// The record of a string that has not expired.
-    fn string_at(&self, place: &Place, key: Key<'_>) -> Result<Option<(Found, Header)>, TxError> {
+    fn string_at(
+        &self,
+        place: &Place,
+        key: Key<'_>,
+    ) -> Result<Option<(Found, Entry<'_>)>, TxError> {
         let Some(found) = self.find_live(place, key) else { return Ok(None) };
-        let entry = self.entry(place, &found);
+        let Some(entry) = self.entry(place, &found) else { return Err(TxError::Again) };
         if entry.kind != Kind::String {
             return Err(WrongType.into());
         }
-        Ok(Some((found, entry.header)))
+        Ok(Some((found, entry)))
     }
 }

@@ -5,6 +5,7 @@ mod counts;
 mod crash;
 mod damage;
 mod deferred;
+mod far;
 mod harness;
 mod limits;
 mod loading;

@@ -95,7 +95,8 @@ pub fn contents(store: &Store) -> Model {
             let key = Key { db, bytes: &bytes };
             let found = store
                 .run(Access::Key(key), |tx| {
-                    let entry = tx.get(key).unwrap();
+                    // The value may have to be read from elsewhere first.
+                    let Some(entry) = tx.get(key) else { return Err(TxError::Again) };
                     Ok((value_of(tx, key, &entry), entry.expire_at_ms))
                 })
                 .unwrap();

@@ -1,0 +1,84 @@
+//! How often keys were used lately: a byte for each of many classes of hashes.
+//!
+//! The counts decide which values stay in memory. They are hints: keys whose hashes fall in the
+//! same class share a count, and threads may lose a count between them. A count stops at 255. When
+//! the counts have become large on average, all are halved ([`Uses::age`]), so they tell of lately.
+//! A byte a key, and not a list of keys in the order of use (Sprint-AEP, section III.C), because a
+//! read then changes no more than that byte.
+
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes of memory for each count: values that small are not made far.
+const MEMORY_BYTES_PER_COUNT: u64 = 64;
+/// Counts that are looked at to tell whether all are large.
+const SAMPLES: usize = 4096;
+/// Average count from which on all counts are halved.
+const AVERAGE_MAX: u64 = 4;
+
+pub(crate) struct Uses {
+    counts: Box<[AtomicU8]>,
+    mask: u64,
+}
+
+impl Uses {
+    /// Counts for a store in so much memory.
+    pub fn new(region_bytes: u64) -> Self {
+        let count = (region_bytes / MEMORY_BYTES_PER_COUNT).next_power_of_two().max(1024);
+        Self { counts: (0..count).map(|_| AtomicU8::new(0)).collect(), mask: count - 1 }
+    }
+
+    /// Notes that the key with this hash is used.
+    #[inline]
+    pub fn note(&self, hash: u64) {
+        let count = self.at(hash);
+        let before = count.load(Relaxed);
+        if before < u8::MAX {
+            count.store(before + 1, Relaxed);
+        }
+    }
+
+    /// How often keys of this hash were used lately.
+    #[inline]
+    pub fn of(&self, hash: u64) -> u8 {
+        self.at(hash).load(Relaxed)
+    }
+
+    /// Halves all counts if they are large on average.
+    pub fn age(&self) {
+        let step = (self.counts.len() / SAMPLES).max(1);
+        let sampled = self.counts.iter().step_by(step);
+        let (sum, number) = sampled
+            .fold((0, 0), |(sum, number), count| (sum + u64::from(count.load(Relaxed)), number + 1));
+        if sum > number * AVERAGE_MAX {
+            for count in &self.counts {
+                count.store(count.load(Relaxed) / 2, Relaxed);
+            }
+        }
+    }
+
+    fn at(&self, hash: u64) -> &AtomicU8 {
+        // The lower bits pick the bucket of the index, so keys of one bucket have counts of their
+        // own only if other bits are used, too.
+        &self.counts[((hash ^ hash >> 29) & self.mask) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_stop_at_the_highest_and_are_halved_once_they_are_large_on_average() {
+        let uses = Uses::new(1 << 16);
+        (0..300).for_each(|_| uses.note(7));
+        assert_eq!((uses.of(7), uses.of(8)), (255, 0));
+        uses.age();
+        assert_eq!(uses.of(7), 255, "one large count says little");
+        for hash in 0..1024 {
+            (0..6).for_each(|_| uses.note(hash));
+        }
+        uses.age();
+        assert_eq!((uses.of(7), uses.of(8)), (127, 3));
+    }
+}
