@@ -48,6 +48,12 @@ pub enum Planted {
     ReplyThoughFailed,
     /// The server leaves the commit of a small group out.
     SkipSmallGroups,
+    /// Keys lead to values on a device before the device has flushed them.
+    FarBeforeFlush,
+    /// Room of a device is written again without a checkpoint of the store before.
+    FarReuseEmptied,
+    /// A value that has changed since it was copied to a device is replaced by the old one there.
+    FarIgnoreChange,
     /// Bytes that a killed process was overwriting are not put back.
     LeaveOverwritten,
     /// An undo slot is in use though the old bytes were not copied to it.
@@ -88,7 +94,10 @@ impl Planted {
     /// Bugs that show only where threads interleave, for the test that draws schedules.
     pub const SCHEDULED: [Self; 2] = [Self::BytesBeforeBits, Self::ReleaseBeforeCopy];
 
-    /// The same, where stores trap.
+    /// Bugs of values that lie on devices.
+    pub const FAR: [Self; 3] = [Self::FarBeforeFlush, Self::FarReuseEmptied, Self::FarIgnoreChange];
+
+    /// The same as [`Planted::SCHEDULED`], where stores trap.
     pub const SCHEDULED_TRAPPED: [Self; 1] = [Self::ClearAfterRelease];
 
     /// Whether this program was built so that bugs can be planted.
@@ -122,6 +131,9 @@ impl Planted {
             Self::CountLateGroups => "count-late-groups",
             Self::ReplyThoughFailed => "reply-though-failed",
             Self::SkipSmallGroups => "skip-small-groups",
+            Self::FarBeforeFlush => "far-before-flush",
+            Self::FarReuseEmptied => "far-reuse-emptied",
+            Self::FarIgnoreChange => "far-ignore-change",
             Self::LeaveOverwritten => "leave-overwritten",
             Self::UndoWithoutBytes => "undo-without-bytes",
             Self::BytesBeforeBits => "bytes-before-bits",

@@ -9,7 +9,7 @@ mod battery;
 mod broken;
 mod detected;
 mod ends;
-mod kills;
+pub(crate) mod kills;
 mod name;
 mod oracle;
 mod proof;

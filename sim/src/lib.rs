@@ -5,4 +5,5 @@
 //! without threads: a seed decides everything, so a failure is replayed from its seed.
 
 pub mod cut;
+pub mod far;
 pub mod order;

@@ -98,6 +98,11 @@ impl Heap {
         HeapStats { region_bytes: self.spans.region.len_bytes(), free_bytes }
     }
 
+    /// Bytes of free slots in the spans of lanes. Each lane is held for a moment.
+    pub fn free_slot_bytes(&self) -> u64 {
+        self.lanes().map(|lane| self.lock(lane).free_slot_bytes()).sum()
+    }
+
     /// Gives the empty runs of all lanes back to the pool, and waits for the little budget that
     /// this takes: a caller tries it before giving up for want of memory. No lane may be held.
     /// Returns the bytes given back.

@@ -120,6 +120,15 @@ impl<'h> Lane<'h> {
         }
     }
 
+    /// Bytes of the lane's slots that are free.
+    pub(crate) fn free_slot_bytes(&self) -> u64 {
+        let Some(state) = &self.state else { return 0 };
+        let of = |(class, list): (usize, &ClassList)| {
+            list.free.len() as u64 * class_bytes(class) + list.bump_end - list.bump
+        };
+        state.classes.iter().enumerate().map(of).sum()
+    }
+
     /// Whether the lane was searched for free memory since the heap was opened, without an error.
     pub fn is_searched(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.is_searched)

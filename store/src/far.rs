@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
+use perdura_region::Planted;
 use perdura_slots::{Lane, LaneId};
 
 use crate::api::{Access, DATABASES, Expiry, Key, VALUE_BYTES_MAX};
@@ -50,7 +51,7 @@ pub struct FarAddress {
     /// Bytes of the value.
     pub value_bytes: u32,
     /// Checksum of that record.
-    pub crc: u32,
+    pub checksum: u32,
     /// What the value is; see [`NearValue::kind`].
     pub kind: u8,
 }
@@ -64,7 +65,7 @@ impl FarAddress {
         bytes[..8].copy_from_slice(&self.offset.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.record_bytes.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.value_bytes.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.crc.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.checksum.to_le_bytes());
         bytes[20..22].copy_from_slice(&self.device.to_le_bytes());
         bytes[22] = self.kind;
         bytes
@@ -80,7 +81,7 @@ impl FarAddress {
             offset: u64::from(word(0)) | u64::from(word(4)) << 32,
             record_bytes: word(8),
             value_bytes: word(12),
-            crc: word(16),
+            checksum: word(16),
             kind: kind as u8,
         })
     }
@@ -406,7 +407,9 @@ impl Store {
     /// The errors of [`Store::run`].
     pub fn make_far(&self, key: Key<'_>, value: &[u8], at: FarAddress) -> Result<bool, StoreError> {
         self.run_by_mover(key, |tx| {
-            let is_same = tx.near_at(key, at.kind).is_some_and(|near| near == value);
+            let is_planted = self.region().planted().is(Planted::FarIgnoreChange);
+            let near = tx.near_at(key, at.kind);
+            let is_same = near.is_some_and(|near| near == value || is_planted);
             if is_same {
                 tx.replace(key, RecordKind::Far, &at.encode())?;
             }

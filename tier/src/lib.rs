@@ -11,6 +11,7 @@
 //! of them, `tier` is the whole, and `activation` chooses the number of primaries.
 
 mod activation;
+pub mod devices;
 mod front;
 mod ranges;
 mod tier;

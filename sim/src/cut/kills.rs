@@ -45,7 +45,7 @@ impl Kills {
 }
 
 /// A memory file with the same bytes, and holes where the other has them.
-fn copy_of(fd: &OwnedFd) -> io::Result<OwnedFd> {
+pub(crate) fn copy_of(fd: &OwnedFd) -> io::Result<OwnedFd> {
     let from = File::from(fd.try_clone()?);
     let len_bytes = from.metadata()?.len();
     let to = memfd_create("perdura-killed", MemfdFlags::CLOEXEC)?;

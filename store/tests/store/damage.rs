@@ -23,6 +23,7 @@ const PACKED_HASH: u64 = 1;
 const FIELD: u64 = 3;
 const PACKED_SORTED: u64 = 4;
 const MEMBER: u64 = 6;
+const FAR: u64 = 7;
 
 /// The first word of a record's header.
 fn header(kind: u64, value_len: u64, key_len: u64) -> u64 {
@@ -102,9 +103,10 @@ fn expect_refused(
 fn a_damaged_record_is_refused_by_place_and_value() {
     let word = header(STRING, 5, 8) | SHORT;
     let find = |store: &Store| place_of(store, word);
-    for kind in [7, 100, FIELD, MEMBER] {
+    for kind in [8, 100, FIELD, MEMBER] {
         expect_refused("record's kind", &string, &find, word | kind << 56, 0);
     }
+    expect_refused("far value's address", &string, &find, word | FAR << 56, 0);
     expect_refused("record's database", &string, &find, word | 1 << 48, 0);
     let find = |store: &Store| place_of(store, header(STRING, 300, 8)) + 8;
     expect_refused("record's expiry", &long_string, &find, 77, 0);

@@ -34,7 +34,7 @@ impl Shelf {
     fn put(&self, db: u8, key: &[u8], kind: u8, value: &[u8]) -> FarAddress {
         let offset = self.next.fetch_add(16, Ordering::Relaxed);
         let (device, value_bytes) = ((offset / 16 % 3) as u16, value.len() as u32);
-        let at = FarAddress { device, offset, record_bytes: 7, value_bytes, crc: 9, kind };
+        let at = FarAddress { device, offset, record_bytes: 7, value_bytes, checksum: 9, kind };
         self.kept.lock().insert(at, (db, key.into(), value.into()));
         at
     }

@@ -1,0 +1,265 @@
+//! Moving values out of memory, the coldest first, in batches (Sprint-AEP, section III.B and C:
+//! synchronisation and eviction).
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use perdura_region::Planted;
+use perdura_store::{FarCursor, FarStorage, Store};
+
+use super::batch::Batch;
+use super::device::FarDevice;
+use super::error::MoveError;
+use super::format::Record;
+use super::members::{Devices, Progress, target};
+use super::policy::{Level, Memory};
+
+/// Buckets of the index that are looked at under one hold of a shard.
+const BUCKETS_PER_HOLD: u64 = 16;
+/// Fewest bytes that are moved at a time, so that a device is written to in long runs.
+const MOVE_BYTES_MIN: u64 = 1 << 20;
+/// Time between two looks at memory, if nobody asks for one.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Time between two looks at the counts of uses.
+const AGE_EVERY_NS: u64 = 1_000_000_000;
+
+/// What one step of a mover has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Values moved out of memory.
+    pub values: u64,
+    /// Bytes of memory that this freed.
+    pub bytes: u64,
+    /// Segments of devices emptied.
+    pub segments: u64,
+    /// Values moved from one place of a device to another.
+    pub moved_on: u64,
+}
+
+/// Moves values between memory and devices. A store has one.
+pub struct Mover {
+    pub(crate) devices: Arc<Devices>,
+    cursor: FarCursor,
+    level: Level,
+    /// Batches that are not written yet, for the members with the same index.
+    pub(crate) batches: Vec<Batch>,
+    aged_ns: u64,
+}
+
+impl Mover {
+    /// A mover of the values of the store that has these devices.
+    pub fn new(devices: Arc<Devices>) -> Self {
+        let (cursor, level) = (FarCursor::default(), Level::default());
+        Self { devices, cursor, level, batches: Vec::new(), aged_ns: 0 }
+    }
+
+    /// Starts a thread that moves values as long as the store is open.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn start(mut self, store: Weak<Store>) -> std::io::Result<()> {
+        self.devices.progress.lock().has_mover = true;
+        std::thread::Builder::new().name("mover".into()).spawn(move || {
+            while let Some(store) = store.upgrade() {
+                let moved = self.step(&store);
+                drop(store);
+                let mut progress = self.devices.progress.lock();
+                let is_busy = note(&mut progress, &moved);
+                self.devices.moved.notify_all();
+                if !is_busy && !progress.is_wanted {
+                    self.devices.wanted.wait_for(&mut progress, LOOK_EVERY);
+                }
+            }
+            let mut progress = self.devices.progress.lock();
+            (progress.has_mover, progress.is_over) = (false, true);
+            self.devices.moved.notify_all();
+        })?;
+        Ok(())
+    }
+
+    /// Looks once at memory and devices, and moves what is due.
+    ///
+    /// # Errors
+    /// Store or device refuse. Values that were not moved stay where they are.
+    pub fn step(&mut self, store: &Store) -> Result<Moved, MoveError> {
+        let mut moved = Moved::default();
+        if !store.all_far_found() {
+            return Ok(moved);
+        }
+        let now_ns = self.devices.clock.now_ns();
+        if now_ns.saturating_sub(self.aged_ns) >= AGE_EVERY_NS {
+            self.aged_ns = now_ns;
+            store.age_uses();
+        }
+        let is_wanted = self.devices.progress.lock().is_wanted;
+        let least = if is_wanted { MOVE_BYTES_MIN } else { 0 };
+        let wanted = self.devices.policy.bytes_to_move(memory(store)).max(least);
+        if wanted > 0 {
+            self.evict(store, wanted.max(MOVE_BYTES_MIN), &mut moved)?;
+        }
+        self.compact(store, &mut moved)?;
+        Ok(moved)
+    }
+
+    /// Moves values until about so many bytes of memory are free, or every value was looked at.
+    fn evict(&mut self, store: &Store, wanted: u64, moved: &mut Moved) -> Result<(), MoveError> {
+        let (mut rounds, began, mut looked) = (0, self.cursor, 0_u64);
+        while moved.bytes < wanted {
+            let members = self.devices.members();
+            if !members.iter().any(|member| member.takes_values() && !is_full(member)) {
+                return Ok(());
+            }
+            let left = wanted - moved.bytes;
+            let has_come_round = self.gather(store, &members, left, &mut looked);
+            self.write_batches(store, &members, moved)?;
+            if has_come_round {
+                rounds += 1;
+                self.level = self.level.raise();
+            }
+            // At the highest level everything that can be moved has been.
+            if rounds > u8::BITS + 1 {
+                return Ok(());
+            }
+        }
+        if rounds == 0 && began != self.cursor && looked < moved.values.saturating_mul(4) {
+            // More than a quarter of what was looked at was cold: colder values are to be had.
+            self.level = self.level.lower();
+        }
+        self.devices.uses_to_return.store(self.level.uses_to_return(), Relaxed);
+        Ok(())
+    }
+
+    /// Copies cold values into the batches of their devices until these free `wanted` bytes of
+    /// memory or one is full. Returns whether the end of the index was passed.
+    fn gather(
+        &mut self,
+        store: &Store,
+        members: &[Arc<FarDevice>],
+        wanted: u64,
+        looked: &mut u64,
+    ) -> bool {
+        self.prepare(members);
+        let (mut gathered, mut is_one_full) = (0, false);
+        let (level, max) = (self.level, self.devices.policy.value_bytes_max as usize);
+        while gathered < wanted && !is_one_full {
+            let goes_on = store.near_values(&mut self.cursor, BUCKETS_PER_HOLD, |near| {
+                *looked += 1;
+                if !level.moves(near.uses) || near.value.len() > max || gathered >= wanted {
+                    return;
+                }
+                let Some(index) = target(members, near.key.db, near.key.bytes) else { return };
+                let batch = &mut self.batches[index];
+                if !batch.fits(near.key.bytes.len(), near.value.len()) {
+                    is_one_full = true;
+                    return;
+                }
+                let (key, kind, value) = (near.key, near.kind, near.value);
+                let record = Record { db: key.db, kind, key: key.bytes, value };
+                batch.push(record, None, near.memory_bytes);
+                gathered += near.memory_bytes;
+            });
+            if !goes_on {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Makes an empty batch for each member.
+    pub(crate) fn prepare(&mut self, members: &[Arc<FarDevice>]) {
+        for (index, member) in members.iter().enumerate() {
+            let segment_bytes = member.superblock.segment_bytes;
+            match self.batches.get_mut(index) {
+                Some(batch) if batch.capacity() as u64 == segment_bytes => batch.clear(),
+                Some(batch) => *batch = Batch::new(segment_bytes),
+                None => self.batches.push(Batch::new(segment_bytes)),
+            }
+        }
+    }
+
+    /// Writes the batches to their devices, all at a time, and lets the store's keys lead there.
+    pub(crate) fn write_batches(
+        &mut self,
+        store: &Store,
+        members: &[Arc<FarDevice>],
+        moved: &mut Moved,
+    ) -> Result<(), MoveError> {
+        let flushes = !store.region().planted().is(Planted::FarBeforeFlush);
+        let mut due: Vec<_> =
+            members.iter().zip(&mut self.batches).filter(|(_, batch)| !batch.is_empty()).collect();
+        let write = |(member, batch): &mut (&Arc<FarDevice>, &mut Batch)| {
+            match batch.write(member, flushes) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => member.fail(&error),
+            }
+            // The values stay where they are, and go elsewhere next time.
+            batch.clear();
+        };
+        if !self.devices.policy.is_parallel {
+            due.iter_mut().for_each(write);
+            due.clear();
+        }
+        std::thread::scope(|scope| {
+            let Some((last, others)) = due.split_last_mut() else { return };
+            others.iter_mut().for_each(|one| drop(scope.spawn(|| write(one))));
+            write(last);
+        });
+        let mut refused = None;
+        for written in self.batches[..members.len()].iter().flat_map(Batch::written) {
+            let done = match (&refused, written.from) {
+                (Some(_), _) => Ok(false),
+                (None, None) => store.make_far(written.key, written.value, written.at),
+                (None, Some(from)) => store.move_far(written.key, from, written.at),
+            };
+            match done {
+                Ok(true) if written.from.is_some() => moved.moved_on += 1,
+                Ok(true) => {
+                    moved.values += 1;
+                    moved.bytes += written.memory_bytes;
+                }
+                Ok(false) => self.devices.freed(written.at),
+                Err(error) => {
+                    self.devices.freed(written.at);
+                    refused = Some(error);
+                }
+            }
+        }
+        self.batches.iter_mut().for_each(Batch::clear);
+        refused.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+/// The store's memory now.
+fn memory(store: &Store) -> Memory {
+    let free_bytes = store.stats().free_bytes + store.heap().free_slot_bytes();
+    Memory { region_bytes: store.region().len_bytes(), free_bytes }
+}
+
+fn is_full(member: &FarDevice) -> bool {
+    member.is_full.load(Relaxed)
+}
+
+/// Notes what a step has done. Returns whether the next step is due at once.
+fn note(progress: &mut Progress, moved: &Result<Moved, MoveError>) -> bool {
+    let has_moved = match moved {
+        Ok(moved) => {
+            progress.values += moved.values;
+            progress.bytes += moved.bytes;
+            progress.segments += moved.segments;
+            progress.moved_on += moved.moved_on;
+            progress.last_error = None;
+            moved.bytes > 0 || moved.segments > 0
+        }
+        Err(error) => {
+            tracing::warn!(%error, "values could not be moved");
+            progress.last_error = Some(error.to_string());
+            false
+        }
+    };
+    if std::mem::take(&mut progress.is_wanted) && !has_moved {
+        progress.failures += 1;
+    }
+    has_moved
+}

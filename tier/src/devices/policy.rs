@@ -1,0 +1,114 @@
+//! When values leave memory, which, and when a device is tidied up. Decisions only.
+
+/// Memory of a store, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// The region at its present size.
+    pub region_bytes: u64,
+    /// Memory that can be allocated.
+    pub free_bytes: u64,
+}
+
+/// Percentages and limits by which values are moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Values are moved once so much of memory is in use, percent (Sprint-AEP, section III.B: the
+    /// buffer is synchronised at 80 %).
+    pub start_percent: u64,
+    /// Values are moved until no more is in use, percent.
+    pub stop_percent: u64,
+    /// A device is tidied up while less of its used space is live, percent.
+    pub live_percent: u64,
+    /// Values with more bytes stay in memory.
+    pub value_bytes_max: u64,
+    /// Bytes of a segment on a device that is new, and so the most that one batch writes there.
+    pub segment_bytes: u64,
+    /// Whether several devices are written to at the same time, by a thread each (section III.B).
+    pub is_parallel: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            start_percent: 80,
+            stop_percent: 75,
+            live_percent: 66,
+            value_bytes_max: 1 << 20,
+            segment_bytes: 4 << 20,
+            is_parallel: true,
+        }
+    }
+}
+
+impl Policy {
+    /// Bytes of memory that are to be freed by moving values; 0 while there is no need to.
+    pub fn bytes_to_move(&self, memory: Memory) -> u64 {
+        let used = memory.region_bytes.saturating_sub(memory.free_bytes);
+        if used * 100 <= memory.region_bytes * self.start_percent {
+            return 0;
+        }
+        used - memory.region_bytes * self.stop_percent / 100
+    }
+
+    /// The share of a device's used space that is to be live, percent: segments are emptied until
+    /// it is. A device that is full is worth more work.
+    pub fn live_percent_wanted(&self, is_full: bool) -> u64 {
+        if is_full { self.live_percent.max(90) } else { self.live_percent }
+    }
+}
+
+/// Up to how many uses a value may have had lately to be moved. The levels are those of the paper's
+/// range lists, powers of two (section III.C): values are moved from the coldest list upward.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Level(u8);
+
+impl Level {
+    /// Whether a value that was used so often is moved.
+    pub fn moves(self, uses: u8) -> bool {
+        uses <= self.0
+    }
+
+    /// Goes up one list: the lists up to the present one were not enough.
+    pub fn raise(self) -> Self {
+        Self(self.0.saturating_mul(2).saturating_add(1))
+    }
+
+    /// Goes down one list.
+    pub fn lower(self) -> Self {
+        Self(self.0 / 2)
+    }
+
+    /// The fewest uses of a value that is worth bringing back: one list above those that are moved,
+    /// so that a value does not go to and fro.
+    pub fn uses_to_return(self) -> u8 {
+        self.raise().0.saturating_add(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_moves_below_four_fifths_and_then_down_to_three_quarters() {
+        let policy = Policy::default();
+        let memory = |free_bytes| Memory { region_bytes: 1000, free_bytes };
+        assert_eq!(policy.bytes_to_move(memory(200)), 0);
+        assert_eq!(policy.bytes_to_move(memory(199)), 51);
+        assert_eq!(policy.bytes_to_move(memory(0)), 250);
+    }
+
+    #[test]
+    fn a_value_comes_back_only_if_it_is_hotter_than_what_leaves_next() {
+        let levels = [0, 1, 3, 7, 15, 31, 63, 127, 255, 255];
+        let mut level = Level::default();
+        for max in levels {
+            assert_eq!(level, Level(max));
+            assert!(level.moves(max) && (max == 255 || !level.moves(max + 1)));
+            assert!(max == 255 || !level.moves(level.uses_to_return()));
+            level = level.raise();
+        }
+        assert_eq!(Level::default().uses_to_return(), 2, "the read that finds it counts one");
+        assert_eq!(Level(7).lower(), Level(3));
+    }
+}

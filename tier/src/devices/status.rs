@@ -1,0 +1,91 @@
+//! What people are told of the devices.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::device::DeviceState;
+use super::members::Devices;
+
+/// A reading of one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// Number of the device in the set.
+    pub number: u16,
+    /// The device's directory.
+    pub place: String,
+    /// What it does.
+    pub state: DeviceState,
+    /// Whether the last batch found no room.
+    pub is_full: bool,
+    /// Bytes of values that keys lead to, with their keys and headers.
+    pub live_bytes: u64,
+    /// Bytes of segments that are in use, garbage included.
+    pub used_bytes: u64,
+    /// Segments whose records and count disagreed; they are not written again.
+    pub suspect_segments: u64,
+    /// Values read since the opening, and of these those that could not be read.
+    pub reads: u64,
+    /// Values that could not be read.
+    pub failed_reads: u64,
+    /// Bytes read since the opening.
+    pub read_bytes: u64,
+    /// Batches written since the opening.
+    pub writes: u64,
+    /// Bytes written since the opening.
+    pub written_bytes: u64,
+    /// Time that threads waited for the device since the opening, nanoseconds.
+    pub busy_ns: u64,
+}
+
+/// A reading of all devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DevicesStatus {
+    /// The devices, in no order.
+    pub devices: Vec<DeviceStatus>,
+    /// Values moved out of memory since the opening.
+    pub moved_values: u64,
+    /// Bytes of memory that this freed.
+    pub moved_bytes: u64,
+    /// Segments emptied since the opening.
+    pub emptied_segments: u64,
+    /// Values moved from one place of a device to another since the opening.
+    pub moved_on_values: u64,
+    /// Fewest uses of a value that comes back to memory when it is read.
+    pub uses_to_return: u8,
+    /// Why the mover's last step ended early, if it did.
+    pub last_error: Option<String>,
+}
+
+impl Devices {
+    /// What the devices hold and have done.
+    pub fn status(&self) -> DevicesStatus {
+        let of = |member: &std::sync::Arc<super::device::FarDevice>| {
+            let (sums, counts) = (member.sums(), &member.counts);
+            DeviceStatus {
+                number: member.number(),
+                place: member.place.clone(),
+                state: member.state(),
+                is_full: member.is_full.load(Relaxed),
+                live_bytes: sums.live_bytes,
+                used_bytes: sums.used_bytes,
+                suspect_segments: sums.suspect,
+                reads: counts.reads.load(Relaxed),
+                failed_reads: counts.failed_reads.load(Relaxed),
+                read_bytes: counts.read_bytes.load(Relaxed),
+                writes: counts.writes.load(Relaxed),
+                written_bytes: counts.written_bytes.load(Relaxed),
+                busy_ns: counts.busy_ns.load(Relaxed),
+            }
+        };
+        let devices = self.members().iter().map(of).collect();
+        let progress = self.progress.lock();
+        DevicesStatus {
+            devices,
+            moved_values: progress.values,
+            moved_bytes: progress.bytes,
+            emptied_segments: progress.segments,
+            moved_on_values: progress.moved_on,
+            uses_to_return: self.uses_to_return.load(Relaxed),
+            last_error: progress.last_error.clone(),
+        }
+    }
+}

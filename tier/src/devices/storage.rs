@@ -1,0 +1,89 @@
+//! The devices as the store's storage of far values: reads, and the count of what is still needed.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use perdura_store::{FarAddress, FarError, FarStorage, FarValue};
+
+use super::members::Devices;
+
+/// Longest wait of an allocation for the mover. A device that takes longer for a batch is as good
+/// as failed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl FarStorage for Devices {
+    fn read(&self, wanted: &[FarValue]) -> Vec<Result<Box<[u8]>, FarError>> {
+        let mut results: Vec<_> = wanted.iter().map(|value| Err(absent(value))).collect();
+        let members = self.members();
+        let mut parts = Vec::new();
+        for member in &members {
+            let here = |index: &usize| wanted[*index].at.device == member.number();
+            let indices: Vec<_> = (0..wanted.len()).filter(here).collect();
+            if !indices.is_empty() {
+                parts.push((member, indices));
+            }
+        }
+        let read = |(member, indices): &(&std::sync::Arc<_>, Vec<usize>)| {
+            let member: &super::device::FarDevice = member;
+            let values: Vec<_> = indices.iter().map(|index| &wanted[*index]).collect();
+            member.read(&values)
+        };
+        let Some((last, others)) = parts.split_last() else { return results };
+        std::thread::scope(|scope| {
+            let others: Vec<_> =
+                others.iter().map(|part| (part, scope.spawn(|| read(part)))).collect();
+            let mut put = |indices: &[usize], values: Vec<_>| {
+                indices.iter().zip(values).for_each(|(index, value)| results[*index] = value);
+            };
+            put(&last.1, read(last));
+            for (part, thread) in others {
+                match thread.join() {
+                    Ok(values) => put(&part.1, values),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+        });
+        results
+    }
+
+    fn freed(&self, at: FarAddress) {
+        if let Some(member) = self.member(at.device) {
+            member.segments.lock().take_live(at.offset, u64::from(at.record_bytes));
+        }
+    }
+
+    fn found(&self, at: FarAddress) {
+        let is_there = self.member(at.device).is_some_and(|member| {
+            member.segments.lock().found(at.offset, u64::from(at.record_bytes))
+        });
+        if !is_there {
+            tracing::debug!(device = at.device, offset = at.offset, "a value lies on no device");
+        }
+    }
+
+    fn make_room(&self) -> bool {
+        let mut progress = self.progress.lock();
+        if !progress.has_mover {
+            return false;
+        }
+        let (bytes, failures) = (progress.bytes, progress.failures);
+        let end = Instant::now() + PATIENCE;
+        while progress.bytes == bytes && progress.failures == failures && !progress.is_over {
+            progress.is_wanted = true;
+            self.wanted.notify_all();
+            if self.moved.wait_until(&mut progress, end).timed_out() {
+                break;
+            }
+        }
+        progress.bytes != bytes
+    }
+
+    fn keeps_near(&self, uses: u8) -> bool {
+        uses >= self.uses_to_return.load(Relaxed)
+    }
+}
+
+fn absent(value: &FarValue) -> FarError {
+    let why = "it is not there; add its directory to those of the server".into();
+    FarError { device: value.at.device, place: "unknown".into(), why }
+}
