@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use clap::CommandFactory;
+use clap::{ArgAction, CommandFactory};
 
 use crate::args::Cli;
 
@@ -19,11 +19,11 @@ pub fn words(path: &Path, subcommand: &str) -> Result<Vec<OsString>> {
     let command = cli.find_subcommand(subcommand).context("no such subcommand")?;
     let mut words = Vec::new();
     for (name, value) in table {
-        let known = command
-            .get_arguments()
-            .filter_map(|argument| argument.get_long())
-            .any(|long| long == name && long != "config" && long != "help");
-        if !known {
+        let is_it = |long| long == name && long != "config" && long != "help";
+        let known = command.get_arguments().find(|option| option.get_long().is_some_and(is_it));
+        let may_repeat =
+            known.is_some_and(|option| matches!(option.get_action(), ArgAction::Append));
+        if known.is_none() {
             bail!(
                 "{}: unknown setting {name:?}; `perdura {subcommand} --help` lists them",
                 path.display()
@@ -34,9 +34,16 @@ pub fn words(path: &Path, subcommand: &str) -> Result<Vec<OsString>> {
             toml::Value::Boolean(false) => {}
             toml::Value::String(text) => words.push(format!("--{name}={text}").into()),
             toml::Value::Integer(number) => words.push(format!("--{name}={number}").into()),
+            toml::Value::Array(texts)
+                if may_repeat && texts.iter().all(|text| text.is_str()) =>
+            {
+                let texts = texts.iter().filter_map(toml::Value::as_str);
+                words.extend(texts.map(|text| format!("--{name}={text}").into()));
+            }
             other => bail!(
-                "{}: {name} = {other}: expected text, a whole number, true or false",
-                path.display()
+                "{}: {name} = {other}: expected text, a whole number, true or false{}",
+                path.display(),
+                if may_repeat { ", or a list of texts" } else { "" }
             ),
         }
     }
@@ -68,5 +75,8 @@ mod tests {
         words_of("config = 'x'").unwrap_err();
         words_of("memory = ['x']").unwrap_err();
         words_of("memory = ").unwrap_err();
+        let found = words_of("device = ['/a', '/b,1GiB']").unwrap();
+        assert_eq!(found, ["--device=/a", "--device=/b,1GiB"]);
+        words_of("device = [1]").unwrap_err();
     }
 }

@@ -7,6 +7,7 @@ mod battery;
 mod bench;
 mod check;
 mod client;
+mod devices;
 mod drill;
 mod file;
 mod first_start;

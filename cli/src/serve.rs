@@ -15,12 +15,13 @@ use perdura_region::holder::{HeldBy, Holders};
 use perdura_server::{Durability, Power, ServerConfig, StopFlag};
 use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
+use perdura_tier::devices::Mover;
 use perdura_warning::{Demand, Reading, Warnings};
 
 use crate::listen::listen;
 use crate::serve_args::ServeArgs;
 use crate::{
-    background, banner, battery, first_start, holder, redis_conf, service_manager, settings,
+    background, banner, battery, devices, first_start, holder, redis_conf, service_manager, settings,
     surroundings,
 };
 use perdura_terminal::LateBar;
@@ -85,10 +86,20 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     }
     let heap = Heap::open(region).context("the heap")?;
     let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
-    let store = Store::open(heap, Arc::clone(&clock), options);
+    let devices = devices::open(args, &heap, &clock)?;
+    let store = match &devices {
+        Some(far) => Store::open_with_far(heap, Arc::clone(&clock), options, far.clone()),
+        None => Store::open(heap, Arc::clone(&clock), options),
+    };
     let store = Arc::new(store.context("the store")?);
     let holders = Holders::watch(supervisor, link)?;
     say(banner);
+    if let Some(devices) = devices {
+        say(devices::describe(&devices));
+        let mover = Mover::new(Arc::clone(&devices));
+        mover.start(Arc::downgrade(&store)).context("start a thread")?;
+        server.devices = Some(devices);
+    }
     remark(args, clients_wanted, &server);
     background::start(&store, server.has_holder)?;
     service_manager::tell("READY=1");

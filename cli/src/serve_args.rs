@@ -76,6 +76,15 @@ pub struct ServeArgs {
     pub maxmemory: Option<String>,
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// Directory, best on a drive of its own, for values that do not fit in memory: those used
+    /// least lie there. `DIR,SIZE`: at most so much. May be given several times, and values are
+    /// spread over all; once a directory has values it must be given at every start.
+    #[arg(long, value_name = "DIR[,SIZE]", help_heading = DATA)]
+    pub device: Vec<String>,
+    /// Start although a --device that has values is not given: commands that need these values
+    /// fail, and the others work.
+    #[arg(long, requires = "device", help_heading = DATA)]
+    pub allow_missing_devices: bool,
     /// A source of warnings besides SIGTERM, SIGINT and SIGPWR; may be given several times, and the
     /// worst counts. `nut:UPS@HOST`: a UPS of Network UPS Tools. `power-supply`: the kernel's.
     /// `logind`: a shutdown or reboot, which is made to wait. `aws`, `gcp`, `azure`: interruption

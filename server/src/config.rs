@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 
 use perdura_region::Terms;
+use perdura_tier::devices::Devices;
 
 use crate::power::Power;
 use crate::resp::Limits;
@@ -109,6 +110,8 @@ pub struct ServerConfig {
     pub has_guard: bool,
     /// What the power lets the server do, if somebody heeds warnings for it.
     pub power: Option<Arc<Power>>,
+    /// The devices on which values lie that are not in memory, if the store has any.
+    pub devices: Option<Arc<Devices>>,
     /// Threads that a drill flushes with.
     pub flush_threads: usize,
     /// For a measurement: GET and SET are answered without the store, GET with so many bytes (at
@@ -146,6 +149,7 @@ impl Default for ServerConfig {
             has_holder: false,
             has_guard: false,
             power: None,
+            devices: None,
             flush_threads: 2,
             null_value_bytes: None,
         }

@@ -308,22 +308,21 @@ impl Store {
         far.kept.fetch_add(u64::from(done.unwrap_or(false)), Relaxed);
     }
 
-    /// Reads the far values of these keys, so that operations on them that follow do not wait for a
-    /// device one by one. Values that were read ahead before, and not used, are forgotten.
-    pub fn fetch_ahead<'k>(&self, keys: impl Iterator<Item = (&'k Place, Key<'k>)>) {
+    /// What has to be read for a key's value, if that is far and was not read ahead.
+    pub fn far_value(&self, key: Key<'_>) -> Option<FarValue> {
+        let far = self.far.as_ref()?;
+        let place = self.place(key);
+        let lane = self.heap.lock(place.lane);
+        let at = self.live(&lane, &place, key)?.far()?;
+        drop(lane);
+        let is_missing = !far.arrived.lock().contains_key(&at);
+        is_missing.then(|| FarValue { db: key.db, key: key.bytes.into(), at })
+    }
+
+    /// Reads values, so that operations on their keys that follow do not wait for a device one by
+    /// one. Values that were read ahead and never used are forgotten after a while.
+    pub fn fetch_ahead(&self, mut wanted: Vec<FarValue>) {
         let Some(far) = &self.far else { return };
-        let mut wanted = Vec::new();
-        for (place, key) in keys {
-            let lane = self.heap.lock(place.lane);
-            if let Some(at) = self.live(&lane, place, key).and_then(|entry| entry.far()) {
-                wanted.push(FarValue { db: key.db, key: key.bytes.into(), at });
-            }
-        }
-        let mut arrived = far.arrived.lock();
-        arrived.clear();
-        if wanted.len() < 2 {
-            return;
-        }
         let mut bytes = 0;
         wanted.retain(|value| {
             bytes += u64::from(value.at.value_bytes);
@@ -331,6 +330,11 @@ impl Store {
         });
         far.reads.fetch_add(wanted.len() as u64, Relaxed);
         let read = far.storage.read(&wanted);
+        let mut arrived = far.arrived.lock();
+        let held_bytes: u64 = arrived.values().map(|value| value.len() as u64).sum();
+        if held_bytes + bytes > AHEAD_BYTES_MAX {
+            arrived.clear();
+        }
         let whole = wanted.iter().zip(read).filter_map(|(value, read)| Some((value.at, read.ok()?)));
         arrived.extend(whole);
     }
@@ -452,7 +456,7 @@ impl Store {
     }
 }
 
-/// Most bytes of values that are read ahead.
+/// Most bytes of values that are read ahead and wait for their operations.
 const AHEAD_BYTES_MAX: u64 = 32 << 20;
 
 /// The address that a record has in the place of a value.

@@ -30,6 +30,14 @@ impl Store {
         f(entry)
     }
 
+    /// Reads kind and expiry of one key, as [`Store::read`] does; the value may not be in memory.
+    pub fn look<R>(&self, key: Key<'_>, f: impl FnOnce(Option<Entry<'_>>) -> R) -> R {
+        let place = self.place(key);
+        self.prefetch_bucket(&place);
+        let lane = self.heap.lock(place.lane);
+        f(self.live(&lane, &place, key))
+    }
+
     /// A copy of a string's value.
     pub fn get(&self, key: Key<'_>) -> Option<Vec<u8>> {
         self.read(key, |entry| entry.and_then(|entry| entry.string().map(<[u8]>::to_vec)))
@@ -56,8 +64,7 @@ impl Store {
     pub fn watch(&self, key: Key<'_>) -> Watch {
         // The watch begins first, so that a write between the two counts as one after it.
         let mut watch = Watch::begin(&self.watches, key);
-        let place = self.place(key);
-        watch.was_there = self.live(&self.heap.lock(place.lane), &place, key).is_some();
+        watch.was_there = self.look(key, |entry| entry.is_some());
         watch
     }
 

@@ -201,6 +201,20 @@ impl<'s> Tx<'s> {
         self.entry(&place, &found)
     }
 
+    /// Whether there is such a key, and it has not expired.
+    pub fn has(&self, key: Key<'_>) -> bool {
+        self.look(key).is_some()
+    }
+
+    /// The key's entry as [`Tx::get`] returns it, for its kind and its expiry only: the value may
+    /// not be in memory.
+    pub fn look(&self, key: Key<'_>) -> Option<Entry<'_>> {
+        let place = self.place(key);
+        let found = self.find_live(&place, key)?;
+        found.note_access(self.op.lane(place.lane));
+        Some(self.raw(&place, &found))
+    }
+
     /// Sets the key to a string, whatever the key held.
     ///
     /// # Errors
@@ -552,8 +566,7 @@ impl<'s> Tx<'s> {
     /// Whether the key was neither written nor removed, and did not expire, from when it was
     /// watched to the beginning of this operation.
     pub fn is_unchanged(&self, watch: &Watch) -> bool {
-        let place = self.place(watch.key());
-        watch.is_unwritten() && self.find_live(&place, watch.key()).is_some() == watch.was_there
+        watch.is_unwritten() && self.has(watch.key()) == watch.was_there
     }
 
     fn store_word(&mut self, lane: LaneId, at: u64, word: u64) -> Result<(), TxError> {

@@ -1,6 +1,6 @@
 //! Carries out a command: makes the checks in Redis's order, then calls the command's handler.
 
-use perdura_store::{Access, Key, Tx, Unreadable};
+use perdura_store::{Access, Entry, Key, Tx, Unreadable};
 
 use super::call::{Call, Outcome};
 use super::context::{Context, Server, SlowEntry};
@@ -191,10 +191,14 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         Handler::Container => Err(CommandError::Arity(spec.name)),
         Handler::Read(handler) => {
             let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random };
-            let (hit, outcome) = store.read(key, |entry| {
+            let answer = |entry: Option<Entry<'_>>| {
                 let hit = entry.is_some();
                 (hit, handler(&mut call, entry.as_ref()))
-            });
+            };
+            let (hit, outcome) = match spec.has(flag::NOVALUE) {
+                true => store.look(key, answer),
+                false => store.read(key, answer),
+            };
             ctx.server.stats.keyspace_hits += u64::from(hit);
             ctx.server.stats.keyspace_misses += u64::from(!hit);
             outcome

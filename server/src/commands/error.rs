@@ -16,7 +16,7 @@ pub(crate) enum CommandError {
     Store(StoreError),
     #[error("EXECABORT Transaction discarded because of: {}", store_text(.0))]
     ExecStore(StoreError),
-    #[error("ERR {0}")]
+    #[error("{}", unreadable_text(.0))]
     Unreadable(#[from] Unreadable),
     #[error("WRONGTYPE Operation against a key holding the wrong kind of value")]
     WrongType,
@@ -233,6 +233,10 @@ pub(crate) enum CommandError {
     SaveInProgress,
     #[error("ERR checkpoint failed: {0}")]
     Checkpoint(String),
+    #[error("ERR the server was started without --device")]
+    NoDevices,
+    #[error("ERR {0}")]
+    Device(String),
     #[error("ERR count should be greater than or equal to -1")]
     SlowlogCount,
 }
@@ -268,6 +272,14 @@ fn store_text(error: &StoreError) -> String {
             format!("OOM command not allowed when used memory > 'maxmemory'. {error}")
         }
         StoreError::NotDurable { .. } => format!("MISCONF {error}"),
+        StoreError::Far(_) => format!("IOERR {error}"),
+        other => format!("ERR {other}"),
+    }
+}
+
+fn unreadable_text(error: &Unreadable) -> String {
+    match error {
+        Unreadable::Far(_) => format!("IOERR {error}"),
         other => format!("ERR {other}"),
     }
 }

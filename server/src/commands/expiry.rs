@@ -72,7 +72,7 @@ fn expire_key(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, time: Time, name: &'stat
     let value = call.int(2)?;
     let at_ms = time.at_ms(value, call.now_ms).ok_or(CommandError::ExpireTime(name))?;
     let key = call.key(1);
-    let allowed = match tx.get(key) {
+    let allowed = match tx.look(key) {
         Some(entry) => conditions.allow(entry.expire_at_ms, at_ms),
         None => false,
     };
@@ -89,7 +89,7 @@ fn expire_key(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, time: Time, name: &'stat
 /// PERSIST key
 pub(super) fn persist(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(1);
-    let had = tx.get(key).is_some_and(|entry| entry.expire_at_ms.is_some());
+    let had = tx.look(key).is_some_and(|entry| entry.expire_at_ms.is_some());
     if had {
         tx.set_expiry(key, None)?;
     }

@@ -158,7 +158,7 @@ pub(super) fn hscan(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let from = cursor(call.args.get(2))?;
     let key = call.key(1);
     check_hash(call, tx)?;
-    let present = tx.get(key).is_some();
+    let present = tx.has(key);
     let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let mut next = 0;
     if present {

@@ -3,13 +3,13 @@
 use super::call::Outcome;
 use super::context::{Clients, Context, Server};
 use super::options::is;
-use super::{figures, sections};
+use super::{devices, figures, sections};
 use crate::resp::Args;
 
 type Section = fn(&Server<'_>, Clients, &mut String) -> std::fmt::Result;
 
 /// The sections in the order of the reply; the flag says whether INFO without arguments has them.
-const SECTIONS: [(&str, bool, Section); 12] = [
+const SECTIONS: [(&str, bool, Section); 13] = [
     ("Server", true, sections::server),
     ("Clients", true, sections::clients),
     ("Memory", true, sections::memory),
@@ -22,6 +22,7 @@ const SECTIONS: [(&str, bool, Section); 12] = [
     ("Cluster", true, sections::cluster),
     ("Keyspace", true, sections::keyspace),
     ("Perdura", true, figures::perdura_section),
+    ("Devices", true, devices::devices_section),
 ];
 
 /// INFO [section [section ...]]

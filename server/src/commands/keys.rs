@@ -23,7 +23,7 @@ pub(super) fn del(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 
 /// EXISTS key [key ...], and TOUCH: a key named twice counts twice
 pub(super) fn exists(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
-    let found = call.args.from(1).filter(|bytes| tx.get(Key { db: call.db, bytes }).is_some());
+    let found = call.args.from(1).filter(|bytes| tx.has(Key { db: call.db, bytes }));
     call.reply.len(found.count() as u64);
     Ok(())
 }
@@ -37,7 +37,7 @@ pub(super) fn kind(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcom
 /// RENAME key newkey
 pub(super) fn rename(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let (from, to) = (call.key(1), call.key(2));
-    if tx.get(from).is_none() {
+    if !tx.has(from) {
         return Err(CommandError::NoSuchKey);
     }
     if from.bytes != to.bytes {
@@ -50,11 +50,11 @@ pub(super) fn rename(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 /// RENAMENX key newkey
 pub(super) fn renamenx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let (from, to) = (call.key(1), call.key(2));
-    if tx.get(from).is_none() {
+    if !tx.has(from) {
         return Err(CommandError::NoSuchKey);
     }
     // This is also the answer if both names are the same.
-    let free = tx.get(to).is_none();
+    let free = !tx.has(to);
     if free {
         tx.rename(from, to)?;
     }
@@ -80,7 +80,7 @@ pub(super) fn copy(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if from.db == to.db && from.bytes == to.bytes {
         return Err(CommandError::SameObject);
     }
-    let possible = tx.get(from).is_some() && (replace || tx.get(to).is_none());
+    let possible = tx.has(from) && (replace || !tx.has(to));
     if possible {
         tx.copy(from, to)?;
     }
@@ -95,7 +95,7 @@ pub(super) fn move_key(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if from.db == to.db {
         return Err(CommandError::SameObject);
     }
-    let possible = tx.get(from).is_some() && tx.get(to).is_none();
+    let possible = tx.has(from) && !tx.has(to);
     if possible {
         tx.rename(from, to)?;
     }

@@ -24,7 +24,7 @@ impl Keyspace<'_, '_> {
         match self {
             Self::Store(store) => store.len(db),
             Self::Tx { tx, names } => {
-                let present = |bytes: &&Vec<u8>| tx.get(Key { db, bytes }).is_some();
+                let present = |bytes: &&Vec<u8>| tx.has(Key { db, bytes });
                 names[usize::from(db)].iter().filter(present).count() as u64
             }
         }
@@ -63,7 +63,7 @@ impl Keyspace<'_, '_> {
                 let start = random.below(names.len().max(1) as u64) as usize;
                 let (before, after) = names.split_at(start.min(names.len()));
                 let mut turned = after.iter().chain(before);
-                turned.find(|bytes| tx.get(Key { db, bytes }).is_some()).cloned()
+                turned.find(|bytes| tx.has(Key { db, bytes })).cloned()
             }
         }
     }
@@ -112,7 +112,7 @@ fn swap_names(tx: &mut Tx<'_>, names: &Names, a: u8, b: u8) -> Result<(), TxErro
     all.dedup();
     for bytes in all {
         let (in_a, in_b) = (Key { db: a, bytes }, Key { db: b, bytes });
-        match (tx.get(in_a).is_some(), tx.get(in_b).is_some()) {
+        match (tx.has(in_a), tx.has(in_b)) {
             (true, true) => {
                 tx.rename(in_a, aside)?;
                 tx.rename(in_b, in_a)?;
@@ -134,7 +134,7 @@ fn swap_names(tx: &mut Tx<'_>, names: &Names, a: u8, b: u8) -> Result<(), TxErro
 fn unused_name(tx: &Tx<'_>, names: &Names, db: u8) -> Vec<u8> {
     let taken = |name: &Vec<u8>| {
         names[usize::from(db)].binary_search(name).is_ok()
-            || tx.get(Key { db, bytes: name }).is_some()
+            || tx.has(Key { db, bytes: name })
     };
     let mut name = b"swapdb".to_vec();
     while taken(&name) {

@@ -5,6 +5,7 @@ mod call;
 mod client;
 mod connection;
 mod context;
+mod devices;
 mod dispatch;
 mod error;
 mod expiry;

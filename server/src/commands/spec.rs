@@ -29,6 +29,8 @@ pub(crate) mod flag {
     pub const STATE: u32 = 1 << 21;
     /// The command walks keys that its arguments do not name.
     pub const WALKS: u32 = 1 << 22;
+    /// The command uses nothing of the values of its keys, but perhaps kind and expiry.
+    pub const NOVALUE: u32 = 1 << 23;
 
     /// The flags that COMMAND INFO shows.
     pub const SHOWN: [(u32, &str); 11] = [

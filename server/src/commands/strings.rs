@@ -65,7 +65,7 @@ pub(super) fn msetnx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         return Err(CommandError::Arity("msetnx"));
     }
     let taken =
-        call.args.from(1).step_by(2).any(|bytes| tx.get(Key { db: call.db, bytes }).is_some());
+        call.args.from(1).step_by(2).any(|bytes| tx.has(Key { db: call.db, bytes }));
     if !taken {
         put_pairs(call, tx, "msetnx")?;
     }

@@ -63,7 +63,7 @@ pub(super) fn set(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if options.get {
         call.reply.bulk_or_null(string_at(tx, key)?);
     }
-    let present = tx.get(key).is_some();
+    let present = tx.has(key);
     if (options.if_absent && present) || (options.if_present && !present) {
         if !options.get {
             call.reply.null();
@@ -80,7 +80,7 @@ pub(super) fn set(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 /// SETNX key value
 pub(super) fn setnx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(1);
-    let absent = tx.get(key).is_none();
+    let absent = !tx.has(key);
     if absent {
         tx.put(key, call.args.get(2), Expiry::None)?;
     }
@@ -151,7 +151,7 @@ pub(super) fn getex(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         Some(at_ms) if at_ms <= call.now_ms => drop(tx.delete(key)?),
         Some(at_ms) => drop(tx.set_expiry(key, Some(at_ms))?),
         // A key without an expiry is not written, so that clients that watch it see no change.
-        None if persist && tx.get(key).is_some_and(|entry| entry.expire_at_ms.is_some()) => {
+        None if persist && tx.look(key).is_some_and(|entry| entry.expire_at_ms.is_some()) => {
             tx.set_expiry(key, None)?;
         }
         None => {}

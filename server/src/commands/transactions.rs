@@ -173,6 +173,9 @@ fn run_in_tx(
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
     let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random: &ctx.server.random };
     match command.handler {
+        Handler::Read(handler) if spec.has(flag::NOVALUE) => {
+            handler(&mut call, tx.look(key).as_ref())
+        }
         Handler::Read(handler) => handler(&mut call, tx.get(key).as_ref()),
         Handler::Field(handler) => handler(&mut call, tx.hash_get(key, args.get(2))?),
         Handler::Data(handler) => handler(&mut call, tx),

@@ -5,7 +5,7 @@
 //! Invariant: no command is parsed ahead behind one that could change its meaning (AUTH, SELECT,
 //! QUIT, CONFIG SET). That is every command on client or server state, and every unknown one.
 
-use perdura_store::{Key, Place};
+use perdura_store::{FarValue, Key, Place};
 
 use crate::commands::{Server, Spec, flag};
 use crate::resp::{Args, Frame, Limits, Parser, ProtocolError, Step};
@@ -109,29 +109,40 @@ impl Ahead {
         received: impl Iterator<Item = (&'c Session, &'c [u8])>,
     ) {
         self.places.clear();
+        let mut far = FarValues::default();
         for (session, bytes) in received.take(PLACES_MAX) {
             let step = parser.step(bytes, &server.config.limits);
             let is_lone = matches!(step, Ok(Step::Command { consumed }) if consumed == bytes.len());
             if is_lone {
                 let args = parser.args(bytes);
                 if let Ok((_, spec)) = server.index.resolve(args) {
+                    far.note(server, session.db, spec, args);
                     note_places(&mut self.places, server, session.db, spec, args);
                 }
             }
             parser.restart();
         }
         self.prefetch(server);
+        far.fetch(server);
     }
 
     /// Prefetches the memory that the parsed commands will read.
     fn ask_for_memory(&mut self, server: &Server<'_>, db: u8, parser: &Parser, buf: &[u8]) {
         self.places.clear();
-        for command in &self.commands {
-            let Some((_, spec)) = command.found else { continue };
-            let args = parser.args_of(command.frame, &buf[command.start..]);
-            note_places(&mut self.places, server, db, spec, args);
+        let each = |f: &mut dyn FnMut(&'static Spec, Args<'_>)| {
+            for command in &self.commands {
+                let Some((_, spec)) = command.found else { continue };
+                f(spec, parser.args_of(command.frame, &buf[command.start..]));
+            }
+        };
+        let places = &mut self.places;
+        each(&mut |spec, args| note_places(places, server, db, spec, args));
+        let mut far = FarValues::default();
+        if self.places.len() > 1 {
+            self.prefetch(server);
+            each(&mut |spec, args| far.note(server, db, spec, args));
         }
-        self.prefetch(server);
+        far.fetch(server);
     }
 
     /// Prefetches all buckets and then all records, so that the waits for memory overlap. For a
@@ -140,6 +151,29 @@ impl Ahead {
         if self.places.len() > 1 {
             self.places.iter().for_each(|place| server.store.prefetch_bucket(place));
             self.places.iter().for_each(|place| server.store.prefetch_record(place));
+        }
+    }
+}
+
+/// Values that commands need and that are not in memory: all are read at the same time, and the
+/// commands then wait for none.
+#[derive(Default)]
+struct FarValues(Vec<FarValue>);
+
+impl FarValues {
+    fn note(&mut self, server: &Server<'_>, db: u8, spec: &Spec, args: Args<'_>) {
+        if !server.store.has_far() || spec.has(flag::NOVALUE) {
+            return;
+        }
+        for at in spec.keys.indices(args).take(PLACES_MAX - self.0.len().min(PLACES_MAX)) {
+            self.0.extend(server.store.far_value(Key { db, bytes: args.get(at) }));
+        }
+    }
+
+    /// Reads the values, if there are several: one by itself is read by its command.
+    fn fetch(self, server: &Server<'_>) {
+        if self.0.len() > 1 {
+            server.store.fetch_ahead(self.0);
         }
     }
 }

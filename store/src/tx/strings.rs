@@ -105,7 +105,7 @@ impl Tx<'_> {
     /// The attempt is over; memory is used up.
     pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> Result<bool, TxError> {
         if from == to {
-            return Ok(self.find_live(&self.place(from), from).is_some());
+            return Ok(self.has(from));
         }
         if !self.copy(from, to)? {
             return Ok(false);

@@ -250,8 +250,9 @@ fn values_that_are_read_ahead_are_read_once() {
         let at = shelf.put(0, name, 0, &[5; 80]);
         assert!(store.make_far(Key::new(name), &[5; 80], at).unwrap());
     }
-    let places: Vec<_> = names.iter().map(|name| store.place(Key::new(name))).collect();
-    store.fetch_ahead(places.iter().zip(names.iter().map(|name| Key::new(name))));
+    let wanted: Vec<_> = names.iter().filter_map(|name| store.far_value(Key::new(name))).collect();
+    store.fetch_ahead(wanted);
+    assert!(names.iter().all(|name| store.far_value(Key::new(name)).is_none()), "all are here");
     assert_eq!(store.far_stats().reads, 10);
     shelf.failures.store(u64::MAX, Ordering::Relaxed);
     assert!(names.iter().all(|name| store.get(Key::new(name)) == Some(vec![5; 80])));

@@ -64,6 +64,12 @@ pub enum DevicesError {
     /// The region of the store refuses a checkpoint.
     #[error("checkpoint: {0}")]
     Checkpoint(#[from] perdura_region::RegionError),
+    /// Another process has the device.
+    #[error("another server has {place}: stop it first, or name another directory")]
+    Locked {
+        /// The device's directory.
+        place: String,
+    },
     /// There is no such device.
     #[error("there is no device {number}")]
     Unknown {

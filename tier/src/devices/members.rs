@@ -55,6 +55,12 @@ pub(crate) struct Progress {
     pub last_error: Option<String>,
 }
 
+impl std::fmt::Debug for Devices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Devices").field("set", &self.set).finish_non_exhaustive()
+    }
+}
+
 impl Devices {
     /// Opens the devices of the store in `heap`. Devices that were never used become part of the
     /// set. With `allows_missing`, a device that has values may be left out; these cannot be read

@@ -19,6 +19,7 @@
 mod batch;
 mod compact;
 mod device;
+mod directory;
 mod error;
 mod format;
 mod home;
@@ -32,6 +33,7 @@ mod storage;
 mod tests;
 
 pub use device::{DeviceState, Named};
+pub use directory::VALUES_NAME;
 pub use error::{DevicesError, MoveError};
 pub use members::Devices;
 pub use mover::{Moved, Mover};

@@ -62,6 +62,10 @@ impl Mover {
         self.devices.progress.lock().has_mover = true;
         std::thread::Builder::new().name("mover".into()).spawn(move || {
             while let Some(store) = store.upgrade() {
+                if store.region().check_open().is_err() {
+                    // The final flush has begun: whatever is in memory is written by that.
+                    break;
+                }
                 let moved = self.step(&store);
                 drop(store);
                 let mut progress = self.devices.progress.lock();

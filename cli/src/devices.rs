@@ -1,0 +1,53 @@
+//! `serve --device`: the devices on which values lie that are not in memory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use perdura_media::{Bytes, Clock};
+use perdura_slots::Heap;
+use perdura_tier::devices::{Devices, Named, Policy};
+
+use crate::serve_args::ServeArgs;
+
+/// Opens the devices that were named; `None` if none was.
+pub fn open(
+    args: &ServeArgs,
+    heap: &Heap,
+    clock: &Arc<dyn Clock>,
+) -> Result<Option<Arc<Devices>>> {
+    if args.device.is_empty() {
+        return Ok(None);
+    }
+    let named = args.device.iter().map(|text| named(text)).collect::<Result<Vec<_>>>()?;
+    let (clock, policy) = (Arc::clone(clock), Policy::default());
+    let devices = Devices::open(heap, named, clock, policy, args.allow_missing_devices);
+    devices.map(Some).context("--device")
+}
+
+/// The device that is named by a directory, or by a directory and the most that may lie there.
+fn named(text: &str) -> Result<Named> {
+    let (dir, limit_bytes) = match text.rsplit_once(',') {
+        Some((dir, size)) => {
+            let size: Bytes = size.parse().with_context(|| format!("--device {text}"))?;
+            (dir, size.0)
+        }
+        None => (text, u64::MAX),
+    };
+    if dir.is_empty() {
+        bail!("--device {text}: expected a directory, or DIR,SIZE");
+    }
+    let dir = Path::new(dir);
+    std::fs::create_dir_all(dir).with_context(|| format!("--device {}", dir.display()))?;
+    Named::in_directory(dir, limit_bytes).context("--device")
+}
+
+/// The line of the banner about the devices.
+pub fn describe(devices: &Devices) -> String {
+    let status = devices.status();
+    let of = |device: &perdura_tier::devices::DeviceStatus| {
+        format!("{} ({} in use)", device.place, Bytes(device.used_bytes))
+    };
+    let all: Vec<_> = status.devices.iter().map(of).collect();
+    format!("values beyond    {}", all.join(", "))
+}

@@ -1,0 +1,127 @@
+//! The devices with values: INFO's `# Devices`, and PERDURA DEVICE.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use perdura_tier::devices::{DeviceState, DeviceStatus, Devices, Named};
+
+use super::call::Outcome;
+use super::context::{Clients, Context, Server};
+use super::error::CommandError;
+use super::options::is;
+use crate::number::parse_i64;
+use crate::resp::Args;
+use crate::session::Peer;
+
+pub(super) fn devices_section(
+    server: &Server<'_>,
+    _: Clients,
+    out: &mut String,
+) -> std::fmt::Result {
+    let Some(devices) = &server.config.devices else { return write!(out, "devices:0\r\n") };
+    let (status, far) = (devices.status(), server.store.far_stats());
+    let hits = server.stats.keyspace_hits.max(1) as f64;
+    write!(
+        out,
+        "devices:{}\r\nfar_reads:{}\r\nfar_reads_kept:{}\r\nfar_reads_per_keyspace_hit:{:.4}\r\n\
+         far_uses_to_return:{}\r\nfar_moved_values:{}\r\nfar_moved_bytes:{}\r\n\
+         far_moved_on_values:{}\r\nfar_emptied_segments:{}\r\nfar_error:{}\r\n",
+        status.devices.len(),
+        far.reads,
+        far.kept,
+        far.reads as f64 / hits,
+        status.uses_to_return,
+        status.moved_values,
+        status.moved_bytes,
+        status.moved_on_values,
+        status.emptied_segments,
+        one_line(status.last_error.as_deref().unwrap_or_default()),
+    )?;
+    for device in &status.devices {
+        write!(out, "device{}:{}\r\n", device.number, fields(device))?;
+    }
+    Ok(())
+}
+
+/// What is told of one device, in the form of INFO's other lines with several values.
+fn fields(device: &DeviceStatus) -> String {
+    let state = match &device.state {
+        DeviceState::Online if device.is_full => "full",
+        DeviceState::Online => "online",
+        DeviceState::Leaving => "leaving",
+        DeviceState::Failed(_) => "failed",
+    };
+    let why = match &device.state {
+        DeviceState::Failed(why) => format!(",failure={}", one_line(why).replace(',', ";")),
+        _ => String::new(),
+    };
+    format!(
+        "state={state},path={},live_bytes={},used_bytes={},suspect_segments={},reads={},\
+         failed_reads={},read_bytes={},writes={},written_bytes={},busy_seconds={:.3}{why}",
+        device.place.replace(',', ";"),
+        device.live_bytes,
+        device.used_bytes,
+        device.suspect_segments,
+        device.reads,
+        device.failed_reads,
+        device.read_bytes,
+        device.writes,
+        device.written_bytes,
+        device.busy_ns as f64 / 1e9,
+    )
+}
+
+/// PERDURA DEVICE LIST | ADD directory [bytes] | REMOVE number. A device is added by a client of
+/// this machine only: a directory's name is about this machine's files.
+pub(super) fn device(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let devices = ctx.server.config.devices.clone().ok_or(CommandError::NoDevices)?;
+    match args.len() {
+        3 if is(args.get(2), "LIST") => {
+            let status = devices.status();
+            ctx.reply.array(status.devices.len());
+            for device in &status.devices {
+                let line = format!("device{}:{}", device.number, fields(device));
+                ctx.reply.bulk(line.as_bytes());
+            }
+            Ok(())
+        }
+        4 | 5 if is(args.get(2), "ADD") => {
+            let number = add(ctx, &devices, args)?;
+            ctx.reply.len(u64::from(number));
+            Ok(())
+        }
+        4 if is(args.get(2), "REMOVE") => {
+            let number = parse_i64(args.get(3)).and_then(|number| u16::try_from(number).ok());
+            let number = number.ok_or(CommandError::NotInteger)?;
+            devices.remove(number).map_err(|error| CommandError::Device(error.to_string()))?;
+            ctx.reply.ok();
+            Ok(())
+        }
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+fn add(ctx: &Context<'_, '_, '_>, devices: &Devices, args: Args<'_>) -> Result<u16, CommandError> {
+    let is_here = match &ctx.session.peer {
+        Peer::Unix => true,
+        Peer::Tcp { addr, .. } => addr.ip().to_canonical().is_loopback(),
+    };
+    if !is_here {
+        return Err(CommandError::Device("ADD is for clients on the server's machine".into()));
+    }
+    let limit_bytes = match args.len() {
+        4 => u64::MAX,
+        _ => {
+            let bytes = parse_i64(args.get(4)).and_then(|bytes| u64::try_from(bytes).ok());
+            bytes.ok_or(CommandError::NotInteger)?
+        }
+    };
+    let dir = std::str::from_utf8(args.get(3)).map_err(|_| CommandError::Syntax)?;
+    let added = Named::in_directory(Path::new(dir), limit_bytes);
+    let added = added.and_then(|named| devices.add(ctx.server.store, named));
+    added.map_err(|error| CommandError::Device(error.to_string()))
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\r', '\n'], " ")
+}
