@@ -11,11 +11,7 @@ use perdura_tier::devices::{Devices, Named, Policy};
 use crate::serve_args::ServeArgs;
 
 /// Opens the devices that were named; `None` if none was.
-pub fn open(
-    args: &ServeArgs,
-    heap: &Heap,
-    clock: &Arc<dyn Clock>,
-) -> Result<Option<Arc<Devices>>> {
+pub fn open(args: &ServeArgs, heap: &Heap, clock: &Arc<dyn Clock>) -> Result<Option<Arc<Devices>>> {
     if args.device.is_empty() {
         return Ok(None);
     }

@@ -34,9 +34,7 @@ pub fn words(path: &Path, subcommand: &str) -> Result<Vec<OsString>> {
             toml::Value::Boolean(false) => {}
             toml::Value::String(text) => words.push(format!("--{name}={text}").into()),
             toml::Value::Integer(number) => words.push(format!("--{name}={number}").into()),
-            toml::Value::Array(texts)
-                if may_repeat && texts.iter().all(|text| text.is_str()) =>
-            {
+            toml::Value::Array(texts) if may_repeat && texts.iter().all(|text| text.is_str()) => {
                 let texts = texts.iter().filter_map(toml::Value::as_str);
                 words.extend(texts.map(|text| format!("--{name}={text}").into()));
             }

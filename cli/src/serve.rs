@@ -21,8 +21,8 @@ use perdura_warning::{Demand, Reading, Warnings};
 use crate::listen::listen;
 use crate::serve_args::ServeArgs;
 use crate::{
-    background, banner, battery, devices, first_start, holder, redis_conf, service_manager, settings,
-    surroundings,
+    background, banner, battery, devices, first_start, holder, redis_conf, service_manager,
+    settings, surroundings,
 };
 use perdura_terminal::LateBar;
 use perdura_terminal::say;

@@ -19,7 +19,9 @@ pub mod turns;
 pub mod units;
 
 pub use clock::{Clock, LoneClock, RealClock, SimClock};
-pub use device::{BLOCK_BYTES, Completion, Device, DeviceError, QUEUE_DEPTH_MAX, ReadAt, WriteQueue};
+pub use device::{
+    BLOCK_BYTES, Completion, Device, DeviceError, QUEUE_DEPTH_MAX, ReadAt, WriteQueue,
+};
 pub use emulator::{Due, Emulator, EmulatorError, Pace};
 pub use energy::{Energy, EnergyError};
 pub use faulty::{FaultPlan, FaultyDevice, Slowdown};

@@ -48,6 +48,8 @@ pub struct Shown {
     pub moved_on: u64,
     /// Segments emptied.
     pub emptied: u64,
+    /// Bytes of memory freed by emptying runs of slots.
+    pub span_bytes: u64,
 }
 
 /// Everything that a loss leaves something of.
@@ -104,11 +106,13 @@ fn config(planted: Planted) -> Config {
     }
 }
 
-/// Values move early, in small batches, and room is soon used again.
-fn policy() -> Policy {
+/// Values move early, in small batches, and room is soon used again. Of every other seed, values
+/// move in whole runs of slots.
+fn policy(seed: u64) -> Policy {
     Policy {
         start_percent: 12,
         stop_percent: 8,
+        span_percent: [0, 80][(seed % 2) as usize],
         segment_bytes: 16 << 10,
         is_parallel: false,
         ..Policy::default()
@@ -134,12 +138,13 @@ impl Process {
         values: &[SimDevice],
         present: &[bool],
         clock: &Arc<LoneClock>,
+        policy: Policy,
     ) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let heap = Heap::open(region).map_err(|e| text(&e))?;
         let there = values.iter().enumerate().filter(|(number, _)| present[*number]);
         let named = there.map(|(number, device)| named(number, device)).collect();
-        let devices = Devices::open(&heap, named, clock.clone(), policy(), false);
+        let devices = Devices::open(&heap, named, clock.clone(), policy, false);
         let devices = devices.map_err(|e| text(&e))?;
         let options = StoreOptions::default();
         let store = Store::open_with_far(heap, clock.clone(), options, devices.clone());
@@ -184,7 +189,7 @@ pub fn life(seed: u64, steps: u64, planted: Planted) -> Result<Shown, String> {
     let mut present = vec![true, true, false, false];
     let opened = Region::open(Arc::new(machine.image.clone()), clock.clone(), config(planted));
     let region = opened.map_err(|error| error.to_string())?;
-    let mut process = Process::open(region, &machine.values, &present, &clock)?;
+    let mut process = Process::open(region, &machine.values, &present, &clock, policy(seed))?;
     let (memory, ledger) = process.store.region().fds();
     let held = (memory.try_clone_to_owned(), ledger.try_clone_to_owned());
     let (Ok(memory), Ok(ledger)) = held else { return Err("no descriptors".into()) };
@@ -305,14 +310,16 @@ fn step(
                     panic!("a client's write is refused: {error}");
                 }
             }));
-            let moved = process.mover.step(&process.store);
+            let moved = process.mover.step(&process.store, false);
             if machine.client.lock().take().is_none() {
                 oracle.insert(key, value);
             }
-            let moved = moved.map_err(|e| refused(&e))?;
+            let (moved, outcome) = moved;
+            outcome.map_err(|e| refused(&e))?;
             shown.moved += moved.values;
             shown.moved_on += moved.moved_on;
             shown.emptied += moved.segments;
+            shown.span_bytes += moved.span_bytes;
             if process.devices.status().devices.iter().any(|one| one.suspect_segments > 0) {
                 return Err("a segment's count and its records disagree".into());
             }
@@ -405,7 +412,7 @@ fn check(
     // A device that was added in the step under way may be known to the store already, or not.
     let [before, after] = presents;
     let both: Vec<_> = before.iter().zip(after).map(|(a, b)| *a || *b).collect();
-    let process = Process::open(region, values, &both, clock)?;
+    let process = Process::open(region, values, &both, clock, policy(0))?;
     let found = process.values()?;
     if allowed.contains(&found) {
         return Ok(());

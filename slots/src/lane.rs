@@ -7,6 +7,7 @@ use perdura_region::{Heat, LaneGuard, LaneId, Need};
 use crate::classes::{CLASSES, class_bytes, class_of, class_spans};
 use crate::error::Stop;
 use crate::layout::{OBJECT_BYTES_MAX, SPAN_BYTES};
+use crate::runs::Frozen;
 use crate::span_word::SpanWord;
 use crate::spans::Spans;
 
@@ -16,12 +17,14 @@ const EMPTY_RUNS_KEPT: u32 = 8;
 
 /// A lane's state between operations, none of which is durable.
 pub(crate) struct LaneState {
-    classes: Vec<ClassList>,
+    pub(crate) classes: Vec<ClassList>,
     /// Runs, by first span and length, that go back to the pool once the budget has room for the
     /// change of the span table.
     pub(crate) pending: Vec<(u64, u32)>,
     /// Lists of objects that operations use, kept for their capacity.
     pub(crate) scratch: [Vec<u64>; 2],
+    /// Runs of which no slot is handed out.
+    pub(crate) frozen: Vec<Frozen>,
     /// Whether the free lists have the slots that were free when the heap was opened.
     pub(crate) is_searched: bool,
     /// Whether the last object that was written was overwritten in place: likely the next one will
@@ -33,18 +36,18 @@ pub(crate) struct LaneState {
 
 /// A lane's slots of one size class.
 #[derive(Default)]
-struct ClassList {
+pub(crate) struct ClassList {
     /// Offsets of free slots. The slot freed last is taken first: its grains are likely to be dirty
     /// or in a cache still.
-    free: Vec<u64>,
+    pub free: Vec<u64>,
     /// Offset of the first slot of the newest run that was never handed out.
-    bump: u64,
+    pub bump: u64,
     /// Offset behind the newest run's last slot; equal to `bump` if no slot is left.
-    bump_end: u64,
+    pub bump_end: u64,
     /// Runs of this class.
-    runs: u32,
+    pub runs: u32,
     /// Runs of which no slot is used.
-    empty_runs: u32,
+    pub empty_runs: u32,
 }
 
 impl LaneState {
@@ -54,6 +57,7 @@ impl LaneState {
             classes,
             pending: Vec::new(),
             scratch: [const { Vec::new() }; 2],
+            frozen: Vec::new(),
             is_searched: false,
             overwrites: false,
             user: Box::new(()),
@@ -71,15 +75,18 @@ impl LaneState {
 
 /// A lane while it is held. Dropping it releases the lane.
 pub struct Lane<'h> {
-    spans: &'h Spans,
+    pub(crate) spans: &'h Spans,
     pub(crate) guard: LaneGuard<'h>,
     state: Option<Box<LaneState>>,
+    /// Whether spans of the reserve may be taken.
+    pub(crate) uses_reserve: bool,
 }
 
 impl<'h> Lane<'h> {
     pub(crate) fn new(spans: &'h Spans, mut guard: LaneGuard<'h>) -> Self {
         let state = guard.take_user().and_then(|user| user.downcast().ok());
-        Self { spans, guard, state: Some(state.unwrap_or_else(|| Box::new(LaneState::new()))) }
+        let state = state.unwrap_or_else(|| Box::new(LaneState::new()));
+        Self { spans, guard, state: Some(state), uses_reserve: false }
     }
 
     /// The lane that is held.
@@ -230,7 +237,7 @@ impl<'h> Lane<'h> {
     fn refill(&mut self, class: usize) -> Result<(), Stop> {
         let spans = class_spans(class);
         let word = SpanWord::Small { class: class as u8, lane: self.id(), spans: spans as u32 };
-        let start = self.spans.take(&mut self.guard, spans, word)?;
+        let start = self.spans.take(&mut self.guard, spans, word, self.uses_reserve)?;
         let slots = spans * SPAN_BYTES / class_bytes(class);
         let list = &mut self.state_mut().classes[class];
         list.bump = start * SPAN_BYTES;
@@ -244,7 +251,7 @@ impl<'h> Lane<'h> {
         assert!(bytes <= OBJECT_BYTES_MAX, "an object of {bytes} bytes");
         let spans = bytes.div_ceil(SPAN_BYTES);
         let word = SpanWord::Large { lane: self.id(), spans: spans as u32 };
-        Ok(self.spans.take(&mut self.guard, spans, word)? * SPAN_BYTES)
+        Ok(self.spans.take(&mut self.guard, spans, word, self.uses_reserve)? * SPAN_BYTES)
     }
 
     /// Frees an object's memory and drops its dirty grains.
@@ -258,9 +265,13 @@ impl<'h> Lane<'h> {
                     return;
                 }
                 let emptied = self.spans.count_used(start, -1) == 1;
-                let list = &mut self.state_mut().classes[usize::from(class)];
-                list.free.push(offset);
+                let state = self.state_mut();
+                let list = &mut state.classes[usize::from(class)];
                 list.empty_runs += u32::from(emptied);
+                match state.frozen.iter_mut().find(|frozen| frozen.start == start) {
+                    Some(frozen) => return frozen.free.push(offset),
+                    None => list.free.push(offset),
+                }
                 if list.empty_runs > EMPTY_RUNS_KEPT && list.empty_runs * 4 > list.runs {
                     self.trim(usize::from(class));
                 }

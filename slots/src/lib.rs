@@ -31,6 +31,7 @@ mod open;
 mod pool;
 mod rebuild;
 mod roots;
+mod runs;
 mod span_word;
 mod spans;
 
@@ -40,5 +41,6 @@ pub use lane::Lane;
 pub use layout::{LANE_ROOT_BYTES, OBJECT_ALIGN_BYTES, OBJECT_BYTES_MAX};
 pub use op::{LaneSet, LastStore, Op};
 pub use rebuild::Marks;
+pub use runs::Run;
 
 pub use perdura_region::{Heat, LaneId, Need, Rank, Ranked, Region, RegionError, Unreadable};

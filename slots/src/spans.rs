@@ -27,6 +27,8 @@ pub(crate) struct Spans {
     /// A bit for each span that heads a run which was there when the heap was opened, and which no
     /// thread has searched for free memory yet.
     unsearched: Box<[AtomicU64]>,
+    /// Spans that are left to lanes that may use the reserve.
+    pub reserve: AtomicU64,
 }
 
 /// The volatile copy's entry for one span.
@@ -44,7 +46,8 @@ impl Spans {
         let entry = |_| Entry { word: AtomicU64::new(0), used: AtomicU32::new(0) };
         let entries = (0..layout.spans_max).map(entry).collect();
         let unsearched = (0..layout.spans_max.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Self { region, layout, fuse: Fuse::unlit(), entries, unsearched }
+        let reserve = AtomicU64::new(0);
+        Self { region, layout, fuse: Fuse::unlit(), entries, unsearched, reserve }
     }
 
     /// The span behind the last one of the region at its present size.
@@ -88,6 +91,12 @@ impl Spans {
             Some(word) => (span, word),
             None => panic!("the copy of the span table holds {word:#x} for span {span}"),
         }
+    }
+
+    /// The span table word of the run that begins with this span; `None` if none does.
+    pub fn head_of(&self, start: u64) -> Option<SpanWord> {
+        let word = self.entries.get(start as usize)?.word.load(Relaxed);
+        (word as u8 != CONTINUATION as u8).then(|| SpanWord::from_copy(word)).flatten()
     }
 
     /// The shard lane that owns `offset`; `None` for the heap's own tables and for free spans.
@@ -154,13 +163,21 @@ impl Spans {
     }
 
     /// Takes contiguous spans from the pool for a held lane, and returns the first of them.
-    pub fn take(&self, lane: &mut LaneGuard<'_>, spans: u64, word: SpanWord) -> Result<u64, Stop> {
+    pub fn take(
+        &self,
+        lane: &mut LaneGuard<'_>,
+        spans: u64,
+        word: SpanWord,
+        uses_reserve: bool,
+    ) -> Result<u64, Stop> {
         self.fuse.burn()?;
         let mut meta = self.lock_meta();
         let pool = pool_of(&mut meta);
         pool.extend(self.end());
-        let Some(start) = pool.take(spans) else {
-            let free_bytes = pool.free_spans() * SPAN_BYTES;
+        let reserve = if uses_reserve { 0 } else { self.reserve.load(Relaxed) };
+        let free = pool.free_spans().saturating_sub(reserve);
+        let Some(start) = (spans <= free).then(|| pool.take(spans)).flatten() else {
+            let free_bytes = free * SPAN_BYTES;
             return Err(Stop::OutOfMemory { needed_bytes: spans * SPAN_BYTES, free_bytes });
         };
         meta.deposit(lane.withdraw());

@@ -198,7 +198,10 @@ impl Far {
         if !missing.is_empty() {
             self.reads.fetch_add(missing.len() as u64, Relaxed);
             let mut read = self.storage.read(&missing).into_iter();
-            values.iter_mut().filter(|value| value.is_none()).for_each(|value| *value = read.next());
+            values
+                .iter_mut()
+                .filter(|value| value.is_none())
+                .for_each(|value| *value = read.next());
         }
         values.into_iter().flatten().collect()
     }
@@ -335,7 +338,8 @@ impl Store {
         if held_bytes + bytes > AHEAD_BYTES_MAX {
             arrived.clear();
         }
-        let whole = wanted.iter().zip(read).filter_map(|(value, read)| Some((value.at, read.ok()?)));
+        let whole =
+            wanted.iter().zip(read).filter_map(|(value, read)| Some((value.at, read.ok()?)));
         arrived.extend(whole);
     }
 
@@ -346,10 +350,8 @@ impl Store {
 
     /// Counts of the reads of far values.
     pub fn far_stats(&self) -> FarStats {
-        let count = |far: &Far| FarStats {
-            reads: far.reads.load(Relaxed),
-            kept: far.kept.load(Relaxed),
-        };
+        let count =
+            |far: &Far| FarStats { reads: far.reads.load(Relaxed), kept: far.kept.load(Relaxed) };
         self.far.as_ref().map(count).unwrap_or_default()
     }
 
@@ -405,12 +407,23 @@ impl Store {
     }
 
     /// Replaces a value in memory by its address, if the value is still this one. The value must be
-    /// durable at the address. Returns whether that was done.
+    /// durable at the address. `empties_run` says that the value's run of slots is being emptied:
+    /// the address may then take memory of the reserve. Returns whether that was done.
     ///
     /// # Errors
     /// The errors of [`Store::run`].
-    pub fn make_far(&self, key: Key<'_>, value: &[u8], at: FarAddress) -> Result<bool, StoreError> {
-        self.run_by_mover(key, |tx| {
+    pub fn make_far(
+        &self,
+        key: Key<'_>,
+        value: &[u8],
+        at: FarAddress,
+        empties_run: bool,
+    ) -> Result<bool, StoreError> {
+        let patience = match empties_run {
+            true => Patience::ForBudgetFromReserve,
+            false => Patience::ForBudget,
+        };
+        self.run_with(Access::Key(key), patience, |tx| {
             let is_planted = self.region().planted().is(Planted::FarIgnoreChange);
             let near = tx.near_at(key, at.kind);
             let is_same = near.is_some_and(|near| near == value || is_planted);
@@ -432,7 +445,7 @@ impl Store {
         from: FarAddress,
         to: FarAddress,
     ) -> Result<bool, StoreError> {
-        self.run_by_mover(key, |tx| {
+        self.run_with(Access::Key(key), Patience::ForBudget, |tx| {
             let is_there = tx.far_at(key) == Some(from);
             if is_there {
                 tx.replace(key, RecordKind::Far, &to.encode())?;
@@ -484,15 +497,27 @@ impl Tx<'_> {
     }
 
     /// The bytes of a key's value, if it is in memory and of this kind.
-    fn near_at(&self, key: Key<'_>, kind: u8) -> Option<&[u8]> {
+    pub(crate) fn near_at(&self, key: Key<'_>, kind: u8) -> Option<&[u8]> {
         let place = self.place(key);
         let found = self.find(&place, key)?;
         let entry = self.raw(&place, &found);
         (entry.header.kind as u8 == kind).then(|| entry.value())
     }
 
+    /// Where a key's record lies, and its kind.
+    pub(crate) fn record_at(&self, key: Key<'_>) -> Option<(u64, RecordKind)> {
+        let place = self.place(key);
+        let found = self.find(&place, key)?;
+        Some((found.record(), self.raw(&place, &found).header.kind))
+    }
+
     /// Writes another form of the same value, which no watch counts as a write.
-    fn replace(&mut self, key: Key<'_>, kind: RecordKind, value: &[u8]) -> Result<(), TxError> {
+    pub(crate) fn replace(
+        &mut self,
+        key: Key<'_>,
+        kind: RecordKind,
+        value: &[u8],
+    ) -> Result<(), TxError> {
         let place = self.place(key);
         // Of a key that has expired, too: it must not come back to life.
         let old = self.find(&place, key).and_then(|found| self.raw(&place, &found).expire_at_ms);
@@ -502,16 +527,6 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Runs an operation of who moves values, which never waits for memory: it is itself who makes
-    /// room.
-    fn run_by_mover<R>(
-        &self,
-        key: Key<'_>,
-        op: impl FnMut(&mut Tx<'_>) -> Result<R, TxError>,
-    ) -> Result<R, StoreError> {
-        self.run_with(Access::Key(key), Patience::ForBudget, op)
-    }
-
     /// Runs one attempt of an operation; `None` if it would have to wait for anything.
     fn run_once<R>(
         &self,

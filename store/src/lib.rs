@@ -22,6 +22,7 @@ mod entry;
 mod error;
 mod expire;
 mod far;
+mod far_runs;
 mod fields;
 mod key_counts;
 mod members;
@@ -50,6 +51,7 @@ pub use error::{Damaged, OpenError, StoreError, TxError, Unreadable, WrongType};
 pub use far::{
     FAR_VALUE_BYTES_MIN, FarAddress, FarCursor, FarError, FarStats, FarStorage, FarValue, NearValue,
 };
+pub use far_runs::{EmptyingRun, FoundRun};
 pub use rebuild::{FAR_ROOT_NAME, StoreOptions};
 pub use scan::Range;
 pub use sorted::Sorted;

@@ -69,7 +69,12 @@ impl Store {
     }
 
     /// The key's entry, unless it has expired.
-    pub(crate) fn live<'l>(&self, lane: &'l Lane<'l>, place: &Place, key: Key<'_>) -> Option<Entry<'l>> {
+    pub(crate) fn live<'l>(
+        &self,
+        lane: &'l Lane<'l>,
+        place: &Place,
+        key: Key<'_>,
+    ) -> Option<Entry<'l>> {
         let found = find(lane, place, key)?;
         found.note_access(lane);
         let is_live = !found.expires()

@@ -89,7 +89,11 @@ impl Store {
             heap.lock(lane).set_user(Shard::new(storage.clone()));
         }
         let key_counts = KeyCounts::new(heap.shards());
-        let far = storage.map(|storage| Far::new(storage, heap.region().len_bytes()));
+        let region_bytes = heap.region().len_bytes();
+        let far = storage.map(|storage| Far::new(storage, region_bytes));
+        if far.is_some() {
+            heap.set_reserve(reserve_bytes(region_bytes, heap.shards()));
+        }
         let store = Self {
             heap,
             clock,
@@ -157,6 +161,14 @@ impl Store {
         };
         Unreadable::catch(|| self.heap.rebuild_lane(lane, search))?
     }
+}
+
+/// Bytes of spans that are kept for who empties runs of slots, so that values can be moved out of memory
+/// that is used up: for each shard a span for addresses, and one for values that change their
+/// slots; but no more than an eighth of memory.
+pub(crate) fn reserve_bytes(region_bytes: u64, shards: u16) -> u64 {
+    let least = region_bytes / 32;
+    (2 * u64::from(shards) * (64 << 10)).max(least).min(region_bytes / 8)
 }
 
 /// The records that a table may hold.

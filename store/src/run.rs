@@ -16,6 +16,8 @@ pub(crate) enum Patience {
     ForAll,
     /// For budget; not for memory that this operation itself is to free.
     ForBudget,
+    /// For budget; the operation frees whole spans, and may take some of the reserve for that.
+    ForBudgetFromReserve,
     /// For nothing.
     None,
 }
@@ -65,7 +67,9 @@ impl Store {
             Lanes::Many(lanes) => LaneSet::Many(lanes),
         };
         let mut session = Session::default();
-        session.is_movers = patience != Patience::ForAll;
+        session.is_movers =
+            matches!(patience, Patience::ForBudget | Patience::ForBudgetFromReserve);
+        session.uses_reserve = patience == Patience::ForBudgetFromReserve;
         let mut credit = 0;
         let outcome = loop {
             if let Err(closed) = self.region().check_open() {

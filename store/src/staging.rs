@@ -79,6 +79,8 @@ pub(crate) struct Session {
     pub fetched: Fetched,
     /// Whether the operation is of who makes room in memory, and so never waits for that.
     pub is_movers: bool,
+    /// Whether the operation may take spans of the reserve.
+    pub uses_reserve: bool,
 }
 
 impl Session {

@@ -85,6 +85,9 @@ impl<'s> Tx<'s> {
     ) -> Self {
         let mut op = store.heap.begin(lanes, credit);
         reap_a_little(op.lead_mut());
+        if session.uses_reserve {
+            op.lead_mut().use_reserve();
+        }
         let now_ms = Cell::new(session.now_ms);
         let (changes, written, detached) = (Vec::new(), Vec::new(), Vec::new());
         let (first_written, halt, touched) = (None, None, Vec::new());
@@ -109,8 +112,7 @@ impl<'s> Tx<'s> {
     /// Commits the attempt, or rolls it back if `result` or a halt asks for that.
     pub(crate) fn end<R>(mut self, result: Result<R, TxError>) -> End<R> {
         self.session.now_ms = self.now_ms.get();
-        if !self.wanted.get_mut().is_empty()
-            && !matches!(self.halt, Some(Halt::Stop(Stop::Killed)))
+        if !self.wanted.get_mut().is_empty() && !matches!(self.halt, Some(Halt::Stop(Stop::Killed)))
         {
             // What the attempt has done since may rest on a value's absence, and is rolled back.
             let wanted = self.wanted.take();
@@ -435,7 +437,8 @@ impl<'s> Tx<'s> {
         let is_alike = lane.load(record) == header.first_word()
             && found.expires() == header.expires()
             && !header.has_table()
-            && header.kind != RecordKind::Far;
+            // Who moves values wants another record.
+            && !self.session.is_movers;
         if !is_alike || !self.session.staged.is_empty() {
             return Ok(false);
         }

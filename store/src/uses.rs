@@ -48,8 +48,9 @@ impl Uses {
     pub fn age(&self) {
         let step = (self.counts.len() / SAMPLES).max(1);
         let sampled = self.counts.iter().step_by(step);
-        let (sum, number) = sampled
-            .fold((0, 0), |(sum, number), count| (sum + u64::from(count.load(Relaxed)), number + 1));
+        let (sum, number) = sampled.fold((0, 0), |(sum, number), count| {
+            (sum + u64::from(count.load(Relaxed)), number + 1)
+        });
         if sum > number * AVERAGE_MAX {
             for count in &self.counts {
                 count.store(count.load(Relaxed) / 2, Relaxed);

@@ -133,8 +133,7 @@ fn swap_names(tx: &mut Tx<'_>, names: &Names, a: u8, b: u8) -> Result<(), TxErro
 /// Finds a name that no key of the database has.
 fn unused_name(tx: &Tx<'_>, names: &Names, db: u8) -> Vec<u8> {
     let taken = |name: &Vec<u8>| {
-        names[usize::from(db)].binary_search(name).is_ok()
-            || tx.has(Key { db, bytes: name })
+        names[usize::from(db)].binary_search(name).is_ok() || tx.has(Key { db, bytes: name })
     };
     let mut name = b"swapdb".to_vec();
     while taken(&name) {

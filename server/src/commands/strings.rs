@@ -64,8 +64,7 @@ pub(super) fn msetnx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if call.args.len().is_multiple_of(2) {
         return Err(CommandError::Arity("msetnx"));
     }
-    let taken =
-        call.args.from(1).step_by(2).any(|bytes| tx.has(Key { db: call.db, bytes }));
+    let taken = call.args.from(1).step_by(2).any(|bytes| tx.has(Key { db: call.db, bytes }));
     if !taken {
         put_pairs(call, tx, "msetnx")?;
     }

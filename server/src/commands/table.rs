@@ -4,8 +4,9 @@ use super::handler::{Command, Handler};
 use super::spec::flag::*;
 use super::spec::{Group, Keys, Spec};
 use super::{
-    client, connection, devices, expiry, figures, hashes, info, introspect, keys, perdura, server, settings,
-    sorted, sorted_algebra, sorted_range, strings, strings_lcs, strings_set, transactions,
+    client, connection, devices, expiry, figures, hashes, info, introspect, keys, perdura, server,
+    settings, sorted, sorted_algebra, sorted_range, strings, strings_lcs, strings_set,
+    transactions,
 };
 use Group::{Connection, Generic, Hash, Server, SortedSet, Transactions};
 use Handler::{Container, Control, Data, Exec, Field, Keyspace, Read};

@@ -97,7 +97,7 @@ fn shelve(store: &Store, shelf: &Shelf, cursor: &mut FarCursor, random: &mut Ran
             continue;
         }
         let at = shelf.put(db, &name, kind, &value);
-        let done = store.make_far(Key { db, bytes: &name }, &value, at).unwrap();
+        let done = store.make_far(Key { db, bytes: &name }, &value, at, false).unwrap();
         assert!(done, "nobody has changed the value");
     }
     let some: Vec<_> = shelf.kept.lock().iter().map(|(at, kept)| (*at, kept.clone())).collect();
@@ -201,7 +201,7 @@ fn one_far_value() -> (SimDevice, Arc<SimClock>, Arc<Shelf>, Store) {
     let store = open_far(region.unwrap(), &clock, &shelf);
     store.put(Key::new(b"a"), &[7; 100]).unwrap();
     let at = shelf.put(0, b"a", 0, &[7; 100]);
-    assert!(store.make_far(Key::new(b"a"), &[7; 100], at).unwrap());
+    assert!(store.make_far(Key::new(b"a"), &[7; 100], at, false).unwrap());
     (device, clock, shelf, store)
 }
 
@@ -210,8 +210,8 @@ fn a_value_that_was_changed_meanwhile_stays_in_memory() {
     let (_, _, shelf, store) = one_far_value();
     store.put(Key::new(b"a"), &[8; 100]).unwrap();
     let at = shelf.put(0, b"a", 0, &[7; 100]);
-    assert!(!store.make_far(Key::new(b"a"), &[7; 100], at).unwrap());
-    assert!(!store.make_far(Key::new(b"b"), &[7; 100], at).unwrap());
+    assert!(!store.make_far(Key::new(b"a"), &[7; 100], at, false).unwrap());
+    assert!(!store.make_far(Key::new(b"b"), &[7; 100], at, false).unwrap());
     assert_eq!(store.get(Key::new(b"a")), Some(vec![8; 100]));
 }
 
@@ -248,7 +248,7 @@ fn values_that_are_read_ahead_are_read_once() {
     for name in &names {
         store.put(Key::new(name), &[5; 80]).unwrap();
         let at = shelf.put(0, name, 0, &[5; 80]);
-        assert!(store.make_far(Key::new(name), &[5; 80], at).unwrap());
+        assert!(store.make_far(Key::new(name), &[5; 80], at, false).unwrap());
     }
     let wanted: Vec<_> = names.iter().filter_map(|name| store.far_value(Key::new(name))).collect();
     store.fetch_ahead(wanted);

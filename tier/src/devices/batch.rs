@@ -47,6 +47,11 @@ impl Batch {
         self.bytes.len()
     }
 
+    /// Bytes that are left.
+    pub fn room_bytes(&self) -> usize {
+        self.bytes.len() - self.len
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -32,7 +32,7 @@ impl Mover {
             let live_bytes_max = match member.state() {
                 DeviceState::Leaving => {
                     member.segments.lock().seal();
-                    u64::MAX >> 1
+                    u64::MAX
                 }
                 DeviceState::Online => {
                     let is_full = member.is_full.load(Relaxed);
@@ -100,11 +100,11 @@ impl Mover {
             let to = if is_leaving { target(members, record.db, record.key) } else { own };
             let Some(to) = to else { return Ok(()) };
             if !self.batches[to].fits(record.key.len(), record.value.len()) {
-                self.write_batches(store, members, moved)?;
+                self.write_batches(store, members, false, moved)?;
             }
             self.batches[to].push(record, Some(at), 0);
         }
-        self.write_batches(store, members, moved)?;
+        self.write_batches(store, members, false, moved)?;
         // A batch that found no room has left its values here.
         let is_there = |start: usize, record: &format::Record<'_>| {
             let key = Key { db: record.db, bytes: record.key };

@@ -92,8 +92,7 @@ impl FarDevice {
     /// A device that is part of the set already.
     pub fn over(named: Named, superblock: Superblock, clock: Arc<dyn Clock>) -> Self {
         let capacity_bytes = named.device.capacity_bytes();
-        let segments =
-            Segments::new(superblock.segment_bytes, capacity_bytes, named.limit_bytes);
+        let segments = Segments::new(superblock.segment_bytes, capacity_bytes, named.limit_bytes);
         Self {
             superblock,
             place: named.place,

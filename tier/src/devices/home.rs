@@ -6,11 +6,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Picks one of `devices` for a key: the one with the highest hash of both (rendezvous hashing). So
 /// the values of a device that leaves spread over the others, and one that comes takes its share
 /// from each; no other value's home changes.
-pub(crate) fn home_of<D>(
-    db: u8,
-    key: &[u8],
-    devices: impl Iterator<Item = (u16, D)>,
-) -> Option<D> {
+pub(crate) fn home_of<D>(db: u8, key: &[u8], devices: impl Iterator<Item = (u16, D)>) -> Option<D> {
     let hash = xxh3_64_with_seed(key, u64::from(db) << 32);
     let weight = |number: u16| {
         // The finalizer of MurmurHash3.

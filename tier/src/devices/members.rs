@@ -93,7 +93,8 @@ impl Devices {
         };
         refuse_other_sets(&known, Some(set))?;
         let mut members: Vec<Arc<FarDevice>> = Vec::new();
-        let (old, new): (Vec<_>, Vec<_>) = known.into_iter().partition(|(block, _)| block.is_some());
+        let (old, new): (Vec<_>, Vec<_>) =
+            known.into_iter().partition(|(block, _)| block.is_some());
         for (superblock, named) in old {
             let Some(superblock) = superblock else { continue };
             if let Some(first) = members.iter().find(|one| one.number() == superblock.number) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use perdura_region::Planted;
-use perdura_store::{FarCursor, FarStorage, Store};
+use perdura_store::{FarCursor, FarStorage, FoundRun, Store, StoreError};
 
 use super::batch::Batch;
 use super::device::FarDevice;
@@ -19,6 +19,8 @@ use super::policy::{Level, Memory};
 const BUCKETS_PER_HOLD: u64 = 16;
 /// Fewest bytes that are moved at a time, so that a device is written to in long runs.
 const MOVE_BYTES_MIN: u64 = 1 << 20;
+/// Most bytes that the records of one run of slots take in a batch, about.
+const RUN_BYTES_MAX: usize = 256 << 10;
 /// Time between two looks at memory, if nobody asks for one.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Time between two looks at the counts of uses.
@@ -31,6 +33,10 @@ pub struct Moved {
     pub values: u64,
     /// Bytes of memory that this freed.
     pub bytes: u64,
+    /// Bytes of memory that became free for objects of any size, by emptying runs of slots.
+    pub span_bytes: u64,
+    /// Values that stayed, because there was no memory for their addresses.
+    pub without_memory: u64,
     /// Segments of devices emptied.
     pub segments: u64,
     /// Values moved from one place of a device to another.
@@ -41,6 +47,8 @@ pub struct Moved {
 pub struct Mover {
     pub(crate) devices: Arc<Devices>,
     cursor: FarCursor,
+    /// Region offset from which on a run of slots is looked for.
+    run_cursor: u64,
     level: Level,
     /// Batches that are not written yet, for the members with the same index.
     pub(crate) batches: Vec<Batch>,
@@ -51,7 +59,7 @@ impl Mover {
     /// A mover of the values of the store that has these devices.
     pub fn new(devices: Arc<Devices>) -> Self {
         let (cursor, level) = (FarCursor::default(), Level::default());
-        Self { devices, cursor, level, batches: Vec::new(), aged_ns: 0 }
+        Self { devices, cursor, run_cursor: 0, level, batches: Vec::new(), aged_ns: 0 }
     }
 
     /// Starts a thread that moves values as long as the store is open.
@@ -61,19 +69,25 @@ impl Mover {
     pub fn start(mut self, store: Weak<Store>) -> std::io::Result<()> {
         self.devices.progress.lock().has_mover = true;
         std::thread::Builder::new().name("mover".into()).spawn(move || {
-            while let Some(store) = store.upgrade() {
+            let mut is_busy = false;
+            loop {
+                let mut progress = self.devices.progress.lock();
+                if !is_busy && !progress.is_wanted {
+                    self.devices.wanted.wait_for(&mut progress, LOOK_EVERY);
+                }
+                // Whoever asks from here on waits for the step after this one.
+                let is_wanted = std::mem::take(&mut progress.is_wanted);
+                drop(progress);
+                let Some(store) = store.upgrade() else { break };
                 if store.region().check_open().is_err() {
                     // The final flush has begun: whatever is in memory is written by that.
                     break;
                 }
-                let moved = self.step(&store);
+                let (moved, outcome) = self.step(&store, is_wanted);
                 drop(store);
                 let mut progress = self.devices.progress.lock();
-                let is_busy = note(&mut progress, &moved);
+                is_busy = note(&mut progress, &moved, outcome, is_wanted);
                 self.devices.moved.notify_all();
-                if !is_busy && !progress.is_wanted {
-                    self.devices.wanted.wait_for(&mut progress, LOOK_EVERY);
-                }
             }
             let mut progress = self.devices.progress.lock();
             (progress.has_mover, progress.is_over) = (false, true);
@@ -82,41 +96,52 @@ impl Mover {
         Ok(())
     }
 
-    /// Looks once at memory and devices, and moves what is due.
-    ///
-    /// # Errors
-    /// Store or device refuse. Values that were not moved stay where they are.
-    pub fn step(&mut self, store: &Store) -> Result<Moved, MoveError> {
+    /// Looks once at memory and devices, and moves what is due; some values in any case if
+    /// `is_wanted`. Returns what was moved, and why that is not all: values that were not moved
+    /// stay where they are.
+    pub fn step(&mut self, store: &Store, is_wanted: bool) -> (Moved, Result<(), MoveError>) {
         let mut moved = Moved::default();
-        if !store.all_far_found() {
-            return Ok(moved);
-        }
+        let outcome = match store.all_far_found() {
+            true => self.move_due(store, is_wanted, &mut moved),
+            false => Ok(()),
+        };
+        (moved, outcome)
+    }
+
+    fn move_due(
+        &mut self,
+        store: &Store,
+        is_wanted: bool,
+        moved: &mut Moved,
+    ) -> Result<(), MoveError> {
         let now_ns = self.devices.clock.now_ns();
         if now_ns.saturating_sub(self.aged_ns) >= AGE_EVERY_NS {
             self.aged_ns = now_ns;
             store.age_uses();
         }
-        let is_wanted = self.devices.progress.lock().is_wanted;
         let least = if is_wanted { MOVE_BYTES_MIN } else { 0 };
-        let wanted = self.devices.policy.bytes_to_move(memory(store)).max(least);
-        if wanted > 0 {
-            self.evict(store, wanted.max(MOVE_BYTES_MIN), &mut moved)?;
+        let memory = memory(store);
+        let policy = &self.devices.policy;
+        let (wanted, span_bytes) = (policy.bytes_to_move(memory), policy.spans_to_free(memory));
+        if span_bytes > 0 || is_wanted {
+            self.empty_runs(store, span_bytes.max(least), moved)?;
+        } else if wanted > 0 {
+            self.evict(store, wanted.max(MOVE_BYTES_MIN), moved)?;
         }
-        self.compact(store, &mut moved)?;
-        Ok(moved)
+        self.compact(store, moved)
     }
 
     /// Moves values until about so many bytes of memory are free, or every value was looked at.
     fn evict(&mut self, store: &Store, wanted: u64, moved: &mut Moved) -> Result<(), MoveError> {
         let (mut rounds, began, mut looked) = (0, self.cursor, 0_u64);
-        while moved.bytes < wanted {
+        while moved.bytes < wanted && moved.without_memory == 0 {
             let members = self.devices.members();
             if !members.iter().any(|member| member.takes_values() && !is_full(member)) {
                 return Ok(());
             }
             let left = wanted - moved.bytes;
             let has_come_round = self.gather(store, &members, left, &mut looked);
-            self.write_batches(store, &members, moved)?;
+            self.write_batches(store, &members, false, moved)?;
             if has_come_round {
                 rounds += 1;
                 self.level = self.level.raise();
@@ -170,6 +195,81 @@ impl Mover {
         false
     }
 
+    /// Moves all values of runs of slots until so many bytes are free for anything, or every run
+    /// was looked at.
+    fn empty_runs(
+        &mut self,
+        store: &Store,
+        wanted: u64,
+        moved: &mut Moved,
+    ) -> Result<(), MoveError> {
+        let (mut freed, mut rounds, most) = (0, 0, store.emptying_bytes_max());
+        while freed < wanted && rounds <= u8::BITS + 1 {
+            let (freed_before, short_before) = (freed, moved.without_memory);
+            let members = self.devices.members();
+            if !members.iter().any(|member| member.takes_values() && !is_full(member)) {
+                return Ok(());
+            }
+            self.prepare(&members);
+            let mut emptying = Vec::new();
+            let mut emptying_bytes = 0;
+            while freed + emptying_bytes < wanted
+                && emptying_bytes < most
+                && self.has_room_for_a_run()
+            {
+                let (level, max) = (self.level, self.devices.policy.value_bytes_max as usize);
+                let batches = &mut self.batches;
+                let moves = |uses, value_bytes| level.moves(uses) && value_bytes <= max;
+                let found = store.begin_emptying(&mut self.run_cursor, moves, |near| {
+                    let key = near.key;
+                    let Some(index) = target(&members, key.db, key.bytes) else { return };
+                    let (kind, value) = (near.kind, near.value);
+                    let record = Record { db: key.db, kind, key: key.bytes, value };
+                    if batches[index].fits(key.bytes.len(), value.len()) {
+                        batches[index].push(record, None, near.memory_bytes);
+                    }
+                });
+                match found {
+                    FoundRun::Emptying(run) => {
+                        emptying_bytes += run.len_bytes();
+                        emptying.push(run);
+                    }
+                    FoundRun::Other => {}
+                    FoundRun::End => {
+                        rounds += 1;
+                        self.level = self.level.raise();
+                        break;
+                    }
+                }
+            }
+            let mut written = self.write_batches(store, &members, true, moved);
+            // Whatever happens, no run stays frozen.
+            for run in emptying {
+                match store.end_emptying(run) {
+                    Ok(bytes) => freed += bytes,
+                    Err(StoreError::OutOfMemory { .. }) => {}
+                    Err(error) => written = written.and(Err(error.into())),
+                }
+            }
+            moved.span_bytes += freed - freed_before;
+            written?;
+            if freed == freed_before && moved.without_memory > short_before {
+                // Not even the reserve has room for addresses: more of this would only fill
+                // devices with values that stay in memory.
+                break;
+            }
+        }
+        self.devices.uses_to_return.store(self.level.uses_to_return(), Relaxed);
+        Ok(())
+    }
+
+    /// Whether all values of any run of slots fit each batch.
+    fn has_room_for_a_run(&self) -> bool {
+        self.batches
+            .iter()
+            .all(|batch| batch.room_bytes() >= RUN_BYTES_MAX.min(batch.capacity() / 2))
+    }
+
     /// Makes an empty batch for each member.
     pub(crate) fn prepare(&mut self, members: &[Arc<FarDevice>]) {
         for (index, member) in members.iter().enumerate() {
@@ -187,6 +287,7 @@ impl Mover {
         &mut self,
         store: &Store,
         members: &[Arc<FarDevice>],
+        empties_runs: bool,
         moved: &mut Moved,
     ) -> Result<(), MoveError> {
         let flushes = !store.region().planted().is(Planted::FarBeforeFlush);
@@ -214,7 +315,9 @@ impl Mover {
         for written in self.batches[..members.len()].iter().flat_map(Batch::written) {
             let done = match (&refused, written.from) {
                 (Some(_), _) => Ok(false),
-                (None, None) => store.make_far(written.key, written.value, written.at),
+                (None, None) => {
+                    store.make_far(written.key, written.value, written.at, empties_runs)
+                }
                 (None, Some(from)) => store.move_far(written.key, from, written.at),
             };
             match done {
@@ -224,6 +327,11 @@ impl Mover {
                     moved.bytes += written.memory_bytes;
                 }
                 Ok(false) => self.devices.freed(written.at),
+                // A shard may have no memory for the address while others have.
+                Err(StoreError::OutOfMemory { .. }) => {
+                    moved.without_memory += 1;
+                    self.devices.freed(written.at);
+                }
                 Err(error) => {
                     self.devices.freed(written.at);
                     refused = Some(error);
@@ -237,8 +345,9 @@ impl Mover {
 
 /// The store's memory now.
 fn memory(store: &Store) -> Memory {
-    let free_bytes = store.stats().free_bytes + store.heap().free_slot_bytes();
-    Memory { region_bytes: store.region().len_bytes(), free_bytes }
+    let span_bytes = store.stats().free_bytes;
+    let free_bytes = span_bytes + store.heap().free_slot_bytes();
+    Memory { region_bytes: store.region().len_bytes(), free_bytes, span_bytes }
 }
 
 fn is_full(member: &FarDevice) -> bool {
@@ -246,23 +355,25 @@ fn is_full(member: &FarDevice) -> bool {
 }
 
 /// Notes what a step has done. Returns whether the next step is due at once.
-fn note(progress: &mut Progress, moved: &Result<Moved, MoveError>) -> bool {
-    let has_moved = match moved {
-        Ok(moved) => {
-            progress.values += moved.values;
-            progress.bytes += moved.bytes;
-            progress.segments += moved.segments;
-            progress.moved_on += moved.moved_on;
-            progress.last_error = None;
-            moved.bytes > 0 || moved.segments > 0
-        }
-        Err(error) => {
-            tracing::warn!(%error, "values could not be moved");
-            progress.last_error = Some(error.to_string());
-            false
-        }
-    };
-    if std::mem::take(&mut progress.is_wanted) && !has_moved {
+fn note(
+    progress: &mut Progress,
+    moved: &Moved,
+    outcome: Result<(), MoveError>,
+    was_wanted: bool,
+) -> bool {
+    progress.values += moved.values;
+    progress.bytes += moved.bytes;
+    progress.segments += moved.segments;
+    progress.moved_on += moved.moved_on;
+    let error = outcome.err().map(|error| error.to_string());
+    if let Some(error) = &error
+        && progress.last_error.as_ref() != Some(error)
+    {
+        tracing::warn!(error, "values could not be moved");
+    }
+    progress.last_error = error;
+    let has_moved = moved.bytes > 0 || moved.segments > 0;
+    if was_wanted && !has_moved {
         progress.failures += 1;
     }
     has_moved

@@ -5,8 +5,10 @@
 pub struct Memory {
     /// The region at its present size.
     pub region_bytes: u64,
-    /// Memory that can be allocated.
+    /// Memory that is free.
     pub free_bytes: u64,
+    /// Memory of this that is free for objects of any size.
+    pub span_bytes: u64,
 }
 
 /// Percentages and limits by which values are moved.
@@ -17,6 +19,8 @@ pub struct Policy {
     pub start_percent: u64,
     /// Values are moved until no more is in use, percent.
     pub stop_percent: u64,
+    /// Runs of slots are emptied while less of memory is free for objects of any size, percent.
+    pub span_percent: u64,
     /// A device is tidied up while less of its used space is live, percent.
     pub live_percent: u64,
     /// Values with more bytes stay in memory.
@@ -32,6 +36,7 @@ impl Default for Policy {
         Self {
             start_percent: 80,
             stop_percent: 75,
+            span_percent: 10,
             live_percent: 66,
             value_bytes_max: 1 << 20,
             segment_bytes: 4 << 20,
@@ -48,6 +53,11 @@ impl Policy {
             return 0;
         }
         used - memory.region_bytes * self.stop_percent / 100
+    }
+
+    /// Bytes of whole spans that are to be freed; 0 while there are enough.
+    pub fn spans_to_free(&self, memory: Memory) -> u64 {
+        (memory.region_bytes * self.span_percent / 100).saturating_sub(memory.span_bytes)
     }
 
     /// The share of a device's used space that is to be live, percent: segments are emptied until
@@ -92,10 +102,12 @@ mod tests {
     #[test]
     fn nothing_moves_below_four_fifths_and_then_down_to_three_quarters() {
         let policy = Policy::default();
-        let memory = |free_bytes| Memory { region_bytes: 1000, free_bytes };
+        let memory = |free_bytes| Memory { region_bytes: 1000, free_bytes, span_bytes: 0 };
         assert_eq!(policy.bytes_to_move(memory(200)), 0);
         assert_eq!(policy.bytes_to_move(memory(199)), 51);
         assert_eq!(policy.bytes_to_move(memory(0)), 250);
+        assert_eq!(policy.spans_to_free(memory(500)), 100);
+        assert_eq!(policy.spans_to_free(Memory { span_bytes: 100, ..memory(500) }), 0);
     }
 
     #[test]

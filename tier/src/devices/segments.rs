@@ -142,7 +142,7 @@ impl Segments {
         let sealed = |segment: &&(usize, &Segment)| segment.1.state == State::Sealed;
         let sparsest = self.list.iter().enumerate().filter(|s| sealed(&s));
         let (index, segment) = sparsest.min_by_key(|(_, segment)| segment.live_bytes)?;
-        (segment.live_bytes <= live_bytes_max as i64).then(|| self.at(index))
+        (segment.live_bytes.max(0) as u64 <= live_bytes_max).then(|| self.at(index))
     }
 
     /// Ends the open segment, so that it can be emptied like the others.
