@@ -78,9 +78,10 @@ impl Batch {
     /// Writes the batch to a device and makes it durable. Returns false, and leaves the batch as it
     /// was, if the device has no room for it.
     pub fn write(&mut self, device: &FarDevice, flushes: bool) -> Result<bool, DeviceError> {
+        let empties = self.entries.iter().any(|entry| entry.from.is_some());
         let end = self.len.next_multiple_of(BLOCK_BYTES as usize);
         self.bytes[self.len..end].fill(0);
-        let Some(offset) = device.reserve(end as u64)? else { return Ok(false) };
+        let Some(offset) = device.reserve(end as u64, empties)? else { return Ok(false) };
         (self.offset, self.device) = (offset, device.number());
         let set = device.superblock.set;
         for Entry { start, record_bytes, .. } in &self.entries {

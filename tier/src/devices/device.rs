@@ -201,13 +201,13 @@ impl FarDevice {
     }
 
     /// Takes room for a batch of so many bytes, whole blocks: the batch's offset. `None` if the
-    /// device has none.
-    pub fn reserve(&self, bytes: u64) -> Result<Option<u64>, DeviceError> {
+    /// device has none. `empties` says that the batch is of values of another segment.
+    pub fn reserve(&self, bytes: u64, empties: bool) -> Result<Option<u64>, DeviceError> {
         loop {
-            let room = self.segments.lock().reserve(bytes);
+            let room = self.segments.lock().reserve(bytes, empties);
             match room {
                 Room::At(offset) => {
-                    self.is_full.store(false, Relaxed);
+                    self.is_full.fetch_and(empties, Relaxed);
                     return Ok(Some(offset));
                 }
                 Room::Full => break,

@@ -78,8 +78,9 @@ impl Segments {
         self.list.get_mut(index as usize)
     }
 
-    /// Takes room for a batch of `bytes`, which are whole blocks and fit a segment.
-    pub fn reserve(&mut self, bytes: u64) -> Room {
+    /// Takes room for a batch of `bytes`, which are whole blocks and fit a segment. One segment is
+    /// left to batches that empty others, for without it a full device could never be tidied up.
+    pub fn reserve(&mut self, bytes: u64, empties: bool) -> Room {
         assert!(bytes <= self.segment_bytes, "a batch of {bytes} bytes");
         if let Some(index) = self.open
             && let State::Open(filled) = self.list[index].state
@@ -91,16 +92,20 @@ impl Segments {
             self.list[index].state = State::Sealed;
             self.open = None;
         }
-        match self.list.iter().position(|segment| segment.state == State::Free) {
+        let is_free = |segment: &&Segment| segment.state == State::Free;
+        let free = self.list.iter().filter(is_free).count() as u64;
+        let to_come =
+            (self.limit_bytes.saturating_sub(self.at(self.list.len()))) / self.segment_bytes;
+        if free.saturating_add(to_come) <= u64::from(!empties) {
+            return Room::Full;
+        }
+        match self.list.iter().position(|segment| is_free(&segment)) {
             Some(index) => {
                 self.list[index].state = State::Open(bytes);
                 self.open = Some(index);
                 Room::At(self.at(index))
             }
-            None => match self.at(self.list.len() + 1) {
-                size if size <= self.limit_bytes => Room::Grow(size),
-                _ => Room::Full,
-            },
+            None => Room::Grow(self.at(self.list.len() + 1)),
         }
     }
 
@@ -203,22 +208,24 @@ mod tests {
     #[test]
     fn a_segment_is_written_again_only_after_it_was_emptied_and_freed() {
         let mut segments = Segments::new(MIB, 4096, 4096 + 3 * MIB);
-        assert_eq!(segments.reserve(MIB), Room::Grow(4096 + MIB));
+        assert_eq!(segments.reserve(MIB, true), Room::Grow(4096 + MIB));
         segments.grown(4096 + 2 * MIB);
-        assert_eq!(segments.reserve(MIB / 2), Room::At(4096));
-        assert_eq!(segments.reserve(MIB / 2), Room::At(4096 + MIB / 2));
-        assert_eq!(segments.reserve(8192), Room::At(4096 + MIB));
-        assert_eq!(segments.reserve(MIB), Room::Grow(4096 + 3 * MIB));
+        assert_eq!(segments.reserve(MIB / 2, true), Room::At(4096));
+        assert_eq!(segments.reserve(MIB / 2, true), Room::At(4096 + MIB / 2));
+        assert_eq!(segments.reserve(8192, true), Room::At(4096 + MIB));
+        assert_eq!(segments.reserve(MIB, true), Room::Grow(4096 + 3 * MIB));
         segments.grown(4096 + 3 * MIB);
-        assert_eq!(segments.reserve(MIB), Room::At(4096 + 2 * MIB));
-        assert_eq!(segments.reserve(4096), Room::Full);
+        assert_eq!(segments.reserve(MIB, true), Room::At(4096 + 2 * MIB));
+        assert_eq!(segments.reserve(4096, true), Room::Full);
         segments.add_live(4096 + 16, 100);
         assert_eq!(segments.sparsest(0), Some(4096 + MIB));
         assert!(segments.emptied(4096 + MIB));
-        assert_eq!(segments.reserve(4096), Room::Full, "no checkpoint yet");
+        assert_eq!(segments.reserve(4096, true), Room::Full, "no checkpoint yet");
         let emptied = segments.emptied_now();
         segments.free(&emptied);
-        assert_eq!(segments.reserve(4096), Room::At(4096 + MIB));
+        assert_eq!(segments.reserve(4096, false), Room::Full, "the last one is for emptying");
+        assert_eq!(segments.reserve(4096, true), Room::At(4096 + MIB));
+        assert_eq!(segments.reserve(4096, false), Room::At(4096 + MIB + 4096), "it is open now");
     }
 
     #[test]
@@ -230,7 +237,7 @@ mod tests {
         assert_eq!(segments.sparsest(63), None);
         assert!(!segments.emptied(4096));
         segments.free(&segments.emptied_now());
-        assert_eq!(segments.reserve(4096), Room::Full);
+        assert_eq!(segments.reserve(4096, true), Room::Full);
         assert_eq!(segments.sums().suspect, 1);
     }
 }

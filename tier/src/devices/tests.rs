@@ -1,10 +1,11 @@
 //! Devices under a store on simulated devices, without threads.
 #![allow(clippy::unwrap_used)] // a test's own failure
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use perdura_media::{Clock, LoneClock, RealClock, SimDevice};
+use perdura_media::{Clock, Device, DeviceError, LoneClock, RealClock, SimDevice, WriteQueue};
 use perdura_region::{Config, Region};
 use perdura_store::{Access, Heap, Key, Store, StoreError, StoreOptions, Unreadable};
 
@@ -16,20 +17,67 @@ struct World {
     store: Arc<Store>,
     devices: Arc<Devices>,
     mover: Mover,
-    clock: Arc<LoneClock>,
+}
+
+/// A device that can be unplugged.
+struct Plug {
+    device: SimDevice,
+    is_out: AtomicBool,
+}
+
+impl Plug {
+    fn check(&self, op: &'static str) -> Result<(), DeviceError> {
+        if !self.is_out.load(Relaxed) {
+            return Ok(());
+        }
+        let source = std::io::Error::from_raw_os_error(19); // ENODEV
+        Err(DeviceError::Io { op, offset_bytes: 0, len_bytes: 0, source })
+    }
+}
+
+impl Device for Plug {
+    fn capacity_bytes(&self) -> u64 {
+        self.device.capacity_bytes()
+    }
+    fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError> {
+        self.check("grow")?;
+        self.device.grow(capacity_bytes)
+    }
+    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.check("read")?;
+        self.device.read_at(offset_bytes, buf)
+    }
+    fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.check("write")?;
+        self.device.write_at(offset_bytes, buf)
+    }
+    fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.check("write")?;
+        self.device.write_durable_at(offset_bytes, buf)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.check("flush")?;
+        self.device.flush()
+    }
+    fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError> {
+        self.device.queue(depth)
+    }
+    fn describe(&self) -> String {
+        "plug".into()
+    }
 }
 
 fn config(region_bytes: u64) -> Config {
     Config {
         segment_bytes: Some(256 << 10),
-        lanes: Some(std::env::var("L").map_or(8, |l| l.parse().unwrap())),
+        lanes: Some(8),
         thread: false,
         checkpoint_every: None,
         ..Config::new(region_bytes, 4 * MIB)
     }
 }
 
-fn named(number: usize, device: Arc<dyn perdura_media::Device>, limit_bytes: u64) -> Named {
+fn on(number: usize, device: Arc<dyn Device>, limit_bytes: u64) -> Named {
     Named { place: format!("device {number}"), device, limit_bytes }
 }
 
@@ -37,25 +85,35 @@ fn policy() -> Policy {
     Policy { segment_bytes: MIB, ..Policy::default() }
 }
 
-fn open(image: &SimDevice, region_bytes: u64, named: Vec<Named>) -> World {
-    let clock = Arc::new(LoneClock::new(1_700_000_000_000));
+fn heap_on(image: &SimDevice, region_bytes: u64) -> (Heap, Arc<LoneClock>) {
+    // Each store begins at another time, from which its set of devices has its number.
+    static STORES: AtomicU64 = AtomicU64::new(0);
+    let begin_ms = 1_700_000_000_000 + STORES.fetch_add(1000, Relaxed);
+    let clock = Arc::new(LoneClock::new(begin_ms));
     let region = Region::open(Arc::new(image.clone()), clock.clone(), config(region_bytes));
-    let heap = Heap::open(region.unwrap()).unwrap();
-    let devices = Devices::open(&heap, named, clock.clone(), policy(), false).unwrap();
-    let options = StoreOptions::default();
-    let store = Store::open_with_far(heap, clock.clone(), options, devices.clone()).unwrap();
-    let mover = Mover::new(devices.clone());
-    World { store: Arc::new(store), devices, mover, clock }
+    (Heap::open(region.unwrap()).unwrap(), clock)
 }
 
-fn new_world(region_bytes: u64, devices: &[SimDevice]) -> World {
-    let named = devices.iter().enumerate();
-    let named = named.map(|(n, device)| named_sim(n, device)).collect();
-    open(&SimDevice::new(0, 1), region_bytes, named)
+fn try_open(
+    image: &SimDevice,
+    region_bytes: u64,
+    named: Vec<Named>,
+    allows_missing: bool,
+) -> Result<World, DevicesError> {
+    let (heap, clock) = heap_on(image, region_bytes);
+    let devices = Devices::open(&heap, named, clock.clone(), policy(), allows_missing)?;
+    let options = StoreOptions::default();
+    let store = Store::open_with_far(heap, clock, options, devices.clone()).unwrap();
+    let mover = Mover::new(devices.clone());
+    Ok(World { store: Arc::new(store), devices, mover })
+}
+
+fn open(image: &SimDevice, region_bytes: u64, named: Vec<Named>) -> World {
+    try_open(image, region_bytes, named, false).unwrap()
 }
 
 fn named_sim(number: usize, device: &SimDevice) -> Named {
-    named(number, Arc::new(device.clone()), u64::MAX)
+    on(number, Arc::new(device.clone()), u64::MAX)
 }
 
 fn three() -> Vec<SimDevice> {
@@ -90,62 +148,236 @@ impl World {
         self.store.get(Key::new(&key(number)))
     }
 
+    /// Writes values until more than memory holds is written. Returns how many.
+    fn fill(&mut self, count: u32) -> u32 {
+        (0..count).for_each(|number| self.put(number, &value(number, 1000)).unwrap());
+        count
+    }
+
+    /// Reads all values. Returns how many could not be read, each with an error that names the
+    /// device.
+    fn unreadable(&self, count: u32) -> u32 {
+        let mut failed = 0;
+        for number in 0..count {
+            match Unreadable::catch(|| self.get(number)) {
+                Ok(found) => assert_eq!(found, Some(value(number, 1000)), "{number}"),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(text.contains("device 1"), "{text}");
+                    failed += 1;
+                }
+            }
+        }
+        failed
+    }
+
+    fn live_bytes(&self) -> u64 {
+        self.devices.status().devices.iter().map(|device| device.live_bytes).sum()
+    }
+
     fn steps(&mut self, count: u32) {
         (0..count).for_each(|_| self.mover.step(&self.store, false).1.unwrap());
     }
 }
 
 #[test]
-fn data_several_times_as_large_as_memory_are_served() {
-    let devices = three();
-    let mut world =
-        new_world(std::env::var("M").map_or(16, |l| l.parse().unwrap()) * MIB, &devices);
-    let count = std::env::var("C").map_or(64_000, |l| l.parse().unwrap());
-    for number in 0..count {
-        world.put(number, &value(number, 1000)).unwrap();
-    }
-    let mut x = 1u64;
-    for _ in 0..2 * count {
-        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let number = (x >> 33) as u32 % count;
-        world.put(number, &value(number, 1000)).unwrap();
-    }
-    for number in (0..count).step_by(7) {
-        assert_eq!(world.get(number), Some(value(number, 1000)), "{number}");
-    }
+fn data_several_times_as_large_as_memory_are_served_and_found_again() {
+    let (image, devices) = (SimDevice::new(0, 1), three());
+    let named = || devices.iter().enumerate().map(|(n, one)| named_sim(n, one)).collect();
+    let mut world = open(&image, 16 * MIB, named());
+    let count = world.fill(64_000);
+    assert_eq!(world.unreadable(count), 0);
     let status = world.devices.status();
-    let live: u64 = status.devices.iter().map(|device| device.live_bytes).sum();
     let used: u64 = status.devices.iter().map(|device| device.used_bytes).sum();
+    let live = world.live_bytes();
     assert!(live > 48 * MIB && used < live * 3 / 2, "{status:#?}");
     let written: u64 = status.devices.iter().map(|device| device.written_bytes).sum();
     assert!(written < 2 * u64::from(count) * 1000, "{written} bytes written");
+    // Written again in another order, values leave garbage behind, and segments are emptied.
+    for number in (0..count).rev().step_by(2) {
+        world.put(number, &value(number, 1000)).unwrap();
+    }
+    world.steps(20);
+    let status = world.devices.status();
+    let (used, live) =
+        (status.devices.iter().map(|d| d.used_bytes).sum::<u64>(), world.live_bytes());
+    assert!(used < live * 2, "{status:#?}");
+    assert!(status.devices.iter().all(|device| device.suspect_segments == 0), "{status:#?}");
+    world.store.region().close(1).unwrap();
+    drop(world);
+    let world = open(&image, 16 * MIB, named());
+    assert_eq!(world.live_bytes(), live);
+    assert_eq!(world.unreadable(count), 0);
 }
 
 #[test]
 fn a_flood_of_writes_waits_for_the_mover_and_is_never_refused() {
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
-    let region_bytes = 64 * MIB;
+    let region_bytes = 32 * MIB;
     let config = Config { lanes: None, ..Config::new(region_bytes, region_bytes) };
     let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock.clone(), config);
     let heap = Heap::open(region.unwrap()).unwrap();
     let named = three().iter().enumerate().map(|(n, device)| named_sim(n, device)).collect();
     let devices = Devices::open(&heap, named, clock.clone(), policy(), false).unwrap();
     let options = StoreOptions::default();
-    let store = Store::open_with_far(heap, clock, options, devices.clone()).unwrap();
-    let (store, mover) = (Arc::new(store), Mover::new(devices.clone()));
-    mover.start(Arc::downgrade(&store)).unwrap();
-    let mut x = 1u64;
-    for round in 0..600_000 {
-        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let number = (x >> 33) as u32 % 250_000;
-        let name = format!("key:{number:012}").into_bytes();
-        if let Err(error) = store.put(Key::new(&name), &value(number, 1000)) {
-            let stats = store.stats();
-            panic!(
-                "{round}: {error}; {stats:?}, slots {}; {:#?}",
-                store.heap().free_slot_bytes(),
-                devices.status()
-            );
+    let store = Arc::new(Store::open_with_far(heap, clock, options, devices.clone()).unwrap());
+    Mover::new(devices.clone()).start(Arc::downgrade(&store)).unwrap();
+    let mut draw = 1_u64;
+    for round in 0..250_000 {
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let number = (draw >> 33) as u32 % 100_000;
+        if let Err(error) = store.put(Key::new(&key(number)), &value(number, 1000)) {
+            panic!("write {round}: {error}; {:#?}", devices.status());
         }
     }
+}
+
+#[test]
+fn an_unplugged_device_fails_its_own_values_only_and_catches_up() {
+    let plugs: Vec<_> = three()
+        .into_iter()
+        .map(|device| Arc::new(Plug { device, is_out: AtomicBool::new(false) }))
+        .collect();
+    let named = plugs.iter().enumerate();
+    let named = named.map(|(n, plug)| on(n, plug.clone(), u64::MAX)).collect();
+    let mut world = open(&SimDevice::new(0, 1), 16 * MIB, named);
+    let count = world.fill(40_000);
+    plugs[1].is_out.store(true, Relaxed);
+    let lost = world.unreadable(count);
+    assert!((5_000..20_000).contains(&lost), "{lost} of {count}");
+    // Values go on leaving memory, to the devices that are left.
+    let more = count + 20_000;
+    for number in count..more {
+        world.put(number, &value(number, 1000)).unwrap();
+    }
+    let status = world.devices.status();
+    let failed = status.devices.iter().find(|device| device.number == 1).unwrap().clone();
+    assert!(
+        matches!(&failed.state, DeviceState::Failed(why) if why.contains("write")),
+        "{status:?}"
+    );
+    assert_eq!(world.unreadable(more), lost);
+    // A write needs nothing of the old value; what reads it fails and changes nothing.
+    let far = (0..count).find(|n| Unreadable::catch(|| world.get(*n)).is_err()).unwrap();
+    let name = key(far);
+    let appended =
+        world.store.run(Access::Key(Key::new(&name)), |tx| tx.append(Key::new(&name), b"x"));
+    assert!(matches!(appended, Err(StoreError::Far(_))), "{appended:?}");
+    world.put(far, &value(far, 1000)).unwrap();
+    assert_eq!(world.unreadable(more), lost - 1);
+    plugs[1].is_out.store(false, Relaxed);
+    let again = on(1, plugs[1].clone(), u64::MAX);
+    assert_eq!(world.devices.add(&world.store, again).unwrap(), 1);
+    assert_eq!(world.unreadable(more), 0);
+    for number in more..more + 20_000 {
+        world.put(number, &value(number, 1000)).unwrap();
+    }
+    let status = world.devices.status();
+    let back = status.devices.iter().find(|device| device.number == 1).unwrap();
+    assert!(back.state == DeviceState::Online && back.written_bytes > failed.written_bytes);
+}
+
+#[test]
+fn a_full_device_leaves_its_values_to_the_others_until_all_are_full() {
+    let devices = three();
+    let named = devices.iter().enumerate();
+    let named =
+        named.map(|(n, one)| on(n, Arc::new(one.clone()), [4, 4, 24][n] * MIB + 4096)).collect();
+    let mut world = open(&SimDevice::new(0, 1), 16 * MIB, named);
+    let mut written = 0;
+    let refused = loop {
+        match world.store.put(Key::new(&key(written)), &value(written, 1000)) {
+            Ok(()) => written += 1,
+            Err(StoreError::OutOfMemory { .. }) => {
+                let (moved, outcome) = world.mover.step(&world.store, true);
+                outcome.unwrap();
+                if moved.bytes == 0 {
+                    break written;
+                }
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert!(refused > 30_000, "{refused} values of 1 KB on 32 MiB and in 16 MiB of memory");
+    assert!(world.devices.status().devices.iter().all(|device| device.is_full));
+    assert_eq!(world.unreadable(written), 0);
+    // Room that is given back is used again.
+    for number in (0..written).step_by(2) {
+        world.store.delete(Key::new(&key(number))).unwrap();
+    }
+    world.steps(60);
+    for number in (0..written).step_by(4) {
+        world.put(number, &value(number, 1000)).unwrap();
+    }
+    for number in 0..written {
+        let is_there = number % 2 == 1 || number % 4 == 0;
+        assert_eq!(world.get(number), is_there.then(|| value(number, 1000)), "{number}");
+    }
+}
+
+#[test]
+fn a_device_is_added_and_another_taken_away_while_values_are_served() {
+    let (image, devices) = (SimDevice::new(0, 1), three());
+    let first = vec![named_sim(0, &devices[0])];
+    let mut world = open(&image, 16 * MIB, first);
+    let count = world.fill(30_000);
+    assert!(matches!(world.devices.remove(0), Err(DevicesError::Last { number: 0 })));
+    assert!(matches!(world.devices.remove(7), Err(DevicesError::Unknown { number: 7 })));
+    assert_eq!(world.devices.add(&world.store, named_sim(1, &devices[1])).unwrap(), 1);
+    let twice = world.devices.add(&world.store, named_sim(1, &devices[1]));
+    assert!(matches!(twice, Err(DevicesError::Twice { number: 1, .. })), "{twice:?}");
+    world.devices.remove(0).unwrap();
+    for _ in 0..200 {
+        world.steps(1);
+        assert_eq!(world.get(17), Some(value(17, 1000)));
+    }
+    let numbers: Vec<_> = world.devices.status().devices.iter().map(|one| one.number).collect();
+    assert_eq!(numbers, [1], "device 0 is gone");
+    assert_eq!(world.unreadable(count), 0);
+    // Its number is not used again, and it can become a new device.
+    assert_eq!(world.devices.add(&world.store, named_sim(0, &devices[0])).unwrap(), 2);
+    world.store.region().close(1).unwrap();
+    drop(world);
+    let both = vec![named_sim(0, &devices[0]), named_sim(1, &devices[1])];
+    assert_eq!(open(&image, 16 * MIB, both).unreadable(count), 0);
+}
+
+#[test]
+fn devices_that_do_not_belong_together_are_refused_by_name() {
+    let (image, devices) = (SimDevice::new(0, 1), three());
+    let two = || vec![named_sim(0, &devices[0]), named_sim(1, &devices[1])];
+    let mut world = open(&image, 16 * MIB, two());
+    let count = world.fill(30_000);
+    world.store.region().close(1).unwrap();
+    drop(world);
+    let refused = |named| match try_open(&image, 16 * MIB, named, false) {
+        Ok(_) => panic!("the devices are accepted"),
+        Err(error) => error,
+    };
+    let error = refused(vec![named_sim(0, &devices[0])]);
+    assert!(matches!(error, DevicesError::Missing { number: 1 }), "{error}");
+    let error = refused(vec![named_sim(0, &devices[0]), named_sim(2, &devices[0])]);
+    assert!(matches!(error, DevicesError::Twice { number: 0, .. }), "{error}");
+    let (other, foreign) = (SimDevice::new(0, 9), SimDevice::new(4096, 10));
+    drop(open(&SimDevice::new(0, 8), 16 * MIB, vec![named_sim(5, &other)]));
+    let error = refused([two(), vec![named_sim(5, &other)]].into_iter().flatten().collect());
+    assert!(matches!(error, DevicesError::OtherSet { .. }), "{error}");
+    foreign.write_at(0, &filled_block()).unwrap();
+    let error = refused([two(), vec![named_sim(6, &foreign)]].into_iter().flatten().collect());
+    assert!(matches!(error, DevicesError::Foreign { .. }), "{error}");
+    // A device of another store is refused by a store that has none yet, too.
+    let fresh = try_open(&SimDevice::new(0, 7), 16 * MIB, vec![named_sim(5, &other)], false);
+    assert!(matches!(fresh, Err(DevicesError::OtherSet { .. })));
+    // With leave, the store opens without one; only its values are missing.
+    let left = try_open(&image, 16 * MIB, vec![named_sim(0, &devices[0])], true).unwrap();
+    let lost = left.unreadable(count);
+    assert!((1_000..20_000).contains(&lost), "{lost}");
+    let late = left.devices.add(&left.store, named_sim(1, &devices[1]));
+    assert!(matches!(late, Err(DevicesError::NotCounted { number: 1, .. })), "{late:?}");
+}
+
+fn filled_block() -> perdura_media::BlockBuf {
+    let mut block = perdura_media::BlockBuf::zeroed(4096);
+    block.fill(7);
+    block
 }
