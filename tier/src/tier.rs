@@ -256,16 +256,16 @@ impl Tier {
     /// Syncs of all devices behind a primary, whether they are due or not.
     pub fn syncs(&mut self, primary: DeviceId) -> Vec<Synced> {
         let Some(front) = &self.fronts[usize::from(primary.0)] else { return Vec::new() };
-        let batches: Vec<_> = front.devices().map(|it| (it, front.batch(it))).collect();
-        let mut syncs = Vec::new();
-        for (device, batch) in batches {
-            let state = self.device(device);
-            if batch.log_bytes > 0 && !state.is_syncing {
-                state.is_syncing = true;
-                syncs.push(Synced { device, primary, batch });
-            }
-        }
-        syncs
+        // A batch takes a walk of the whole tree, so not while the last one is being written.
+        let is_syncing = |it: &DeviceId| self.devices[usize::from(it.0)].is_syncing;
+        let free = front.devices().filter(|device| !is_syncing(device));
+        let mut batches: Vec<_> = free.map(|it| (it, front.batch(it))).collect();
+        batches.retain(|(_, batch)| batch.log_bytes > 0);
+        let synced = |(device, batch): (DeviceId, _)| {
+            self.devices[usize::from(device.0)].is_syncing = true;
+            Synced { device, primary, batch }
+        };
+        batches.into_iter().map(synced).collect()
     }
 
     /// Notes that a device has all that a sync was to write.
