@@ -8,14 +8,17 @@
 //! This room decides and does nothing: it is told of requests and says which devices to use. Who
 //! calls it reads and writes, on modelled or real devices, and reads the clock. `ranges` orders
 //! entries by how often they are used, `front` is what a primary has of one idle device and of all
-//! of them, `tier` is the whole, and `activation` chooses the number of primaries.
+//! of them, `tier` is the whole, and `activation` chooses the number of primaries. `dram` is a
+//! battery-backed front before all devices, primaries too.
 
 mod activation;
 pub mod devices;
+mod dram;
 mod front;
 mod ranges;
 mod tier;
 
 pub use activation::{Activation, Decision, Rates};
+pub use dram::{Destage, Dram, DramCapacity, Missed};
 pub use front::{Capacity, Fetched};
 pub use tier::{DeviceId, Key, Request, Served, Settings, Synced, Tier};
