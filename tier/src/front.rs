@@ -211,11 +211,13 @@ impl Front {
     }
 
     /// Chooses what to fetch of a device whose entries outside of the front are in `hot`: from the
-    /// hottest down, as long as there is room in the cache, or something colder to evict for it.
+    /// hottest down to `range_min`, as long as there is room in the cache, or something colder to
+    /// evict for it.
     pub(crate) fn fetch(
         &mut self,
         device: DeviceId,
         hot: &mut Ranges<Key>,
+        range_min: usize,
         len_of: impl Fn(Key) -> u32,
     ) -> Vec<Fetched> {
         self.fetches += 1;
@@ -224,8 +226,7 @@ impl Front {
         while let Some((key, range)) = hot.hottest() {
             let len_bytes = len_of(key);
             let len = u64::from(len_bytes);
-            // What was never used is as cold as can be, however much room there is.
-            if range == 0 || len > left_bytes {
+            if range < range_min || len > left_bytes {
                 break;
             }
             let needs_room = |front: &Self| front.cache_bytes + len > front.capacity.cache_bytes;

@@ -21,4 +21,4 @@ mod tier;
 pub use activation::{Activation, Decision, Rates};
 pub use dram::{Destage, Dram, DramCapacity, Missed};
 pub use front::{Capacity, Fetched};
-pub use tier::{DeviceId, Key, Request, Served, Settings, Synced, Tier};
+pub use tier::{DeviceId, Key, Prefetch, Request, Served, Settings, Synced, Tier};

@@ -23,8 +23,20 @@ pub struct Settings {
     pub behind_max: u16,
     /// Cache and buffer of each primary.
     pub capacity: Capacity,
-    /// Whether entries are fetched in advance.
-    pub prefetches: bool,
+    /// What is fetched in advance.
+    pub prefetch: Prefetch,
+}
+
+/// What is fetched in advance when an idle device is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prefetch {
+    /// Nothing.
+    Off,
+    /// What was used, the hottest first (Sprint-AEP, section III-C).
+    Used,
+    /// The same, and as long as a cache has room also what was never used, so that a cache which
+    /// has room for everything has everything.
+    All,
 }
 
 /// A request of a client.
@@ -82,9 +94,9 @@ pub struct Synced {
 }
 
 impl Synced {
-    /// Lengths of the entries to write.
-    pub fn lens_bytes(&self) -> impl Iterator<Item = u32> + '_ {
-        self.batch.entries.iter().map(|(_, len_bytes, _)| *len_bytes)
+    /// The entries to write, and their lengths, in the order of their keys.
+    pub fn entries(&self) -> impl Iterator<Item = (Key, u32)> {
+        self.batch.entries.iter().map(|(key, len_bytes, _)| (*key, *len_bytes))
     }
 }
 
@@ -209,9 +221,10 @@ impl Tier {
         if !self.front(primary).has(home, key) {
             self.device(home).hot.put(key, hotness);
         }
-        let fetch = match self.settings.prefetches {
-            true => self.fetch(primary, home),
-            false => Vec::new(),
+        let fetch = match self.settings.prefetch {
+            Prefetch::Off => Vec::new(),
+            Prefetch::Used => self.fetch(primary, home, 1),
+            Prefetch::All => self.fetch(primary, home, 0),
         };
         Served::Idle { device: home, primary, len_bytes, fetch }
     }
@@ -227,11 +240,11 @@ impl Tier {
         Served::Local { device: home, len_bytes }
     }
 
-    fn fetch(&mut self, primary: DeviceId, device: DeviceId) -> Vec<Fetched> {
+    fn fetch(&mut self, primary: DeviceId, device: DeviceId, range_min: usize) -> Vec<Fetched> {
         let Device { tree, hot, .. } = &mut self.devices[usize::from(device.0)];
         let len_of = |key: Key| tree.get(&key).map_or(0, |own| own.len_bytes);
         match &mut self.fronts[usize::from(primary.0)] {
-            Some(front) => front.fetch(device, hot, len_of),
+            Some(front) => front.fetch(device, hot, range_min, len_of),
             None => Vec::new(),
         }
     }

@@ -2,7 +2,7 @@
 
 use perdura_media::Watts;
 use perdura_media::profile::System;
-use perdura_tier::{Capacity, Settings as Shape};
+use perdura_tier::{Capacity, Prefetch, Settings as Shape};
 use serde::{Deserialize, Serialize};
 
 use super::meter::Powers;
@@ -209,7 +209,10 @@ pub fn run(
             primaries,
             behind_max: 3,
             capacity: Capacity { cache_bytes: scale.cache_bytes, buffer_bytes: scale.buffer_bytes },
-            prefetches: scheme != Scheme::WithoutPrefetch,
+            prefetch: match scheme {
+                Scheme::WithoutPrefetch => Prefetch::Off,
+                _ => Prefetch::Used,
+            },
         },
         is_parallel: scheme != Scheme::WithoutParallel,
         records: scale.records,

@@ -322,7 +322,7 @@ impl World<'_> {
     /// Begins the syncs that are due on a primary.
     fn sync(&mut self, primary: DeviceId, now_ps: u64) {
         for synced in self.tier.due_syncs(primary) {
-            let lens_bytes = synced.lens_bytes().collect();
+            let lens_bytes = synced.entries().map(|(_, len_bytes)| len_bytes).collect();
             let (from, to) = (synced.primary, synced.device);
             self.begin(Work::new(from, to, lens_bytes, now_ps, What::Sync(synced)));
         }

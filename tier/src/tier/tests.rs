@@ -15,7 +15,7 @@ fn settings(devices: u16, primaries: u16) -> Settings {
         primaries,
         behind_max: 3,
         capacity: Capacity { cache_bytes: 20_000, buffer_bytes: 10_000 },
-        prefetches: true,
+        prefetch: Prefetch::Used,
     }
 }
 
@@ -279,4 +279,28 @@ fn a_device_is_told_at_its_next_use_how_often_an_evicted_entry_was_used() {
     let own = |tier: &Tier| tier.devices[1].tree[&evicted].hotness;
     assert_eq!(own(&tier), 7, "a sync uses the device, too");
     assert_eq!(tier.devices[1].hot.hotness(evicted), Some(7));
+}
+
+#[test]
+fn room_in_the_cache_is_filled_with_what_was_never_used_only_where_that_is_wanted() {
+    let capacity = Capacity { cache_bytes: 2_000, buffer_bytes: 10_000 };
+    for (prefetch, expected) in [(Prefetch::Off, 0), (Prefetch::Used, 1), (Prefetch::All, 2)] {
+        let shape = Settings { devices: 2, primaries: 1, capacity, prefetch, ..settings(2, 1) };
+        let mut tier = Tier::new(shape);
+        let keys: Vec<_> = (0..1_000).filter(|key| tier.home(*key) == IDLE).take(40).collect();
+        keys.iter().for_each(|key| tier.load(*key, 50));
+        // A twentieth of the cache has room for two, of which one was never used.
+        let fetch = miss(&mut tier, keys[0]);
+        assert_eq!(fetch.len(), expected, "{prefetch:?}");
+        if prefetch == Prefetch::All {
+            tier.fetched(IDLE, PRIMARY, &fetch);
+            for key in &keys {
+                let served = tier.serve(Request { key: *key, write_bytes: None });
+                if let Served::Idle { fetch, .. } = served {
+                    tier.fetched(IDLE, PRIMARY, &fetch);
+                }
+            }
+            assert!(keys.iter().all(|key| is_in_front(&mut tier, *key)), "all have room");
+        }
+    }
 }
