@@ -44,7 +44,7 @@ impl Meters {
         self.copies[device].push((from_ps, to_ps));
     }
 
-    pub(super) fn copied(&mut self, devices: [usize; 2], from_ps: u64, to_ps: u64) {
+    pub(super) fn copied(&mut self, devices: &[usize], from_ps: u64, to_ps: u64) {
         devices.iter().for_each(|device| self.copied[*device].push((from_ps, to_ps)));
     }
 
@@ -140,7 +140,7 @@ mod tests {
             }
             for work in 0..6 {
                 let (from_ps, to_ps) = span(50_000_000);
-                meters.copied([work % 2, 2 + work % 2], from_ps, to_ps);
+                meters.copied(&[work % 2, 2 + work % 2], from_ps, to_ps);
             }
             let (found, summed) =
                 (meters.joules(&POWERS, 1, until_ps), sampled(&meters, 1, until_ps));
