@@ -5,7 +5,7 @@
 //!   has it. An entry that is written again is changed in place, so a hot one reaches its device
 //!   rarely, unlike in a log, which has each write until the sync.
 //! - Dirty and clean entries share the room. Only clean ones are evicted, the coldest first.
-//! - When the dirty ones reach 80 % of what may be dirty, the coldest of them go to their devices
+//! - When the dirty ones reach 90 % of what may be dirty, the coldest of them go to their devices
 //!   in one burst, in the order of their keys. They stay here, clean, without being copied.
 //! - What was read from a device is kept if there is room, or something colder to evict for it.
 //!   What was written meanwhile is not replaced by what comes from the device.
@@ -19,10 +19,10 @@ use crate::ranges::{Ranges, range_of};
 use crate::tier::Key;
 
 /// A burst begins when the dirty bytes reach this part of those that may be dirty, percent.
-const BURST_PERCENT: u64 = 80;
+const BURST_PERCENT: u64 = 90;
 /// A burst leaves this part of the bytes that may be dirty, percent. The more it leaves, the more
 /// is written again before it leaves; the less, the longer bursts and the sleep between them are.
-const LEFT_PERCENT: u64 = 75;
+const LEFT_PERCENT: u64 = 85;
 
 /// Room of the DRAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
