@@ -2,28 +2,34 @@
 //! of it is modelled.
 //!
 //! `motivation` has the paper's section II, one module under compact and disperse requests.
-//! `schemes` are the configurations and workloads of its section IV, `simulate` runs one on a
-//! virtual clock over the room *tier*, `meter` has the energy, `result` all runs, and `page` draws.
+//! `schemes` are the configurations and workloads of its section IV, and a DRAM before all modules,
+//! `simulate` runs one over the room *tier*, `meter` has the energy, `outcome` what came of a run,
+//! `result` all runs; `tables` and `page` show.
 
 mod meter;
 mod motivation;
+mod outcome;
 mod page;
 mod result;
 mod schemes;
 mod simulate;
+mod tables;
 
 pub use meter::{Meters, Powers};
 pub use motivation::{Interval, Mode, Moment, Motivation, Threads};
+pub use outcome::{DramOutcome, Outcome};
 pub use page::{motivation_page, page};
-pub use result::{COLUMNS, EnergyResult};
-pub use schemes::{Outcome, READINGS, Scale, Scheme, Workload, run};
-pub use simulate::{CLIENTS, Happened, Load, Run, SOFTWARE_PS};
+pub use result::EnergyResult;
+pub use schemes::{READINGS, Scale, Scheme, Setup, Workload, run};
+pub use simulate::{CLIENTS, Happened, Load, Run, SOFTWARE_PS, Systems};
+pub use tables::{COLUMNS, DRAM_COLUMNS};
 
 #[cfg(test)]
 mod tests {
     use perdura_media::profile::System;
 
     use super::*;
+    use crate::dist::Distribution;
 
     fn aep() -> Motivation {
         Motivation::of("aep", &System::find("aep").unwrap())
@@ -102,16 +108,27 @@ mod tests {
         buffer_bytes: 400 << 10,
     };
 
+    fn setup(systems: &Systems, scale: Scale) -> Setup<'_> {
+        let distribution = Distribution::PlainZipfian;
+        Setup { systems, scale, is_global: false, distribution, dram_percent: 10 }
+    }
+
     /// The runs of a workload.
-    fn outcomes(workload: Workload) -> [Outcome; 3] {
-        let (system, scale) = (System::find("aep").unwrap(), TINY);
-        let of = |scheme, primaries| run(scheme, workload, primaries, &scale, false, &system);
-        [of(Scheme::Standard, 4), of(Scheme::Sprint, 1), of(Scheme::WithoutParallel, 1)]
+    fn outcomes(workload: Workload) -> [Outcome; 4] {
+        let systems = Systems::find("aep").unwrap();
+        let setup = setup(&systems, TINY);
+        let of = |scheme, primaries| run(scheme, workload, primaries, &setup);
+        [
+            of(Scheme::Standard, 4),
+            of(Scheme::Sprint, 1),
+            of(Scheme::WithoutParallel, 1),
+            of(Scheme::Dram, 1),
+        ]
     }
 
     #[test]
     fn with_time_between_requests_one_primary_saves_a_fifth_and_is_no_slower() {
-        let [standard, sprint, serial] = outcomes(Workload::ALL[4]);
+        let [standard, sprint, serial, _] = outcomes(Workload::ALL[4]);
         let rate = |it: &Outcome| it.reads_per_s + it.writes_per_s;
         assert!(close(rate(&sprint), rate(&standard), 0.01), "{sprint:?}, {standard:?}");
         for (reading, least) in [(0, 0.2), (1, 0.28)] {
@@ -126,6 +143,29 @@ mod tests {
     }
 
     #[test]
+    fn behind_a_dram_of_a_tenth_of_the_data_all_sleep_and_nothing_is_slower() {
+        for workload in [Workload::ALL[0], Workload::ALL[3], Workload::ALL[4]] {
+            let [standard, _, _, with_dram] = outcomes(workload);
+            let dram = with_dram.dram.as_ref().unwrap();
+            assert_eq!(dram.bytes * 10, TINY.records * 1024);
+            // Zipf's law: a tenth of the records has most of the requests.
+            assert!((0.6..0.85).contains(&dram.read_share), "{with_dram:?}");
+            assert!((0.15..0.5).contains(&dram.writes_per_update), "{with_dram:?}");
+            assert!(with_dram.reads_per_s > standard.reads_per_s, "{with_dram:?}");
+            assert!(with_dram.writes_per_s > standard.writes_per_s, "{with_dram:?}");
+            let [asleep, awake] = [&with_dram.joules, &with_dram.awake_joules]
+                .map(|joules| 1.0 - joules[0] / standard.joules[0]);
+            assert!(asleep > 0.28, "{asleep}: {with_dram:?}");
+            // It sleeps only where there is time to.
+            assert_eq!(awake < asleep, workload.is_disperse, "{with_dram:?}");
+            assert_eq!(with_dram.reads_of_last, 0, "the cache has room for everything");
+            // At the least the power of an idle module of DRAM, at most that of a busy one.
+            let watts = dram.module_joules / with_dram.elapsed_s;
+            assert!((1.6..4.1).contains(&watts), "{watts} W: {with_dram:?}");
+        }
+    }
+
+    #[test]
     fn the_same_settings_give_the_same_outcome() {
         let texts = [0, 1].map(|_| serde_json::to_string(&outcomes(Workload::ALL[3])).unwrap());
         assert_eq!(texts[0], texts[1]);
@@ -133,19 +173,21 @@ mod tests {
 
     #[test]
     fn the_comparison_s_page_has_every_run_and_says_that_it_is_modelled() {
-        let system = System::find("aep").unwrap();
+        let systems = Systems::find("aep").unwrap();
         let scale = Scale { records: 1_000, warm_requests: 500, requests: 500, ..TINY };
-        let result = EnergyResult::of("aep", &system, scale, true, &|_, _, _| (), &|| false);
-        assert_eq!((result.outcomes.len(), result.table().len()), (36, 36));
+        let setup = Setup { is_global: true, ..setup(&systems, scale) };
+        let result = EnergyResult::of("aep", &setup, &|_, _, _| (), &|| false);
+        assert_eq!((result.outcomes.len(), result.table().len()), (66, 66));
+        assert_eq!((result.sizes.len(), result.dram_table().len()), (16, 6));
         assert!(result.outcomes.iter().all(|it| it.reads_per_s > 0.0 && it.joules[0] > 0.0));
-        for workload in Workload::ALL {
-            let (primaries, trials) = result.found_by_trials(&workload.name()).unwrap();
-            assert!((1..=4).contains(&primaries) && trials <= 3, "{workload:?}: {primaries}");
-        }
-        assert_eq!(result.found_by_trials("A-T").unwrap().0, 1);
         let page = page(&result);
-        assert!(page.contains("Modelled, not measured") && page.matches("<svg").count() == 4);
-        let cut = EnergyResult::of("aep", &system, scale, true, &|_, _, _| (), &|| true);
+        assert!(page.contains("Modelled, not measured"));
+        for number in (13..=25).filter(|it| *it != 22) {
+            assert!(page.contains(&format!("<h2>Figure {number}</h2>")), "{number}");
+        }
+        assert_eq!(page.matches("The paper: ").count(), 12);
+        assert_eq!(page.matches("<svg").count(), 16);
+        let cut = EnergyResult::of("aep", &setup, &|_, _, _| (), &|| true);
         assert!(cut.outcomes.is_empty());
     }
 

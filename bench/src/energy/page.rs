@@ -1,12 +1,15 @@
-//! The pages: figures 1 to 8, and the configurations, each beside what the paper says of it.
+//! The pages: figures 1 to 8, and, in `comparison`, figures 13 to 25, each beside what the paper says
+//! of it.
+
+mod comparison;
+
+pub use comparison::page;
 
 use std::fmt::{self, Write};
 
-use perdura_page::{COLOURS, Chart, Series, Style, charts, data, table};
+use perdura_page::{COLOURS, Chart, Series, Style, charts, data};
 
 use super::motivation::{Interval, Mode, Moment, Motivation, THREADS, Threads};
-use super::result::{COLUMNS, EnergyResult};
-use super::schemes::{Outcome, Scheme, Workload};
 
 /// What the paper says of each figure, in the figures' order.
 pub const STATEMENTS: [&str; 8] = [
@@ -161,109 +164,4 @@ fn threads(
         series: series.collect(),
         ..Chart::half()
     }]
-}
-
-/// What the paper says of the configurations.
-const SAYS: [(&str, &str); 4] = [
-    (
-        "Energy saved",
-        "Figures 15 and 20: with time between requests Sprint saves about 26 % with one primary of \
-         four; without, 7 % to 17 % with two or three.",
-    ),
-    (
-        "Updates a second, beside the standard",
-        "Figures 16 and 21: Sprint is slightly faster with time between requests; without, it \
-         writes less.",
-    ),
-    (
-        "Reads that the last module served",
-        "Figure 13: Sprint reads 99.99 % less of an idle module, and 96 % less without \
-         prefetching.",
-    ),
-    (
-        "Energy x delay, beside the standard",
-        "Figures 17 and 23: 30 % better with time between requests, and a little better without.",
-    ),
-];
-
-/// The page of a comparison.
-pub fn page(result: &EnergyResult) -> String {
-    perdura_page::page("Let the others sleep", |out| {
-        out.push_str("<h1>Let the others sleep</h1>");
-        let scale = &result.scale;
-        write!(
-            out,
-            "<p>Modelled, not measured: four modules of the profile <code>{}</code>, of which some \
-             sleep (Sprint-AEP, section IV), under 20 clients with {} requests of {} records of 1 \
-             KiB, after {} that fill cache and buffer. Each primary has a cache of {} MiB and a \
-             buffer of {} MiB for the modules behind it; the cache has room for all that is \
-             touched of them, so the figures of reads hold for such a cache only.</p>",
-            perdura_page::escape(&result.profile),
-            scale.requests,
-            scale.records,
-            scale.warm_requests,
-            scale.cache_bytes >> 20,
-            scale.buffer_bytes >> 20,
-        )?;
-        table(out, &COLUMNS, result.table())?;
-        let found = |workload: &Workload| {
-            let (primaries, trials) = result.found_by_trials(&workload.name())?;
-            Some([workload.name(), primaries.to_string(), trials.to_string()])
-        };
-        let rows: Vec<_> = Workload::ALL.iter().filter_map(found).collect();
-        out.push_str(
-            "<p>Primaries that trials find, one more as long as reads and updates together gain 10 \
-             %. Figure 22: three for A and B, two for 3; one for those with time between requests.\
-             </p>",
-        );
-        table(out, &["workload", "primaries", "trials"], rows)?;
-        type Of = fn(&EnergyResult, &Outcome) -> Option<f64>;
-        let of: [(&str, Of); 4] = [
-            ("share at 2.8 W", |all, it| all.saved(it, 0)),
-            ("ratio", |all, it| Some(it.writes_per_s / all.standard_of(it)?.writes_per_s)),
-            ("reads", |_, it| Some(it.reads_of_last as f64)),
-            ("ratio", |all, it| Some(it.product(0) / all.standard_of(it)?.product(0))),
-        ];
-        for ((heading, says), (unit, of)) in SAYS.into_iter().zip(of) {
-            charts(out, heading, [configurations(result, unit, of)])?;
-            write!(out, "<p class=\"note\">{}</p>", perdura_page::escape(says))?;
-        }
-        data(out, result)
-    })
-}
-
-/// The runs over the workloads.
-fn configurations(
-    result: &EnergyResult,
-    unit: &str,
-    of: impl Fn(&EnergyResult, &Outcome) -> Option<f64>,
-) -> Chart {
-    let shown = [
-        (Scheme::Sprint, 3),
-        (Scheme::Sprint, 2),
-        (Scheme::Sprint, 1),
-        (Scheme::WithoutPrefetch, 1),
-        (Scheme::WithoutParallel, 1),
-    ];
-    let series =
-        shown.into_iter().zip(COLOURS.iter().cycle()).map(|((scheme, primaries), colour)| {
-            let value = |workload: &Workload| {
-                let is_it = |it: &&Outcome| {
-                    it.workload == workload.name()
-                        && it.scheme == scheme
-                        && it.primaries == primaries
-                };
-                result.outcomes.iter().find(is_it).and_then(|it| of(result, it))
-            };
-            let name = format!("{}, {primaries} awake", scheme.name());
-            Series::over(name, *colour, Style::Bars, Workload::ALL.iter().map(value))
-        });
-    Chart {
-        title: "by workload".to_owned(),
-        y_name: unit.to_owned(),
-        x_name: "workload".to_owned(),
-        x_names: Workload::ALL.iter().map(|it| it.name()).collect(),
-        series: series.collect(),
-        ..Chart::half()
-    }
 }

@@ -1,31 +1,9 @@
-//! All runs of a comparison, and its table.
+//! All runs of a comparison, and what follows from one beside another.
 
-use perdura_media::profile::System;
-use perdura_tier::{Activation, Rates};
 use serde::{Deserialize, Serialize};
 
-use super::schemes::{DEVICES, Outcome, Scale, Scheme, Workload, run};
-
-/// The columns of [`EnergyResult::table`].
-pub const COLUMNS: [&str; 10] = [
-    "workload",
-    "configuration",
-    "primaries",
-    "reads/s",
-    "updates/s",
-    "idle reads",
-    "idle time",
-    "saved at 2.8 W",
-    "saved at 3.3 W",
-    "energy x delay",
-];
-
-/// The gain that keeps one more primary awake (the paper's alpha).
-const ALPHA: f64 = 0.1;
-/// A primary that is accessed for more of the time is pressed.
-const PRESSED_ABOVE: f64 = 0.5;
-/// Periods in which trials come to an end.
-const PERIODS: u32 = 12;
+use super::outcome::Outcome;
+use super::schemes::{DEVICES, Scale, Scheme, Setup, Workload, run};
 
 /// A comparison.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,107 +16,131 @@ pub struct EnergyResult {
     pub scale: Scale,
     /// Whether all clients together keep the time between requests.
     pub is_global: bool,
+    /// Name of the distribution of requests over records.
+    pub distribution: String,
+    /// Power of a module that sleeps, watts.
+    pub idle_watts: f64,
     /// Every run.
     pub outcomes: Vec<Outcome>,
+    /// Runs of [`Workload::SIZED`] with other numbers of records.
+    pub sizes: Vec<Outcome>,
 }
 
-/// The runs of each workload: all primaries, then fewer, then one without each idea.
-const RUNS: [(Scheme, u16); 6] = [
+/// The runs of each workload: all primaries, then each smaller number with and without each idea.
+const RUNS: [(Scheme, u16); 11] = [
     (Scheme::Standard, DEVICES),
     (Scheme::Sprint, 3),
     (Scheme::Sprint, 2),
     (Scheme::Sprint, 1),
+    (Scheme::WithoutPrefetch, 3),
+    (Scheme::WithoutPrefetch, 2),
     (Scheme::WithoutPrefetch, 1),
+    (Scheme::WithoutParallel, 3),
+    (Scheme::WithoutParallel, 2),
     (Scheme::WithoutParallel, 1),
+    (Scheme::Dram, 1),
 ];
+
+/// The runs of each size.
+const SIZED_RUNS: [(Scheme, u16); 4] = [
+    (Scheme::Standard, DEVICES),
+    (Scheme::Sprint, 1),
+    (Scheme::WithoutPrefetch, 1),
+    (Scheme::Dram, 1),
+];
+
+/// Eighths of the records in each of the sizes.
+const SIZE_EIGHTHS: [u64; 4] = [1, 2, 4, 8];
 
 impl EnergyResult {
     /// Runs every configuration under every workload. `progress` is told what is done of what;
     /// `is_over` ends early, with the runs that were made.
     pub fn of(
         profile: &str,
-        system: &System,
-        scale: Scale,
-        is_global: bool,
+        setup: &Setup<'_>,
         progress: &dyn Fn(&str, u64, u64),
         is_over: &dyn Fn() -> bool,
     ) -> Self {
+        let all = Workload::ALL.iter().flat_map(|workload| {
+            RUNS.map(|(scheme, primaries)| (*workload, scheme, primaries, setup.scale))
+        });
+        let sized = SIZE_EIGHTHS.into_iter().flat_map(|eighths| {
+            let scale = setup.scale.part(eighths, 8);
+            SIZED_RUNS.map(|(scheme, primaries)| (Workload::SIZED, scheme, primaries, scale))
+        });
+        let jobs: Vec<_> = all.chain(sized).collect();
         let mut outcomes = Vec::new();
-        let all = Workload::ALL.iter().flat_map(|workload| RUNS.map(|run| (*workload, run)));
-        let total = (Workload::ALL.len() * RUNS.len()) as u64;
-        for (workload, (scheme, primaries)) in all {
+        for (workload, scheme, primaries, scale) in &jobs {
             if is_over() {
                 break;
             }
-            progress(&workload.name(), outcomes.len() as u64, total);
-            outcomes.push(run(scheme, workload, primaries, &scale, is_global, system));
+            progress(&workload.name(), outcomes.len() as u64, jobs.len() as u64);
+            outcomes.push(run(*scheme, *workload, *primaries, &Setup { scale: *scale, ..*setup }));
         }
-        progress("done", outcomes.len() as u64, total);
-        Self { kind: "modelled-energy".into(), profile: profile.into(), scale, is_global, outcomes }
+        progress("done", outcomes.len() as u64, jobs.len() as u64);
+        let sizes = outcomes.split_off(outcomes.len().min(RUNS.len() * Workload::ALL.len()));
+        Self {
+            kind: "modelled-energy".into(),
+            profile: profile.into(),
+            scale: setup.scale,
+            is_global: setup.is_global,
+            distribution: setup.distribution.name().into(),
+            idle_watts: setup.systems.modules.power.idle.0,
+            outcomes,
+            sizes,
+        }
     }
 
-    /// The run of all primaries under the same workload.
-    pub fn standard_of(&self, outcome: &Outcome) -> Option<&Outcome> {
-        let is_it =
-            |it: &&Outcome| it.scheme == Scheme::Standard && it.workload == outcome.workload;
+    /// The run of a configuration with so many primaries under a workload.
+    pub fn find(&self, scheme: Scheme, workload: &str, primaries: u16) -> Option<&Outcome> {
+        let is_it = |it: &&Outcome| {
+            it.scheme == scheme && it.workload == workload && it.primaries == primaries
+        };
         self.outcomes.iter().find(is_it)
     }
 
+    /// The run of all primaries with the same requests and records.
+    pub fn standard_of(&self, outcome: &Outcome) -> Option<&Outcome> {
+        let is_it = |it: &&Outcome| {
+            it.scheme == Scheme::Standard
+                && it.workload == outcome.workload
+                && it.records == outcome.records
+        };
+        self.outcomes.iter().chain(&self.sizes).find(is_it)
+    }
+
     /// The share of the standard's energy for the same requests that a run saves, by a reading of
-    /// the power.
+    /// the power: each run until its own end (the paper's execution-time energy).
     pub fn saved(&self, outcome: &Outcome, reading: usize) -> Option<f64> {
         let standard = self.standard_of(outcome)?;
         Some(1.0 - outcome.joules[reading] / standard.joules[reading])
     }
 
-    /// The number of primaries that trials find for a workload, and the number of trials
-    /// (Sprint-AEP, section III-A). Each period has the rates of the run with that number.
-    pub fn found_by_trials(&self, workload: &str) -> Option<(u16, u32)> {
-        let of = |primaries: u16| {
-            let is_it = |it: &&Outcome| {
-                it.workload == workload
-                    && it.primaries == primaries
-                    && matches!(it.scheme, Scheme::Sprint | Scheme::Standard)
-            };
-            let found = self.outcomes.iter().find(is_it)?;
-            let is_pressed = found.primary_busy > PRESSED_ABOVE;
-            Some(Rates {
-                reads_per_s: found.reads_per_s,
-                writes_per_s: found.writes_per_s,
-                is_pressed,
-            })
-        };
-        let mut activation = Activation::new(1, DEVICES, ALPHA);
-        let (mut primaries, mut trials) = (1, 0);
-        for _ in 0..PERIODS {
-            let decision = activation.decide(of(primaries)?);
-            trials += u32::from(decision.is_trial);
-            primaries = decision.primaries;
-        }
-        Some((primaries, trials))
+    /// The same until a common end, by the first reading: what was done first sleeps until the
+    /// other is done (the paper's equal-time energy).
+    pub fn saved_equal_time(&self, outcome: &Outcome) -> Option<f64> {
+        let standard = self.standard_of(outcome)?;
+        let end_s = outcome.elapsed_s.max(standard.elapsed_s);
+        Some(1.0 - self.joules_until(outcome, end_s) / self.joules_until(standard, end_s))
     }
 
-    /// A row for each run.
-    pub fn table(&self) -> Vec<[String; 10]> {
-        let row = |it: &Outcome| {
-            let standard = self.standard_of(it).unwrap_or(it);
-            let share = |now: f64, base: f64| format!("{:+.1} %", (now / base - 1.0) * 100.0);
-            let saved = |reading| {
-                self.saved(it, reading).map_or("-".into(), |part| format!("{:.1} %", part * 100.0))
-            };
-            [
-                it.workload.clone(),
-                it.scheme.name().to_owned(),
-                it.primaries.to_string(),
-                share(it.reads_per_s, standard.reads_per_s),
-                share(it.writes_per_s, standard.writes_per_s),
-                share(it.reads_of_last as f64, standard.reads_of_last as f64),
-                share(it.last_accessed_s, standard.last_accessed_s),
-                saved(0),
-                saved(1),
-                share(it.product(0), standard.product(0)),
-            ]
-        };
-        self.outcomes.iter().map(row).collect()
+    /// The share of the standard's energy that a run saves by the model of the modules: figure 2's
+    /// power for each interval between two requests.
+    pub fn saved_by_interval(&self, outcome: &Outcome) -> Option<f64> {
+        Some(1.0 - outcome.model_joules / self.standard_of(outcome)?.model_joules)
+    }
+
+    /// The product of equal-time energy and delay beside the standard's (the paper's energy-delay
+    /// product).
+    pub fn product(&self, outcome: &Outcome) -> Option<f64> {
+        let standard = self.standard_of(outcome)?;
+        let energy = 1.0 - self.saved_equal_time(outcome)?;
+        Some(energy * outcome.delay_us() / standard.delay_us())
+    }
+
+    /// Energy by the first reading of a run whose modules then sleep until `end_s`, joules.
+    pub(super) fn joules_until(&self, outcome: &Outcome, end_s: f64) -> f64 {
+        let asleep_s = end_s - outcome.elapsed_s;
+        outcome.joules[0] + f64::from(DEVICES) * self.idle_watts * asleep_s
     }
 }

@@ -1,12 +1,14 @@
-//! The paper's four configurations under its six workloads (Sprint-AEP, section IV).
+//! The paper's four configurations, and one of our own, under its six workloads (Sprint-AEP, section
+//! IV).
 
 use perdura_media::Watts;
-use perdura_media::profile::System;
-use perdura_tier::{Capacity, Prefetch, Settings as Shape};
+use perdura_media::profile::{ProfileError, System};
+use perdura_tier::{Capacity, DramCapacity, Prefetch, Settings as Shape};
 use serde::{Deserialize, Serialize};
 
-use super::meter::Powers;
-use super::simulate::{Happened, Load, Run};
+use super::outcome::Outcome;
+use super::simulate::{Load, Run, Systems};
+use crate::dist::Distribution;
 
 /// Modules (Sprint-AEP, table III).
 pub const DEVICES: u16 = 4;
@@ -17,6 +19,20 @@ pub const PAUSE_US: u64 = 50;
 /// The paper's two readings of the power of a primary under requests with time in between: the
 /// constant that its section IV-B reckons with, and what its figure 2 shows.
 pub const READINGS: [Watts; 2] = [Watts(2.8), Watts(3.3)];
+
+/// The profile of the DRAM's module.
+pub const DRAM_PROFILE: &str = "battery-dram";
+
+impl Systems {
+    /// Memory modules of a profile, and one module of [`DRAM_PROFILE`].
+    ///
+    /// # Errors
+    /// As [`System::find`].
+    pub fn find(profile: &str) -> Result<Self, ProfileError> {
+        let dram = System { modules: 1, ..System::find(DRAM_PROFILE)? };
+        Ok(Self { modules: System::find(profile)?, dram })
+    }
+}
 
 /// A configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,12 +46,15 @@ pub enum Scheme {
     WithoutPrefetch,
     /// The same with one thread for syncs and prefetches.
     WithoutParallel,
+    /// A battery-backed DRAM before Sprint with one primary, which sleeps between bursts, too. Not
+    /// in the paper.
+    Dram,
 }
 
 impl Scheme {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::Standard, Self::Sprint, Self::WithoutPrefetch, Self::WithoutParallel];
+    pub const ALL: [Self; 5] =
+        [Self::Standard, Self::Sprint, Self::WithoutPrefetch, Self::WithoutParallel, Self::Dram];
 
     /// Its name for people.
     pub fn name(self) -> &'static str {
@@ -44,6 +63,7 @@ impl Scheme {
             Self::Sprint => "Sprint",
             Self::WithoutPrefetch => "without prefetch",
             Self::WithoutParallel => "without parallel",
+            Self::Dram => "DRAM",
         }
     }
 }
@@ -67,6 +87,9 @@ impl Workload {
         Self { updates_percent: 5, is_disperse: true },
         Self { updates_percent: 67, is_disperse: true },
     ];
+
+    /// The one of the paper's figures 18 and 19.
+    pub const SIZED: Self = Self::ALL[3];
 
     /// Its name in the paper.
     pub fn name(self) -> String {
@@ -95,6 +118,24 @@ pub struct Scale {
 }
 
 impl Scale {
+    /// A part of this scale: everything in proportion.
+    pub(super) fn part(&self, part: u64, of: u64) -> Self {
+        Self {
+            records: self.records * part / of,
+            warm_requests: self.warm_requests * part / of,
+            requests: self.requests * part / of,
+            cache_bytes: self.cache_bytes * part / of,
+            buffer_bytes: self.buffer_bytes * part / of,
+        }
+    }
+
+    /// A DRAM that has room for this part of the data.
+    fn dram(&self, percent: u64) -> DramCapacity {
+        let bytes = self.records * u64::from(RECORD_BYTES) * percent / 100;
+        // The battery backs all of it.
+        DramCapacity { bytes, dirty_max_bytes: bytes }
+    }
+
     /// A scale of this name.
     pub fn parse(name: &str) -> Option<Self> {
         let factor = match name {
@@ -102,106 +143,42 @@ impl Scale {
             "large" => 8,
             _ => return None,
         };
-        // The cache has room for all that is touched of the idle modules, as the paper's has: 128
-        // GB beside 20 GB of data.
+        // The cache has room for all of the idle modules' data, as the paper's has: 128 GB beside 20
+        // GB. The paper does not say how large its buffer is. This one has room for most of the
+        // data, and many syncs fall into a run.
         Some(Self {
             records: factor * 50_000,
-            warm_requests: factor * 300_000,
-            requests: factor * 100_000,
+            warm_requests: factor * 500_000,
+            requests: factor * 2_000_000,
             cache_bytes: factor * (40 << 20),
-            buffer_bytes: factor * (4 << 20),
+            buffer_bytes: factor * (64 << 20),
         })
     }
 }
 
-/// The outcome of a configuration under a workload.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Outcome {
-    /// The configuration.
-    pub scheme: Scheme,
-    /// Name of the workload.
-    pub workload: String,
-    /// Number of primaries.
-    pub primaries: u16,
-    /// Time of the run, seconds.
-    pub elapsed_s: f64,
-    /// Reads a second.
-    pub reads_per_s: f64,
-    /// Updates a second.
-    pub writes_per_s: f64,
-    /// Mean time of a read, microseconds.
-    pub read_us: f64,
-    /// Mean time of an update, microseconds.
-    pub write_us: f64,
-    /// Reads of clients that the last module served.
-    pub reads_of_last: u64,
-    /// Time in which the last module was accessed, seconds.
-    pub last_accessed_s: f64,
-    /// Share of the time in which the first primary was accessed.
-    pub primary_busy: f64,
-    /// Time in which values were synced or fetched, seconds.
-    pub copied_s: f64,
-    /// Energy of the run, joules, by each of [`READINGS`].
-    pub joules: [f64; 2],
-    /// Energy of the run, joules, by the model of the modules: figure 2's power for each interval.
-    pub model_joules: f64,
-}
-
-impl Outcome {
-    fn of(
-        scheme: Scheme,
-        workload: Workload,
-        primaries: u16,
-        happened: &Happened,
-        system: &System,
-    ) -> Self {
-        let seconds = |ps: u64| ps as f64 / 1e12;
-        let mean_us = |ps: u64, count: u64| ps as f64 / 1e6 / count.max(1) as f64;
-        let elapsed_s = seconds(happened.elapsed_ps);
-        let last = usize::from(DEVICES - 1);
-        let mut outcome = Self {
-            scheme,
-            workload: workload.name(),
-            primaries,
-            elapsed_s,
-            reads_per_s: happened.reads as f64 / elapsed_s,
-            writes_per_s: happened.updates as f64 / elapsed_s,
-            read_us: mean_us(happened.read_ps, happened.reads),
-            write_us: mean_us(happened.update_ps, happened.updates),
-            reads_of_last: happened.reads_of[last],
-            last_accessed_s: seconds(happened.meters.accessed_ps(last)),
-            primary_busy: seconds(happened.meters.accessed_ps(0)) / elapsed_s,
-            copied_s: seconds(happened.meters.copied_ps()),
-            joules: [0.0; 2],
-            model_joules: happened.model_joules,
-        };
-        for (joules, primary) in outcome.joules.iter_mut().zip(READINGS) {
-            let power = &system.power;
-            // Without time in between, requests are compact.
-            let primary = if workload.is_disperse { primary } else { power.peak };
-            let powers = Powers { idle: power.idle, primary, peak: power.peak };
-            let used = happened.meters.joules(&powers, usize::from(primaries), happened.elapsed_ps);
-            *joules = used;
-        }
-        outcome
-    }
-
-    /// Energy of the run times the sum of the mean times (the paper's energy-delay product).
-    pub fn product(&self, reading: usize) -> f64 {
-        self.joules[reading] * (self.read_us + self.write_us)
-    }
+/// What all runs of a comparison have in common.
+#[derive(Clone, Copy)]
+pub struct Setup<'s> {
+    /// The modules.
+    pub systems: &'s Systems,
+    /// Sizes.
+    pub scale: Scale,
+    /// Whether all clients together keep the time between requests.
+    pub is_global: bool,
+    /// Which records the requests are for.
+    pub distribution: Distribution,
+    /// Part of the data that the DRAM has room for, percent.
+    pub dram_percent: u64,
 }
 
 /// Runs a configuration with so many primaries under a workload.
-pub fn run(
-    scheme: Scheme,
-    workload: Workload,
-    primaries: u16,
-    scale: &Scale,
-    is_global: bool,
-    system: &System,
-) -> Outcome {
-    let primaries = if scheme == Scheme::Standard { DEVICES } else { primaries };
+pub fn run(scheme: Scheme, workload: Workload, primaries: u16, setup: &Setup<'_>) -> Outcome {
+    let (scale, systems) = (&setup.scale, setup.systems);
+    let dram = (scheme == Scheme::Dram).then(|| scale.dram(setup.dram_percent));
+    let primaries = match scheme {
+        Scheme::Standard => DEVICES,
+        _ => primaries,
+    };
     let pause_ps = if workload.is_disperse { PAUSE_US * 1_000_000 } else { 0 };
     let run = Run {
         shape: Shape {
@@ -211,6 +188,7 @@ pub fn run(
             capacity: Capacity { cache_bytes: scale.cache_bytes, buffer_bytes: scale.buffer_bytes },
             prefetch: match scheme {
                 Scheme::WithoutPrefetch => Prefetch::Off,
+                Scheme::Dram => Prefetch::All,
                 _ => Prefetch::Used,
             },
         },
@@ -220,11 +198,14 @@ pub fn run(
         load: Load {
             update_share: f64::from(workload.updates_percent) / 100.0,
             pause_ps,
-            is_global,
+            is_global: setup.is_global,
+            distribution: setup.distribution,
             warm_requests: scale.warm_requests,
             requests: scale.requests,
         },
+        dram,
         seed: 1,
     };
-    Outcome::of(scheme, workload, primaries, &run.run(system), system)
+    let happened = run.run(systems);
+    Outcome::of(scheme, workload, primaries, &happened, &run, &systems.modules)
 }

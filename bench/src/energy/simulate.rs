@@ -11,23 +11,24 @@
 //! there; a client's software takes [`SOFTWARE_PS`] for a request.
 //!
 //! `requests` says what a request asks of which module, `chains` are accesses one after the other,
-//! and `works` are the syncs and prefetches.
+//! `works` are the syncs, prefetches and bursts, and `dram` is the front of DRAM, where there is one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use perdura_media::model::Model;
 use perdura_media::profile::System;
-use perdura_tier::{DeviceId, Request, Settings as Shape, Tier};
+use perdura_tier::{DeviceId, DramCapacity, Request, Settings as Shape, Tier};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::meter::Meters;
 use crate::dist::{Chooser, Distribution};
 use chains::Chains;
-use works::Work;
+use works::{Stalled, Work};
 
 mod chains;
+mod dram;
 mod requests;
 mod works;
 
@@ -39,6 +40,15 @@ pub const SOFTWARE_PS: u64 = 10_000_000;
 const LEAF_BYTES: u64 = 256;
 const METADATA_BYTES: u64 = 64;
 
+/// The modules that a run is modelled on.
+#[derive(Debug, Clone)]
+pub struct Systems {
+    /// Each of the memory modules of which some sleep.
+    pub modules: System,
+    /// The one module of DRAM before them, where there is one.
+    pub dram: System,
+}
+
 /// What the clients do.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
@@ -48,6 +58,8 @@ pub struct Load {
     pub pause_ps: u64,
     /// Whether all clients together keep that time, and not each of them.
     pub is_global: bool,
+    /// Which records the requests are for.
+    pub distribution: Distribution,
     /// Requests before those that count, which fill caches and buffers.
     pub warm_requests: u64,
     /// Requests that count.
@@ -67,6 +79,8 @@ pub struct Run {
     pub record_bytes: u32,
     /// What the clients do.
     pub load: Load,
+    /// The DRAM before all devices, if there is one.
+    pub dram: Option<DramCapacity>,
     /// Seed of the requests.
     pub seed: u64,
 }
@@ -90,6 +104,12 @@ pub struct Happened {
     pub meters: Meters,
     /// Joules of all devices until the end, by their models.
     pub model_joules: f64,
+    /// Reads that the DRAM before all devices served.
+    pub dram_reads: u64,
+    /// Updates that were written from there to devices.
+    pub destaged: u64,
+    /// Joules of one module of DRAM until the end, by its model.
+    pub dram_joules: f64,
 }
 
 /// One who acts.
@@ -103,6 +123,15 @@ enum Actor {
     Worker(usize),
     /// An access of the chain of this number is done.
     Chain(usize),
+}
+
+/// What has no room for a write.
+#[derive(Debug, Clone, Copy)]
+enum Full {
+    /// The buffer of this primary.
+    Buffer(DeviceId),
+    /// The DRAM.
+    Dram,
 }
 
 struct World<'r> {
@@ -120,21 +149,28 @@ struct World<'r> {
     works_begun: usize,
     /// Works that wait for the only thread, where nothing is parallel.
     waiting: VecDeque<usize>,
-    /// Clients that wait for a sync of a primary.
-    stalled: Vec<(DeviceId, usize)>,
+    /// Who waits for a sync of a primary.
+    stalled: Vec<(DeviceId, Stalled)>,
+    front: Option<dram::Front>,
     chooser: Chooser,
     random: Xoshiro256PlusPlus,
     /// When the next request of anybody may begin, where that is global.
     next_ps: u64,
     begun: u64,
-    /// Start of the first request that counts, and what the modules had drawn until then.
-    start: Option<(u64, f64)>,
+    /// Start of the first request that counts, and what the modules, and the DRAM, had drawn until
+    /// then.
+    start: Option<(u64, f64, f64)>,
     happened: Happened,
 }
 
 impl Run {
-    /// Runs on idle modules of this kind.
-    pub fn run(&self, system: &System) -> Happened {
+    /// Runs on idle modules of these kinds.
+    ///
+    /// # Panics
+    /// When there is a DRAM but only one thread, which could wait for itself.
+    pub fn run(&self, systems: &Systems) -> Happened {
+        assert!(self.is_parallel || self.dram.is_none(), "bursts need threads beside syncs");
+        let system = &systems.modules;
         let devices = usize::from(self.shape.devices);
         let bytes = self.records * u64::from(self.record_bytes) * 4;
         let capacity_bytes = system.capacity().0.max(bytes);
@@ -153,7 +189,8 @@ impl Run {
             works_begun: 0,
             waiting: VecDeque::new(),
             stalled: Vec::new(),
-            chooser: Chooser::new(Distribution::Zipfian, self.records, 0),
+            front: self.dram.map(|capacity| dram::Front::new(capacity, &systems.dram)),
+            chooser: Chooser::new(self.load.distribution, self.records, 0),
             random: Xoshiro256PlusPlus::seed_from_u64(self.seed),
             next_ps: 0,
             begun: 0,
@@ -168,10 +205,12 @@ impl Run {
                 Actor::Chain(chain) => world.step(chain, now_ps),
             }
         }
-        let (start_ps, before_joules) = world.start.unwrap_or_default();
-        let drawn_joules = world.drawn_joules(world.happened.elapsed_ps);
+        let (start_ps, before_joules, before_dram_joules) = world.start.unwrap_or_default();
+        let end_ps = world.happened.elapsed_ps;
+        let (drawn_joules, dram_joules) = (world.drawn_joules(end_ps), world.dram_joules(end_ps));
         let mut happened = world.happened;
         happened.model_joules = drawn_joules - before_joules;
+        happened.dram_joules = dram_joules - before_dram_joules;
         happened.elapsed_ps = happened.elapsed_ps.saturating_sub(start_ps);
         happened
     }
@@ -192,7 +231,7 @@ impl World<'_> {
             return;
         }
         if self.begun == load.warm_requests && self.start.is_none() {
-            self.start = Some((now_ps, self.drawn_joules(now_ps)));
+            self.start = Some((now_ps, self.drawn_joules(now_ps), self.dram_joules(now_ps)));
             self.happened = Happened::new(self.models.len());
         }
         if load.is_global && now_ps < self.next_ps {

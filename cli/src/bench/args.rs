@@ -20,7 +20,8 @@ pub enum BenchCommand {
     /// Exits 1 if Perdura loses a write or is late.
     Grace(Box<GraceArgs>),
     /// Model the energy of four memory modules of which some sleep (Sprint-AEP): all awake, few
-    /// awake, and few awake without prefetching or with one thread, under six workloads.
+    /// awake, few awake without prefetching or with one thread, and all asleep behind a
+    /// battery-backed DRAM, under six workloads.
     Energy(Box<EnergyArgs>),
 }
 
@@ -33,6 +34,20 @@ pub struct EnergyArgs {
     /// not each client.
     #[arg(long, conflicts_with = "motivation")]
     pub global: bool,
+    /// Distribution of the requests over the records, as of `bench ycsb`. The default is the zipfian
+    /// of YCSB-C, which the paper used; `zipfian` is that of YCSB's Java version, which is flatter
+    /// [default: plain-zipfian].
+    #[arg(long, value_name = "NAME", conflicts_with = "motivation")]
+    pub distribution: Option<String>,
+    /// Part of the data, in percent, that the DRAM before all modules has room for, in the runs that
+    /// have one [default: 10].
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_parser = clap::value_parser!(u64).range(1..=100),
+        conflicts_with = "motivation"
+    )]
+    pub dram: Option<u64>,
     /// One module alone, under requests with and without time between them: figures 1 to 8 of
     /// Sprint-AEP.
     #[arg(long)]

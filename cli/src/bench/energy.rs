@@ -4,10 +4,11 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result, ensure};
+use perdura_bench::dist::Distribution;
 use perdura_bench::energy::{
-    COLUMNS, EnergyResult, Mode, Motivation, Scale, Workload, motivation_page, page,
+    COLUMNS, DRAM_COLUMNS, EnergyResult, Mode, Motivation, Scale, Setup, Systems, motivation_page,
+    page,
 };
-use perdura_media::profile::System;
 use perdura_terminal::{LateBar, Outputs, named, say};
 
 use super::args::EnergyArgs;
@@ -17,13 +18,16 @@ use super::signal::end_at_a_signal;
 /// The module that Sprint-AEP measured.
 const PROFILE: &str = "aep";
 const SCALE: &str = "small";
+/// The paper's clients are YCSB-C's, whose zipfian has as many ranks as there are records.
+const DISTRIBUTION: &str = "plain-zipfian";
+const DRAM_PERCENT: u64 = 10;
 
 pub fn run(args: &EnergyArgs) -> Result<ExitCode> {
     let profile = args.profile.as_deref().unwrap_or(PROFILE);
-    let system = named("profile", profile, System::find(profile))?;
+    let systems = named("profile", profile, Systems::find(profile))?;
     let outputs = Outputs::of(args.json.as_deref(), args.html.as_deref(), &[])?;
     if args.motivation {
-        let result = Motivation::of(profile, &system);
+        let result = Motivation::of(profile, &systems.modules);
         outputs.write(&result, || motivation_page(&result))?;
         if !outputs.take_stdout() {
             show_motivation(&result);
@@ -33,24 +37,39 @@ pub fn run(args: &EnergyArgs) -> Result<ExitCode> {
     let name = args.scale.as_deref().unwrap_or(SCALE);
     let scale =
         Scale::parse(name).with_context(|| format!("--scale {name}: expected small or large"))?;
+    let setup = Setup {
+        systems: &systems,
+        scale,
+        is_global: args.global,
+        distribution: distribution(args.distribution.as_deref().unwrap_or(DISTRIBUTION))?,
+        dram_percent: args.dram.unwrap_or(DRAM_PERCENT),
+    };
     let ended = end_at_a_signal()?;
     let bar = LateBar::new("modelled runs");
     let progress = |what: &str, done, of| bar.step(what, done, of);
     let is_over = || ended.load(Relaxed);
-    let result = EnergyResult::of(profile, &system, scale, args.global, &progress, &is_over);
+    let result = EnergyResult::of(profile, &setup, &progress, &is_over);
     bar.finish();
     ensure!(!is_over(), "interrupted");
     outputs.write(&result, || page(&result))?;
     if !outputs.take_stdout() {
-        say("modelled, not measured; rates, reads, time and delay beside the standard");
-        rows(&COLUMNS, &result.table());
-        for workload in Workload::ALL.map(|workload| workload.name()) {
-            if let Some((primaries, trials)) = result.found_by_trials(&workload) {
-                say(format_args!("{workload}: trials wake {primaries} of 4 ({trials} trials)"));
-            }
-        }
+        show(&result);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn distribution(name: &str) -> Result<Distribution> {
+    Distribution::parse(name).with_context(|| {
+        let known = Distribution::ALL.map(Distribution::name).join(", ");
+        format!("--distribution {name}: expected one of {known}")
+    })
+}
+
+fn show(result: &EnergyResult) {
+    say("modelled, not measured; rates, reads, time and delay beside the standard");
+    rows(&COLUMNS, &result.table());
+    say("\na battery-backed DRAM before all modules");
+    rows(&DRAM_COLUMNS, &result.dram_table());
 }
 
 fn show_motivation(result: &Motivation) {

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use perdura_media::model::Access;
-use perdura_tier::DeviceId;
+use perdura_tier::{Destage, DeviceId, Missed};
 
 use super::works::Work;
 use super::{Actor, World};
@@ -21,10 +21,12 @@ pub(super) struct Step {
 /// What is accessed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum At {
-    /// A device, for a client.
+    /// A device, for a client or a burst.
     Device(DeviceId),
     /// A device, for a sync or a fetch.
     Copy(DeviceId),
+    /// The DRAM.
+    Dram,
 }
 
 /// Where there.
@@ -47,6 +49,12 @@ pub(super) enum Then {
     Begin(Work),
     /// The syncs of a primary begin that are due.
     Sync(DeviceId),
+    /// The burst begins that is due.
+    Burst,
+    /// A value of a burst is on its device.
+    Destaged(Destage),
+    /// A value that was missed comes to the DRAM.
+    Arrived(Missed),
 }
 
 /// Accesses, and what follows.
@@ -112,6 +120,9 @@ impl World<'_> {
             Then::Copied(work) => self.copied(work, now_ps),
             Then::Begin(work) => self.begin(work, now_ps),
             Then::Sync(primary) => self.sync(primary, now_ps),
+            Then::Burst => self.begin_burst(now_ps),
+            Then::Destaged(one) => self.destaged(one, now_ps),
+            Then::Arrived(missed) => self.arrived(missed, now_ps),
         }
     }
 
@@ -119,6 +130,7 @@ impl World<'_> {
     fn book(&mut self, now_ps: u64, step: Step) -> u64 {
         let Step { at, access, place, len_bytes } = step;
         let (device, is_copy) = match at {
+            At::Dram => return self.book_dram(now_ps, step),
             At::Device(device) => (usize::from(device.0), false),
             At::Copy(device) => (usize::from(device.0), true),
         };
@@ -142,6 +154,6 @@ impl World<'_> {
 }
 
 /// A number far from those of the neighbours of a key.
-fn spread(key: u64) -> u64 {
+pub(super) fn spread(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -5,22 +5,22 @@ use perdura_media::model::Access;
 use perdura_tier::{DeviceId, Request, Served};
 
 use super::chains::{At, Place, Step, Then};
-use super::works::Work;
-use super::{LEAF_BYTES, METADATA_BYTES, World};
+use super::works::{Stalled, Work};
+use super::{Full, LEAF_BYTES, METADATA_BYTES, World};
 
 /// The accesses of a request, and what follows it.
-struct Asked {
-    steps: Vec<Step>,
-    then: Vec<Then>,
+pub(super) struct Asked {
+    pub(super) steps: Vec<Step>,
+    pub(super) then: Vec<Then>,
 }
 
 /// A read of a leaf.
-fn leaf(at: At, key: u64) -> Step {
+pub(super) fn leaf(at: At, key: u64) -> Step {
     Step { at, access: Access::Read, place: Place::Key(key), len_bytes: LEAF_BYTES }
 }
 
 /// The accesses to read a value.
-fn reads(at: At, key: u64, len_bytes: u32) -> [Step; 2] {
+pub(super) fn reads(at: At, key: u64, len_bytes: u32) -> [Step; 2] {
     let len_bytes = u64::from(len_bytes);
     [leaf(at, key), Step { at, access: Access::Read, place: Place::Key(key), len_bytes }]
 }
@@ -36,20 +36,21 @@ impl World<'_> {
     /// Serves a client's request, which reaches the store.
     pub(super) fn serve(&mut self, client: usize, now_ps: u64) {
         let (_, request) = self.clients[client];
-        match self.ask(request) {
+        let asked = match self.front.is_some() {
+            true => self.ask_dram(request),
+            false => self.ask(request),
+        };
+        match asked {
             Ok(Asked { steps, then }) => {
                 self.chain(now_ps, &steps, [Then::Served(client)].into_iter().chain(then));
             }
-            // It goes on when a sync has made room.
-            Err(primary) => {
-                self.stalled.push((primary, client));
-                self.sync(primary, now_ps);
-            }
+            // It goes on when a sync, or a burst, has made room.
+            Err(full) => self.stall(full, Stalled::Client(client), now_ps),
         }
     }
 
-    /// Asks the tier where a request is served. It may be that the buffer of a primary is full.
-    fn ask(&mut self, request: Request) -> Result<Asked, DeviceId> {
+    /// Asks the tier where a request is served.
+    pub(super) fn ask(&mut self, request: Request) -> Result<Asked, Full> {
         let Request { key, write_bytes } = request;
         let is_write = write_bytes.is_some();
         let value = |device: DeviceId, len_bytes: u32| match is_write {
@@ -57,7 +58,7 @@ impl World<'_> {
             false => reads(At::Device(device), key, len_bytes).to_vec(),
         };
         Ok(match self.tier.serve(request) {
-            Served::Full(primary) => return Err(primary),
+            Served::Full(primary) => return Err(Full::Buffer(primary)),
             Served::Local { device, len_bytes } => {
                 self.count_read(device, is_write);
                 Asked { steps: value(device, len_bytes), then: Vec::new() }
