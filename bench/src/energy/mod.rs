@@ -4,8 +4,9 @@
 //! `motivation` has the paper's section II, one module under compact and disperse requests.
 //! `schemes` are the configurations and workloads of its section IV, and a DRAM before all modules,
 //! `simulate` runs one over the room *tier*, `meter` has the energy, `outcome` what came of a run,
-//! `result` all runs; `tables` and `page` show.
+//! `result` all runs, `choice` the best number of primaries; `tables` and `page` show.
 
+mod choice;
 mod meter;
 mod motivation;
 mod outcome;
@@ -15,6 +16,7 @@ mod schemes;
 mod simulate;
 mod tables;
 
+pub use choice::Choice;
 pub use meter::{Meters, Powers};
 pub use motivation::{Interval, Mode, Moment, Motivation, Threads};
 pub use outcome::{DramOutcome, Outcome};
@@ -22,7 +24,7 @@ pub use page::{motivation_page, page};
 pub use result::EnergyResult;
 pub use schemes::{READINGS, Scale, Scheme, Setup, Workload, run};
 pub use simulate::{CLIENTS, Happened, Load, Run, SOFTWARE_PS, Systems};
-pub use tables::{COLUMNS, DRAM_COLUMNS};
+pub use tables::{CHOICE_COLUMNS, COLUMNS, DRAM_COLUMNS};
 
 #[cfg(test)]
 mod tests {
@@ -180,15 +182,16 @@ mod tests {
         assert_eq!((result.outcomes.len(), result.table().len()), (66, 66));
         assert_eq!((result.sizes.len(), result.dram_table().len()), (16, 6));
         assert!(result.outcomes.iter().all(|it| it.reads_per_s > 0.0 && it.joules[0] > 0.0));
+        assert_eq!((result.choices.len(), result.choice_table().len()), (6, 6));
         let page = page(&result);
         assert!(page.contains("Modelled, not measured"));
-        for number in (13..=25).filter(|it| *it != 22) {
+        for number in 13..=25 {
             assert!(page.contains(&format!("<h2>Figure {number}</h2>")), "{number}");
         }
-        assert_eq!(page.matches("The paper: ").count(), 12);
-        assert_eq!(page.matches("<svg").count(), 16);
+        assert_eq!(page.matches("The paper: ").count(), 13);
+        assert_eq!(page.matches("<svg").count(), 18);
         let cut = EnergyResult::of("aep", &setup, &|_, _, _| (), &|| true);
-        assert!(cut.outcomes.is_empty());
+        assert!(cut.outcomes.is_empty() && cut.choices.is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::choice::Choice;
 use super::outcome::Outcome;
 use super::schemes::{DEVICES, Scale, Scheme, Setup, Workload, run};
 
@@ -22,6 +23,8 @@ pub struct EnergyResult {
     pub idle_watts: f64,
     /// Every run.
     pub outcomes: Vec<Outcome>,
+    /// The number of primaries that is best for each workload, and the one that trials find.
+    pub choices: Vec<Choice>,
     /// Runs of [`Workload::SIZED`] with other numbers of records.
     pub sizes: Vec<Outcome>,
 }
@@ -79,7 +82,7 @@ impl EnergyResult {
         }
         progress("done", outcomes.len() as u64, jobs.len() as u64);
         let sizes = outcomes.split_off(outcomes.len().min(RUNS.len() * Workload::ALL.len()));
-        Self {
+        let mut result = Self {
             kind: "modelled-energy".into(),
             profile: profile.into(),
             scale: setup.scale,
@@ -87,8 +90,11 @@ impl EnergyResult {
             distribution: setup.distribution.name().into(),
             idle_watts: setup.systems.modules.power.idle.0,
             outcomes,
+            choices: Vec::new(),
             sizes,
-        }
+        };
+        result.choices = Choice::all(&result);
+        result
     }
 
     /// The run of a configuration with so many primaries under a workload.
@@ -97,6 +103,12 @@ impl EnergyResult {
             it.scheme == scheme && it.workload == workload && it.primaries == primaries
         };
         self.outcomes.iter().find(is_it)
+    }
+
+    /// The run of Sprint with so many primaries; with all, that is the standard.
+    pub fn sprint(&self, workload: &str, primaries: u16) -> Option<&Outcome> {
+        let scheme = if primaries == DEVICES { Scheme::Standard } else { Scheme::Sprint };
+        self.find(scheme, workload, primaries)
     }
 
     /// The run of all primaries with the same requests and records.

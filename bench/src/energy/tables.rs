@@ -1,5 +1,6 @@
 //! The tables of a comparison, for the terminal and the page.
 
+use super::choice::Choice;
 use super::outcome::Outcome;
 use super::result::EnergyResult;
 use super::schemes::RECORD_BYTES;
@@ -30,6 +31,19 @@ pub const DRAM_COLUMNS: [&str; 8] = [
     "saved at 2.8 W",
     "primary awake",
     "with a DRAM module",
+];
+
+/// The columns of [`EnergyResult::choice_table`].
+pub const CHOICE_COLUMNS: [&str; 9] = [
+    "workload",
+    "product with 1",
+    "with 2",
+    "with 3",
+    "best",
+    "trials find",
+    "trials",
+    "find after a change",
+    "trials then, at most",
 ];
 
 impl EnergyResult {
@@ -74,6 +88,32 @@ impl EnergyResult {
             ])
         };
         self.outcomes.iter().filter_map(row).collect()
+    }
+
+    /// A row for each workload: products of energy and delay beside all primaries, the number with
+    /// the least, and what trials find.
+    pub fn choice_table(&self) -> Vec<[String; 9]> {
+        let choice = |it: &Choice| {
+            let product = |at: usize| it.products.get(at).map_or("-".into(), |it| change(*it, 1.0));
+            [
+                it.workload.clone(),
+                product(0),
+                product(1),
+                product(2),
+                it.best.to_string(),
+                it.found.to_string(),
+                it.trials.to_string(),
+                it.found_after_change.iter().map(u16::to_string).collect::<Vec<_>>().join(", "),
+                it.trials_after_change_max.to_string(),
+            ]
+        };
+        self.choices.iter().map(choice).collect()
+    }
+
+    /// How often trials find what the sweep finds best, of how many workloads.
+    pub fn agreeing(&self) -> (usize, usize) {
+        let agrees = |it: &&Choice| it.found == it.best;
+        (self.choices.iter().filter(agrees).count(), self.choices.len())
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use anyhow::{Context, Result, ensure};
 use perdura_bench::dist::Distribution;
 use perdura_bench::energy::{
-    COLUMNS, DRAM_COLUMNS, EnergyResult, Mode, Motivation, Scale, Setup, Systems, motivation_page,
-    page,
+    CHOICE_COLUMNS, COLUMNS, DRAM_COLUMNS, EnergyResult, Mode, Motivation, Scale, Setup, Systems,
+    motivation_page, page,
 };
 use perdura_terminal::{LateBar, Outputs, named, say};
 
@@ -70,6 +70,8 @@ fn show(result: &EnergyResult) {
     rows(&COLUMNS, &result.table());
     say("\na battery-backed DRAM before all modules");
     rows(&DRAM_COLUMNS, &result.dram_table());
+    say("\nnumber of primaries: energy x delay beside four, and what trials find");
+    rows(&CHOICE_COLUMNS, &result.choice_table());
 }
 
 fn show_motivation(result: &Motivation) {

@@ -8,7 +8,7 @@ use perdura_page::{COLOURS, Chart, Series, Style, charts, data, escape, table};
 use crate::energy::outcome::Outcome;
 use crate::energy::result::EnergyResult;
 use crate::energy::schemes::{DRAM_PROFILE, Scheme, Workload};
-use crate::energy::tables::{COLUMNS, DRAM_COLUMNS};
+use crate::energy::tables::{CHOICE_COLUMNS, COLUMNS, DRAM_COLUMNS};
 
 /// The page of a comparison.
 pub fn page(result: &EnergyResult) -> String {
@@ -28,6 +28,16 @@ pub fn page(result: &EnergyResult) -> String {
              </p>",
         )?;
         table(out, &DRAM_COLUMNS, result.dram_table())?;
+        let (agreeing, all) = result.agreeing();
+        write!(
+            out,
+            "<h2>Number of primaries</h2><p>Products of equal-time energy and delay beside four \
+             primaries, of a sweep of all numbers; the number with the least; and what trials find, \
+             which keep one more primary if reads and writes together gain 10 %. They agree for \
+             {agreeing} of {all} workloads. The last two columns are of changes from each other \
+             workload, with the number of primaries that was found for that.</p>",
+        )?;
+        table(out, &CHOICE_COLUMNS, result.choice_table())?;
         for figure in figures(result) {
             charts(out, &format!("Figure {}", figure.number), figure.charts)?;
             write!(out, "<p class=\"note\">The paper: {}</p>", escape(figure.says))?;
@@ -131,6 +141,12 @@ fn figures(result: &EnergyResult) -> Vec<Figure> {
              prefetching makes them faster.",
         ),
         figure(
+            22,
+            gains(result),
+            "one more primary is kept as long as both gains together reach 10 %: three for A and \
+             B, two for 3.",
+        ),
+        figure(
             23,
             vec![high("Equal-time energy x delay", "beside the standard", |all, it| {
                 all.product(it)
@@ -194,6 +210,22 @@ fn sized(result: &EnergyResult, title: &str, unit: &str, of: fn(&Outcome) -> f64
     });
     let series = series.collect();
     bars(title, unit, "records", sizes.iter().map(u64::to_string).collect(), series)
+}
+
+/// What one more primary gains, for the workloads of both densities.
+fn gains(result: &EnergyResult) -> Vec<Chart> {
+    let names: Vec<_> = result.choices.iter().map(|it| it.workload.clone()).collect();
+    let chart = |title: &str, of: fn(&(f64, f64)) -> f64| {
+        let series = (0..3).zip(COLOURS).map(|(step, colour)| {
+            let values = result.choices.iter().map(|it| it.gains.get(step).map(of));
+            Series::over(format!("{} to {}", step + 1, step + 2), colour, Style::Bars, values)
+        });
+        bars(title, "gain", "workload", names.clone(), series.collect())
+    };
+    vec![
+        chart("Reads that one more primary gains", |it| it.0),
+        chart("Writes that one more primary gains", |it| it.1),
+    ]
 }
 
 /// Throughput of Sprint with several threads beside one, with each number of primaries.
