@@ -159,6 +159,7 @@ mod tests {
             model_joules: 3.0 * joules,
             dram: None,
             records: 7,
+            late_us: 0.0,
         }
     }
 
@@ -170,6 +171,7 @@ mod tests {
             scale: Scale { records: 7, warm_requests, requests, cache_bytes, buffer_bytes },
             is_global: false,
             distribution: String::new(),
+            is_real_clock: false,
             idle_watts: 2.0,
             outcomes,
             choices: Vec::new(),

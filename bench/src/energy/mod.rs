@@ -23,7 +23,7 @@ pub use outcome::{DramOutcome, Outcome};
 pub use page::{motivation_page, page};
 pub use result::EnergyResult;
 pub use schemes::{READINGS, Scale, Scheme, Setup, Workload, run};
-pub use simulate::{CLIENTS, Happened, Load, Run, SOFTWARE_PS, Systems};
+pub use simulate::{CLIENTS, Happened, Load, Pace, Run, SOFTWARE_PS, Systems};
 pub use tables::{CHOICE_COLUMNS, COLUMNS, DRAM_COLUMNS};
 
 #[cfg(test)]
@@ -112,7 +112,14 @@ mod tests {
 
     fn setup(systems: &Systems, scale: Scale) -> Setup<'_> {
         let distribution = Distribution::PlainZipfian;
-        Setup { systems, scale, is_global: false, distribution, dram_percent: 10 }
+        Setup {
+            systems,
+            scale,
+            is_global: false,
+            distribution,
+            dram_percent: 10,
+            pace: Pace::Virtual,
+        }
     }
 
     /// The runs of a workload.

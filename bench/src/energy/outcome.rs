@@ -45,6 +45,9 @@ pub struct Outcome {
     pub dram: Option<DramOutcome>,
     /// Number of records.
     pub records: u64,
+    /// Mean time by which the machine was behind the model's clock, microseconds: 0 on the virtual
+    /// clock.
+    pub late_us: f64,
 }
 
 /// What the DRAM before all modules did.
@@ -91,6 +94,7 @@ impl Outcome {
             awake_joules: [0.0; 2],
             model_joules: happened.model_joules,
             records: run.records,
+            late_us: happened.late_ps as f64 / 1e6,
             dram: run.dram.map(|capacity| DramOutcome {
                 bytes: capacity.bytes,
                 read_share: share(happened.dram_reads, happened.reads),

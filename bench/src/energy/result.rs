@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::choice::Choice;
 use super::outcome::Outcome;
 use super::schemes::{DEVICES, Scale, Scheme, Setup, Workload, run};
+use super::simulate::Pace;
 
 /// A comparison.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -19,6 +20,8 @@ pub struct EnergyResult {
     pub is_global: bool,
     /// Name of the distribution of requests over records.
     pub distribution: String,
+    /// Whether the runs waited for the machine's clock, so that its own time is in them.
+    pub is_real_clock: bool,
     /// Power of a module that sleeps, watts.
     pub idle_watts: f64,
     /// Every run.
@@ -88,6 +91,7 @@ impl EnergyResult {
             scale: setup.scale,
             is_global: setup.is_global,
             distribution: setup.distribution.name().into(),
+            is_real_clock: matches!(setup.pace, Pace::Real(_)),
             idle_watts: setup.systems.modules.power.idle.0,
             outcomes,
             choices: Vec::new(),

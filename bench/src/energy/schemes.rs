@@ -7,7 +7,7 @@ use perdura_tier::{Capacity, DramCapacity, Prefetch, Settings as Shape};
 use serde::{Deserialize, Serialize};
 
 use super::outcome::Outcome;
-use super::simulate::{Load, Run, Systems};
+use super::simulate::{Load, Pace, Run, Systems};
 use crate::dist::Distribution;
 
 /// Modules (Sprint-AEP, table III).
@@ -169,6 +169,8 @@ pub struct Setup<'s> {
     pub distribution: Distribution,
     /// Part of the data that the DRAM has room for, percent.
     pub dram_percent: u64,
+    /// The clock.
+    pub pace: Pace<'s>,
 }
 
 /// Runs a configuration with so many primaries under a workload.
@@ -206,6 +208,6 @@ pub fn run(scheme: Scheme, workload: Workload, primaries: u16, setup: &Setup<'_>
         dram,
         seed: 1,
     };
-    let happened = run.run(systems);
+    let happened = run.run(systems, &setup.pace);
     Outcome::of(scheme, workload, primaries, &happened, &run, &systems.modules)
 }

@@ -1,4 +1,4 @@
-//! A tier of modelled modules under YCSB's clients, on a virtual clock.
+//! A tier of modelled modules under YCSB's clients, on a virtual clock, or at the real clock's pace.
 //!
 //! Clients, and the threads that sync and prefetch, are actors: the one that is ready first acts
 //! next, and what it asks of a module is booked on that module's model when it is asked, not
@@ -11,7 +11,8 @@
 //! there; a client's software takes [`SOFTWARE_PS`] for a request.
 //!
 //! `requests` says what a request asks of which module, `chains` are accesses one after the other,
-//! `works` are the syncs, prefetches and bursts, and `dram` is the front of DRAM, where there is one.
+//! `works` are the syncs, prefetches and bursts, `dram` is the front of DRAM, where there is one, and
+//! `pace` is the clock.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -29,8 +30,11 @@ use works::{Stalled, Work};
 
 mod chains;
 mod dram;
+mod pace;
 mod requests;
 mod works;
+
+pub use pace::Pace;
 
 /// Clients (Sprint-AEP, section IV-A).
 pub const CLIENTS: usize = 20;
@@ -110,6 +114,8 @@ pub struct Happened {
     pub destaged: u64,
     /// Joules of one module of DRAM until the end, by its model.
     pub dram_joules: f64,
+    /// Mean time by which an actor was late, picoseconds: 0 on the virtual clock.
+    pub late_ps: u64,
 }
 
 /// One who acts.
@@ -168,7 +174,7 @@ impl Run {
     ///
     /// # Panics
     /// When there is a DRAM but only one thread, which could wait for itself.
-    pub fn run(&self, systems: &Systems) -> Happened {
+    pub fn run(&self, systems: &Systems, pace: &Pace<'_>) -> Happened {
         assert!(self.is_parallel || self.dram.is_none(), "bursts need threads beside syncs");
         let system = &systems.modules;
         let devices = usize::from(self.shape.devices);
@@ -197,7 +203,9 @@ impl Run {
             start: None,
             happened: Happened::new(devices),
         };
-        while let Some(Reverse((now_ps, actor))) = world.ready.pop() {
+        let mut paced = pace.begin();
+        while let Some(Reverse((due_ps, actor))) = world.ready.pop() {
+            let now_ps = paced.wait(due_ps);
             match actor {
                 Actor::Client(client) => world.act(client, now_ps),
                 Actor::Request(client) => world.serve(client, now_ps),
@@ -211,6 +219,7 @@ impl Run {
         let mut happened = world.happened;
         happened.model_joules = drawn_joules - before_joules;
         happened.dram_joules = dram_joules - before_dram_joules;
+        happened.late_ps = paced.late_ps();
         happened.elapsed_ps = happened.elapsed_ps.saturating_sub(start_ps);
         happened
     }

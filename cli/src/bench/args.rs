@@ -48,6 +48,10 @@ pub struct EnergyArgs {
         conflicts_with = "motivation"
     )]
     pub dram: Option<u64>,
+    /// Clock of the runs: `virtual` jumps to what comes next; `real` waits for it, so that the time
+    /// of this machine and of the deciding code is in the results [default: virtual].
+    #[arg(long, value_name = "NAME", conflicts_with = "motivation")]
+    pub clock: Option<String>,
     /// One module alone, under requests with and without time between them: figures 1 to 8 of
     /// Sprint-AEP.
     #[arg(long)]

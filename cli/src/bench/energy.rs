@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use perdura_bench::dist::Distribution;
 use perdura_bench::energy::{
-    CHOICE_COLUMNS, COLUMNS, DRAM_COLUMNS, EnergyResult, Mode, Motivation, Scale, Setup, Systems,
-    motivation_page, page,
+    CHOICE_COLUMNS, COLUMNS, DRAM_COLUMNS, EnergyResult, Mode, Motivation, Pace, Scale, Setup,
+    Systems, motivation_page, page,
 };
+use perdura_media::clock::RealClock;
 use perdura_terminal::{LateBar, Outputs, named, say};
 
 use super::args::EnergyArgs;
@@ -21,6 +22,7 @@ const SCALE: &str = "small";
 /// The paper's clients are YCSB-C's, whose zipfian has as many ranks as there are records.
 const DISTRIBUTION: &str = "plain-zipfian";
 const DRAM_PERCENT: u64 = 10;
+const CLOCK: &str = "virtual";
 
 pub fn run(args: &EnergyArgs) -> Result<ExitCode> {
     let profile = args.profile.as_deref().unwrap_or(PROFILE);
@@ -43,6 +45,7 @@ pub fn run(args: &EnergyArgs) -> Result<ExitCode> {
         is_global: args.global,
         distribution: distribution(args.distribution.as_deref().unwrap_or(DISTRIBUTION))?,
         dram_percent: args.dram.unwrap_or(DRAM_PERCENT),
+        pace: pace(args.clock.as_deref().unwrap_or(CLOCK))?,
     };
     let ended = end_at_a_signal()?;
     let bar = LateBar::new("modelled runs");
@@ -65,6 +68,14 @@ fn distribution(name: &str) -> Result<Distribution> {
     })
 }
 
+fn pace(name: &str) -> Result<Pace<'static>> {
+    match name {
+        "virtual" => Ok(Pace::Virtual),
+        "real" => Ok(Pace::Real(&RealClock)),
+        _ => bail!("--clock {name}: expected virtual or real"),
+    }
+}
+
 fn show(result: &EnergyResult) {
     say("modelled, not measured; rates, reads, time and delay beside the standard");
     rows(&COLUMNS, &result.table());
@@ -72,6 +83,10 @@ fn show(result: &EnergyResult) {
     rows(&DRAM_COLUMNS, &result.dram_table());
     say("\nnumber of primaries: energy x delay beside four, and what trials find");
     rows(&CHOICE_COLUMNS, &result.choice_table());
+    if result.is_real_clock {
+        let late_us = result.outcomes.iter().map(|it| it.late_us).fold(0.0, f64::max);
+        say(format_args!("the machine was behind the model's clock by {late_us:.1} us at most"));
+    }
 }
 
 fn show_motivation(result: &Motivation) {

@@ -50,7 +50,7 @@ fn introduction(out: &mut String, result: &EnergyResult) -> fmt::Result {
     let scale = &result.scale;
     write!(
         out,
-        "<p>Modelled, not measured: four modules of the profile <code>{}</code>, of which some \
+        "<p>Modelled, not measured{}: four modules of the profile <code>{}</code>, of which some \
          sleep (Sprint-AEP, section IV), under 20 clients with {} requests of {} records of 1 KiB \
          ({}), after {} that fill cache and buffer. Each primary has a cache of {} MiB and a \
          buffer of {} MiB for the modules behind it; the cache has room for all of their data, so \
@@ -58,6 +58,7 @@ fn introduction(out: &mut String, result: &EnergyResult) -> fmt::Result {
          requests, each run until its own end; \"equal time\" until the end of the slower one, at \
          2.8 W; \"by interval\" takes figure 2's power for the time between each two requests of a \
          module, with which none sleeps that is asked more often than each 1.6 ms.</p>",
+        if result.is_real_clock { ", at the pace of the machine's clock" } else { "" },
         escape(&result.profile),
         scale.requests,
         scale.records,
