@@ -200,6 +200,13 @@ impl World {
         assert_eq!(*used_bytes, self.naive.bytes(|_| true));
         assert_eq!(*dirty_bytes, self.naive.bytes(|it| it.2.is_some()));
         assert!(*used_bytes <= CAPACITY.bytes && *dirty_bytes <= CAPACITY.dirty_max_bytes);
+        // What is not in the burst is in one of the lists, and nothing else is.
+        let is_in_burst =
+            |it: &&(Key, u32, Option<u64>)| self.burst.iter().any(|one| it.2 == Some(one.write));
+        let in_burst = self.naive.here.iter().filter(is_in_burst).count();
+        let (clean, dirty) = (self.dram.clean.len(), self.dram.dirty.len());
+        assert_eq!(clean, self.naive.here.iter().filter(|it| it.2.is_none()).count());
+        assert_eq!(clean + dirty + in_burst, entries.len());
         for (key, entry) in entries {
             assert_eq!(Some(&entry.hotness), self.naive.used.get(key), "hotness of {key}");
         }
