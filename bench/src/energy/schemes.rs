@@ -138,21 +138,23 @@ impl Scale {
 
     /// A scale of this name.
     pub fn parse(name: &str) -> Option<Self> {
-        let factor = match name {
-            "small" => 1,
-            "large" => 8,
+        let eighths = match name {
+            "tiny" => 1,
+            "small" => 8,
+            "large" => 64,
             _ => return None,
         };
         // The cache has room for all of the idle modules' data, as the paper's has: 128 GB beside 20
-        // GB. The paper does not say how large its buffer is. This one has room for most of the
-        // data, and many syncs fall into a run.
-        Some(Self {
-            records: factor * 50_000,
-            warm_requests: factor * 500_000,
-            requests: factor * 2_000_000,
-            cache_bytes: factor * (40 << 20),
-            buffer_bytes: factor * (64 << 20),
-        })
+        // GB. The paper does not say how large its buffer is. This one has room for the data and
+        // some more; with many updates several syncs fall into a run all the same.
+        let small = Self {
+            records: 50_000,
+            warm_requests: 500_000,
+            requests: 2_000_000,
+            cache_bytes: 40 << 20,
+            buffer_bytes: 64 << 20,
+        };
+        Some(small.part(eighths, 8))
     }
 }
 

@@ -277,3 +277,6 @@ impl World<'_> {
         self.ready.push(Reverse((now_ps + pause_ps, Actor::Client(client))));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ pub enum BenchCommand {
 
 #[derive(Debug, Args)]
 pub struct EnergyArgs {
-    /// Sizes of the runs: small (50,000 records) or large (400,000) [default: small].
+    /// Sizes of the runs: tiny (6,250 records), small (50,000) or large (400,000) [default: small].
     #[arg(long, value_name = "NAME", conflicts_with = "motivation")]
     pub scale: Option<String>,
     /// All clients together keep the 50 us between requests of the workloads that have them, and

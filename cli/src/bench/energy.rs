@@ -37,8 +37,8 @@ pub fn run(args: &EnergyArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let name = args.scale.as_deref().unwrap_or(SCALE);
-    let scale =
-        Scale::parse(name).with_context(|| format!("--scale {name}: expected small or large"))?;
+    let scale = Scale::parse(name)
+        .with_context(|| format!("--scale {name}: expected tiny, small or large"))?;
     let setup = Setup {
         systems: &systems,
         scale,
