@@ -119,13 +119,17 @@ fn figures(result: &EnergyResult) -> Vec<Figure> {
         ),
         figure(
             18,
-            vec![sized(result, "Energy of A-T", "J", |it| it.joules[0])],
+            vec![sized(result, "Equal-time energy of A-T", "J at 2.8 W", |all, it| {
+                let of_size = all.sizes.iter().filter(|other| other.records == it.records);
+                let end_s = of_size.map(|other| other.elapsed_s).fold(0.0, f64::max);
+                Some(all.joules_until(it, end_s))
+            })],
             "the same pattern for each size of the data.",
         ),
         figure(
             19,
-            vec![sized(result, "Requests of A-T", "requests/s", |it| {
-                it.reads_per_s + it.writes_per_s
+            vec![sized(result, "Requests of A-T", "requests/s", |_, it| {
+                Some(it.reads_per_s + it.writes_per_s)
             })],
             "the same pattern for each size of the data.",
         ),
@@ -197,13 +201,13 @@ fn compared(result: &EnergyResult, is_disperse: bool, title: &str, unit: &str, o
 }
 
 /// A value of each configuration over the sizes of the data.
-fn sized(result: &EnergyResult, title: &str, unit: &str, of: fn(&Outcome) -> f64) -> Chart {
+fn sized(result: &EnergyResult, title: &str, unit: &str, of: Of) -> Chart {
     let mut sizes: Vec<_> = result.sizes.iter().map(|it| it.records).collect();
     sizes.dedup();
     let series = Scheme::ALL.into_iter().zip(COLOURS).filter_map(|(scheme, colour)| {
         let values = sizes.iter().map(|records| {
             let is_it = |it: &&Outcome| it.scheme == scheme && it.records == *records;
-            result.sizes.iter().find(is_it).map(of)
+            result.sizes.iter().find(is_it).and_then(|it| of(result, it))
         });
         let values: Vec<_> = values.collect();
         let has_any = values.iter().any(Option::is_some);
