@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use perdura_media::{Bytes, Clock};
 use perdura_slots::Heap;
+use perdura_store::{FAR_ROOT_NAME, OpenError, Unreadable};
 use perdura_tier::devices::{Devices, Named, Policy};
 
 use crate::serve_args::ServeArgs;
@@ -13,7 +14,11 @@ use crate::serve_args::ServeArgs;
 /// Opens the devices that were named; `None` if none was.
 pub fn open(args: &ServeArgs, heap: &Heap, clock: &Arc<dyn Clock>) -> Result<Option<Arc<Devices>>> {
     if args.device.is_empty() {
-        return Ok(None);
+        // Asked here, and not left to the store, so that the holder is let go.
+        return match Unreadable::catch(|| heap.root(FAR_ROOT_NAME))? {
+            Some(_) => Err(OpenError::NeedsDevices.into()),
+            None => Ok(None),
+        };
     }
     let named = args.device.iter().map(|text| named(text)).collect::<Result<Vec<_>>>()?;
     let (clock, policy) = (Arc::clone(clock), Policy::default());

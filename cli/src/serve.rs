@@ -86,7 +86,17 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     }
     let heap = Heap::open(region).context("the heap")?;
     let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
-    let devices = devices::open(args, &heap, &clock)?;
+    let devices = match devices::open(args, &heap, &clock) {
+        Ok(devices) => devices,
+        Err(error) => {
+            // Nothing has changed, so no process is to keep the memory.
+            let mut holders = Holders::watch(supervisor, link)?;
+            heap.region().close(threads).context("close the image again")?;
+            holders.let_go().context("the holder did not go")?;
+            directory::end(heap.region(), &dir);
+            return Err(error);
+        }
+    };
     let store = match &devices {
         Some(far) => Store::open_with_far(heap, Arc::clone(&clock), options, far.clone()),
         None => Store::open(heap, Arc::clone(&clock), options),

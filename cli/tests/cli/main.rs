@@ -7,6 +7,7 @@ mod battery;
 mod bench;
 mod check;
 mod clients;
+mod devices;
 mod embedded;
 mod guard;
 mod guarding;
