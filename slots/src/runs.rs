@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_region::LaneId;
 
-use crate::classes::{class_bytes, class_spans};
+use crate::classes::{class_bytes, class_of, class_spans};
 use crate::heap::Heap;
 use crate::lane::Lane;
 use crate::layout::SPAN_BYTES;
@@ -81,6 +81,17 @@ impl Lane<'_> {
         self.uses_reserve = true;
     }
 
+    /// Whether a run is still this lane's, with slots of the same size. It may have changed hands
+    /// since it was found without the lane's lock; if not, its memory may be read.
+    pub fn has_run(&self, run: &Run) -> bool {
+        match self.spans.head_of(run.offset / SPAN_BYTES) {
+            Some(SpanWord::Small { class, lane, .. }) => {
+                lane == self.id() && class_bytes(usize::from(class)) == run.slot_bytes
+            }
+            _ => false,
+        }
+    }
+
     /// Slots of a run of this lane that are used.
     pub fn used_slots(&self, run: &Run) -> u32 {
         self.spans.used(run.offset / SPAN_BYTES)
@@ -89,15 +100,12 @@ impl Lane<'_> {
     /// Hands out no slot of a run from now on. Returns false if the run is not this lane's any
     /// more, or is frozen already.
     pub fn freeze_run(&mut self, run: &Run) -> bool {
-        let start = run.offset / SPAN_BYTES;
-        let Some(SpanWord::Small { class, lane, .. }) = self.spans.head_of(start) else {
-            return false;
-        };
-        let (class, all) = (usize::from(class), self.spans);
-        let is_same = lane == self.id() && class_bytes(class) == run.slot_bytes;
+        let (start, all) = (run.offset / SPAN_BYTES, self.spans);
+        let has_run = self.has_run(run);
+        let Some(class) = class_of(run.slot_bytes) else { return false };
         let state = self.state_mut();
         let is_frozen = state.frozen.iter().any(|frozen| frozen.start == start);
-        if !is_same || is_frozen || !state.is_searched {
+        if !has_run || is_frozen || !state.is_searched {
             return false;
         }
         let list = &mut state.classes[class];

@@ -36,8 +36,8 @@ use crate::uses::Uses;
 pub const FAR_VALUE_BYTES_MIN: u64 = 64;
 /// What is damaged if a value is far and nobody keeps values.
 pub(crate) const FAR_WITHOUT_DEVICES: &str = "far value in a store without devices";
-/// Attempts of one operation that found a value moved, until it is given up.
-pub(crate) const MOVES_MAX: u32 = 64;
+/// Values that one operation may find moved while they are read, until it is given up.
+const MOVES_MAX: usize = 4096;
 
 /// Where a far value lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,8 +124,9 @@ pub trait FarStorage: Send + Sync {
     /// Reads values, those of several devices at the same time. A value is returned only if it is
     /// the one that was written for this key.
     fn read(&self, wanted: &[FarValue]) -> Vec<Result<Box<[u8]>, FarError>>;
-    /// No key of the store has this address any more.
-    fn freed(&self, at: FarAddress);
+    /// No key of the store has this address any more. `was_found` says that it was made, or
+    /// [`Self::found`], since the opening: before memory is searched, addresses go unseen.
+    fn freed(&self, at: FarAddress, was_found: bool);
     /// A key has this address. Called once for each such key while the store's memory is searched
     /// after an opening.
     fn found(&self, at: FarAddress);
@@ -212,9 +213,8 @@ impl Far {
 pub(crate) struct Fetched {
     values: BTreeMap<FarAddress, Box<[u8]>>,
     bytes: u64,
-    /// Reads that failed, and attempts that found a value moved.
+    /// Reads that failed once: the values may have been moved meanwhile.
     failed: Vec<FarAddress>,
-    rounds: u32,
 }
 
 impl Fetched {
@@ -239,24 +239,35 @@ impl Store {
     /// A value cannot be read, though its key still has the address; the values are too many bytes.
     pub(crate) fn fetch(
         &self,
-        wanted: Vec<FarValue>,
+        mut wanted: Vec<FarValue>,
         fetched: &mut Fetched,
     ) -> Result<(), StoreError> {
         let far = self.far_or_damaged(&wanted[0].at);
+        wanted.sort_unstable_by_key(|value| value.at);
+        wanted.dedup_by_key(|value| value.at);
         fetched.bytes += wanted.iter().map(|value| u64::from(value.at.value_bytes)).sum::<u64>();
-        fetched.rounds += 1;
         let max_bytes = VALUE_BYTES_MAX as u64;
         if fetched.bytes > max_bytes {
             return Err(StoreError::TooMuchFar { needed_bytes: fetched.bytes, max_bytes });
         }
-        if fetched.rounds > MOVES_MAX {
-            return Err(StoreError::Contended { attempts: fetched.rounds });
-        }
         for (value, read) in wanted.iter().zip(far.read(&wanted)) {
             match read {
-                Ok(bytes) => drop(fetched.values.insert(value.at, bytes)),
+                Ok(bytes) => {
+                    let key = Key { db: value.db, bytes: &value.key };
+                    let uses = far.uses.of(hash_key(value.db, &value.key));
+                    if far.storage.keeps_near(uses) {
+                        self.bring_near(far, key, value.at, &bytes);
+                    }
+                    fetched.values.insert(value.at, bytes);
+                }
                 // The value may have been moved while it was read; the next attempt finds out.
-                Err(_) if !fetched.failed.contains(&value.at) => fetched.failed.push(value.at),
+                Err(_) if !fetched.failed.contains(&value.at) => {
+                    fetched.failed.push(value.at);
+                    if fetched.failed.len() > MOVES_MAX {
+                        let attempts = fetched.failed.len() as u32;
+                        return Err(StoreError::Contended { attempts });
+                    }
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -462,10 +473,11 @@ impl Store {
         Entry::new(&lane, found.record()).far()
     }
 
-    /// Whether all memory was searched since the opening, so that every far value was
-    /// [`FarStorage::found`].
-    pub fn all_far_found(&self) -> bool {
-        self.shards_rebuilt() == self.heap.shards()
+    /// Whether every far value was [`FarStorage::found`] since the opening; `None` while memory is
+    /// still being searched. A shard whose search has failed has values that nobody found.
+    pub fn all_far_found(&self) -> Option<bool> {
+        let is_over = self.shards_rebuilt() == self.heap.shards();
+        is_over.then(|| self.heap.lanes().all(|lane| self.heap.lock(lane).is_searched()))
     }
 }
 

@@ -70,6 +70,9 @@ impl Store {
             return FoundRun::Other;
         }
         let mut lane = self.heap.lock(run.lane);
+        if !lane.has_run(&run) {
+            return FoundRun::Other;
+        }
         let is_cold = |entry: &Entry<'_>| {
             let uses = far.uses.of(hash_key(entry.header.db, entry.key()));
             u64::from(entry.header.value_len) >= FAR_VALUE_BYTES_MIN
@@ -114,6 +117,11 @@ impl Store {
         let is_empty = lane.thaw_run(&run);
         drop(lane);
         moved.map(|()| if is_empty { run.len_bytes } else { 0 })
+    }
+
+    /// Gives up the emptying of a run: it is used again as it is.
+    pub fn give_up_emptying(&self, emptying: EmptyingRun) {
+        self.heap.lock(emptying.run.lane).thaw_run(&emptying.run);
     }
 
     /// Writes a value that lies in a run to another slot.

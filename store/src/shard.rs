@@ -110,9 +110,10 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
             doomed.extend(table.root_at);
         }
         doomed.into_iter().for_each(|object| lane.free_unreached(object));
+        let was_found = lane.is_searched();
         if let Some(shard) = lane.user_mut::<Shard>() {
             if let Some(far) = &shard.far {
-                freed_far.into_iter().for_each(|at| far.freed(at));
+                freed_far.into_iter().for_each(|at| far.freed(at, was_found));
             }
             if !finished {
                 shard.detached.push(table);

@@ -46,8 +46,8 @@ pub struct Tx<'s> {
     halt: Option<Halt>,
     /// Values that the attempt needs and that are not in memory: it will be run again with them.
     wanted: RefCell<Vec<FarValue>>,
-    /// Addresses that no key has any more once the attempt commits.
-    freed_far: Vec<FarAddress>,
+    /// Addresses that no key has any more once the attempt commits, each with its shard's lane.
+    freed_far: Vec<(LaneId, FarAddress)>,
 }
 
 /// A change of a shard's volatile state, made on commit.
@@ -171,7 +171,9 @@ impl<'s> Tx<'s> {
             }
         }
         if let Some(far) = &self.store.far {
-            self.freed_far.drain(..).for_each(|at| far.storage.freed(at));
+            for (lane, at) in self.freed_far.drain(..) {
+                far.storage.freed(at, self.op.lane(lane).is_searched());
+            }
         }
     }
 
@@ -403,7 +405,7 @@ impl<'s> Tx<'s> {
                 self.free_record(place.lane, found.record());
                 if kind == RecordKind::Far {
                     // A new record may have the old one's address, with another expiry.
-                    self.freed_far.retain(|at| value != [&at.encode()[..]]);
+                    self.freed_far.retain(|(_, at)| value != [&at.encode()[..]]);
                 }
                 let change = i8::from(expires) - i8::from(found.expires());
                 if change != 0 {
@@ -535,7 +537,7 @@ impl<'s> Tx<'s> {
         let entry = Entry::new(self.op.lane(lane), record);
         let (table, far) = (Detached::of(&entry), entry.far());
         self.detached.extend(table.map(|table| (lane, table)));
-        self.freed_far.extend(far);
+        self.freed_far.extend(far.map(|at| (lane, at)));
         self.op.free(record);
     }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const MEMORY_BYTES_PER_COUNT: u64 = 64;
 /// Counts that are looked at to tell whether all are large.
 const SAMPLES: usize = 4096;
-/// Average count from which on all counts are halved.
+/// Average of the counts that are not 0, from which on all counts are halved.
 const AVERAGE_MAX: u64 = 4;
 
 pub(crate) struct Uses {
@@ -47,10 +47,9 @@ impl Uses {
     /// Halves all counts if they are large on average.
     pub fn age(&self) {
         let step = (self.counts.len() / SAMPLES).max(1);
-        let sampled = self.counts.iter().step_by(step);
-        let (sum, number) = sampled.fold((0, 0), |(sum, number), count| {
-            (sum + u64::from(count.load(Relaxed)), number + 1)
-        });
+        let used = |count: &AtomicU8| Some(u64::from(count.load(Relaxed))).filter(|uses| *uses > 0);
+        let sampled = self.counts.iter().step_by(step).filter_map(used);
+        let (sum, number) = sampled.fold((0, 0), |(sum, number), uses| (sum + uses, number + 1));
         if sum > number * AVERAGE_MAX {
             for count in &self.counts {
                 count.store(count.load(Relaxed) / 2, Relaxed);
@@ -74,8 +73,9 @@ mod tests {
         let uses = Uses::new(1 << 16);
         (0..300).for_each(|_| uses.note(7));
         assert_eq!((uses.of(7), uses.of(8)), (255, 0));
+        (0..1024).filter(|hash| *hash != 7).for_each(|hash| uses.note(hash));
         uses.age();
-        assert_eq!(uses.of(7), 255, "one large count says little");
+        assert_eq!(uses.of(7), 255, "one large count among many small ones says little");
         for hash in 0..1024 {
             (0..6).for_each(|_| uses.note(hash));
         }

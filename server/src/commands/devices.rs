@@ -117,6 +117,10 @@ fn add(ctx: &Context<'_, '_, '_>, devices: &Devices, args: Args<'_>) -> Result<u
         }
     };
     let dir = std::str::from_utf8(args.get(3)).map_err(|_| CommandError::Syntax)?;
+    if dir.is_empty() {
+        return Err(CommandError::Syntax);
+    }
+    devices.let_go_failed(dir);
     let added = Named::in_directory(Path::new(dir), limit_bytes);
     let added = added.and_then(|named| devices.add(ctx.server.store, named));
     added.map_err(|error| CommandError::Device(error.to_string()))

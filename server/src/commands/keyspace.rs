@@ -45,7 +45,7 @@ impl Keyspace<'_, '_> {
                 let from = usize::try_from(cursor).unwrap_or(usize::MAX).min(names.len());
                 let end = from.saturating_add(count).min(names.len());
                 for bytes in &names[from..end] {
-                    if let Some(entry) = tx.get(Key { db, bytes }) {
+                    if let Some(entry) = tx.look(Key { db, bytes }) {
                         f(bytes, &entry);
                     }
                 }

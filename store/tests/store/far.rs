@@ -11,7 +11,7 @@ use perdura_media::{Clock, SimClock};
 use perdura_region::Region;
 use perdura_store::{
     FAR_ROOT_NAME, FarAddress, FarCursor, FarError, FarStorage, FarValue, Heap, Key, OpenError,
-    Store, StoreError, StoreOptions, Unreadable,
+    Store, StoreError, StoreOptions, TxError, Unreadable,
 };
 use rand::Rng;
 
@@ -28,6 +28,8 @@ struct Shelf {
     failures: AtomicU64,
     /// Uses from which on a value goes back to memory.
     keeps_from: AtomicU64,
+    /// What happens while a value is being read.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Shelf {
@@ -42,7 +44,11 @@ impl Shelf {
 
 impl FarStorage for Shelf {
     fn read(&self, wanted: &[FarValue]) -> Vec<Result<Box<[u8]>, FarError>> {
-        let kept = self.kept.lock();
+        let meanwhile = self.meanwhile.lock().take();
+        let kept = self.kept.lock().clone();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
         let fails = |value: &FarValue, why: &str| FarError {
             device: value.at.device,
             place: "shelf".into(),
@@ -62,7 +68,7 @@ impl FarStorage for Shelf {
         wanted.iter().map(read).collect()
     }
 
-    fn freed(&self, at: FarAddress) {
+    fn freed(&self, at: FarAddress, _was_found: bool) {
         assert!(self.kept.lock().remove(&at).is_some(), "{at:?} is freed and was not kept");
     }
 
@@ -267,4 +273,65 @@ fn a_store_with_far_values_is_not_opened_without_its_devices() {
     let region = Region::open(Arc::new(device), clock.clone(), config(1 << 20)).unwrap();
     let opened = Store::open(Heap::open(region).unwrap(), clock, StoreOptions::default());
     assert!(matches!(opened, Err(OpenError::NeedsDevices)));
+}
+
+#[test]
+fn a_value_that_changes_while_it_is_read_is_read_again() {
+    let (_, _, shelf, store) = one_far_value();
+    let (store, key) = (Arc::new(store), Key::new(b"a"));
+    let (writer, other) = (store.clone(), shelf.clone());
+    *shelf.meanwhile.lock() = Some(Box::new(move || {
+        writer.put(Key::new(b"a"), &[8; 100]).unwrap();
+        let at = other.put(0, b"a", 0, &[8; 100]);
+        assert!(writer.make_far(Key::new(b"a"), &[8; 100], at, false).unwrap());
+    }));
+    assert_eq!(store.get(key), Some(vec![8; 100]));
+    let writer = store.clone();
+    *shelf.meanwhile.lock() = Some(Box::new(move || {
+        writer.put(Key::new(b"a"), b"near").unwrap();
+    }));
+    let found = store.run(perdura_store::Access::Key(key), |tx| {
+        let Some(entry) = tx.get(key) else { return Err(TxError::Again) };
+        Ok(entry.string().map(<[u8]>::to_vec))
+    });
+    assert_eq!(found.unwrap(), Some(b"near".to_vec()));
+}
+
+#[test]
+fn one_operation_may_need_any_number_of_far_values() {
+    let (_, _, shelf, store) = one_far_value();
+    let names: Vec<_> = (0..300).map(|number| format!("key {number}").into_bytes()).collect();
+    let keys: Vec<_> = names.iter().map(|name| Key::new(name)).collect();
+    for key in &keys {
+        store.put(*key, &[5; 80]).unwrap();
+        let at = shelf.put(0, key.bytes, 0, &[5; 80]);
+        assert!(store.make_far(*key, &[5; 80], at, false).unwrap());
+    }
+    let lens = store.run(perdura_store::Access::Keys(&keys), |tx| {
+        keys.iter().map(|key| tx.append(*key, b"tail")).collect::<Result<Vec<_>, _>>()
+    });
+    assert_eq!(lens.unwrap(), vec![84; 300]);
+}
+
+#[test]
+fn a_value_that_is_used_often_comes_back_whichever_operation_reads_it() {
+    for reads_in_operation in [false, true] {
+        let (_, _, shelf, store) = one_far_value();
+        shelf.keeps_from.store(3, Ordering::Relaxed);
+        let key = Key::new(b"a");
+        for _ in 0..4 {
+            let found = match reads_in_operation {
+                false => store.get(key),
+                true => store
+                    .run(perdura_store::Access::Key(key), |tx| {
+                        let Some(entry) = tx.get(key) else { return Err(TxError::Again) };
+                        Ok(entry.string().map(<[u8]>::to_vec))
+                    })
+                    .unwrap(),
+            };
+            assert_eq!(found, Some(vec![7; 100]));
+        }
+        assert_eq!(store.far_address(key), None, "{reads_in_operation}");
+        assert!(shelf.kept.lock().is_empty(), "the place is free again");
+    }
 }

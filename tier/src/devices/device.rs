@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::{Mutex, RwLock};
-use perdura_media::{BLOCK_BYTES, BlockBuf, Clock, Device, DeviceError, ReadAt};
+use perdura_media::{BLOCK_BYTES, BlockBuf, Clock, Device, DeviceError, ReadAt, WriteQueue};
 use perdura_store::{FarAddress, FarError, FarValue};
 
 use super::error::DevicesError;
@@ -20,6 +20,43 @@ pub struct Named {
     pub device: Arc<dyn Device>,
     /// Most bytes that it may grow to.
     pub limit_bytes: u64,
+}
+
+/// In the place of a device whose file was let go.
+struct Unplugged;
+
+impl Unplugged {
+    fn refuse<T>(op: &'static str) -> Result<T, DeviceError> {
+        let source = std::io::Error::other("the device is unplugged");
+        Err(DeviceError::Io { op, offset_bytes: 0, len_bytes: 0, source })
+    }
+}
+
+impl Device for Unplugged {
+    fn capacity_bytes(&self) -> u64 {
+        0
+    }
+    fn grow(&self, _: u64) -> Result<(), DeviceError> {
+        Self::refuse("grow")
+    }
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), DeviceError> {
+        Self::refuse("read")
+    }
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
+        Self::refuse("write")
+    }
+    fn write_durable_at(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
+        Self::refuse("write")
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        Self::refuse("flush")
+    }
+    fn queue(&self, _: usize) -> Result<Box<dyn WriteQueue>, DeviceError> {
+        Self::refuse("open a queue")
+    }
+    fn describe(&self) -> String {
+        "unplugged".into()
+    }
 }
 
 /// What a device does now.
@@ -119,6 +156,11 @@ impl FarDevice {
         *self.device.write() = device;
         *self.failed.lock() = None;
         self.is_full.store(false, Relaxed);
+    }
+
+    /// Lets the file of a failed device go.
+    pub fn unplug(&self) {
+        *self.device.write() = Arc::new(Unplugged);
     }
 
     pub fn state(&self) -> DeviceState {

@@ -1,7 +1,7 @@
 //! Why a set of devices is refused, and why values could not be moved.
 
 use perdura_media::DeviceError;
-use perdura_store::{HeapError, StoreError};
+use perdura_store::{HeapError, StoreError, Unreadable};
 
 /// Why a set of devices cannot be used as asked. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +100,15 @@ pub enum MoveError {
     /// The store's region refuses a checkpoint, after which segments could be written again.
     #[error("checkpoint: {0}")]
     Checkpoint(#[from] perdura_region::RegionError),
+    /// Memory of the store cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// A part of the store's memory is damaged, so that the addresses in it are not known.
+    #[error(
+        "a shard's memory is damaged and what lies on devices for it is not known, so no value is \
+         moved: see the log of the start"
+    )]
+    NotSearched,
     /// A segment cannot be read.
     #[error("device {number}, segment at offset {offset}: {source}")]
     Segment {

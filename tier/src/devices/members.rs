@@ -16,6 +16,8 @@ use super::policy::{Level, Policy};
 
 /// Name of the heap's root that has a bit for each device of the set.
 const MEMBERS_ROOT_NAME: &str = "far devices";
+/// Name of the heap's root that has the lowest number which no device ever had.
+const NUMBERS_ROOT_NAME: &str = "far numbers";
 /// Devices that a store can ever have: numbers are not used twice.
 const DEVICES_MAX: u16 = 64;
 
@@ -25,6 +27,8 @@ pub struct Devices {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) policy: Policy,
     members: RwLock<Vec<Arc<FarDevice>>>,
+    /// Held while a device comes or goes: members and the heap's roots change together.
+    changing: Mutex<()>,
     /// Fewest uses of a value that is worth bringing back to memory.
     pub(crate) uses_to_return: AtomicU8,
     pub(crate) progress: Mutex<Progress>,
@@ -114,6 +118,7 @@ impl Devices {
             clock,
             policy,
             members: RwLock::new(members),
+            changing: Mutex::default(),
             uses_to_return: AtomicU8::new(Level::default().uses_to_return()),
             progress: Mutex::default(),
             moved: Condvar::new(),
@@ -129,21 +134,22 @@ impl Devices {
 
     /// Makes a device that was never used part of the set.
     fn enter(&self, heap: &Heap, named: Named) -> Result<u16, DevicesError> {
+        let _one_at_a_time = self.changing.lock();
         let bits = heap.root(MEMBERS_ROOT_NAME).unwrap_or(0);
-        let mut members = self.members.write();
-        // The number of a device that was taken away could still be in an old state's addresses.
-        let after = |number: u16| number + 1;
-        let highest = members.iter().map(|member| after(member.number())).max().unwrap_or(0);
-        let number = highest.max((u64::BITS - bits.leading_zeros()) as u16);
+        // The number of a device that was taken away could still be in an old state's addresses. A
+        // start that was cut off may have left a device whose number is not noted.
+        let used = self.members().iter().map(|member| member.number() + 1).max().unwrap_or(0);
+        let noted = heap.root(NUMBERS_ROOT_NAME).unwrap_or(0);
+        let number = used.max(u16::try_from(noted).unwrap_or(u16::MAX));
         if number >= DEVICES_MAX {
             return Err(DevicesError::TooMany { max: DEVICES_MAX });
         }
         let segment_bytes = self.policy.segment_bytes;
         let superblock = Superblock { set: self.set, number, segment_bytes };
         let device = FarDevice::create(named, superblock, Arc::clone(&self.clock))?;
-        members.push(Arc::new(device));
-        drop(members);
+        heap.set_root(NUMBERS_ROOT_NAME, u64::from(number) + 1)?;
         heap.set_root(MEMBERS_ROOT_NAME, bits | 1 << number)?;
+        self.members.write().push(Arc::new(device));
         Ok(number)
     }
 
@@ -175,6 +181,15 @@ impl Devices {
         }
     }
 
+    /// Lets the file of a failed device go, which the device's directory may be given again for.
+    pub fn let_go_failed(&self, place: &str) {
+        for member in self.members().iter().filter(|member| member.place == place) {
+            if matches!(member.state(), DeviceState::Failed(_)) {
+                member.unplug();
+            }
+        }
+    }
+
     /// Begins to take a device away: its values move to the other devices while the store is
     /// served. [`Devices::status`] no longer lists it once that is done.
     ///
@@ -193,6 +208,7 @@ impl Devices {
 
     /// Forgets a device on which no value lies any more.
     pub(crate) fn forget(&self, store: &Store, number: u16) -> Result<(), DevicesError> {
+        let _one_at_a_time = self.changing.lock();
         let bits = store.heap().root(MEMBERS_ROOT_NAME).unwrap_or(0);
         store.heap().set_root(MEMBERS_ROOT_NAME, bits & !(1 << number))?;
         // Before the device is made blank: a state that names it must not find another one.

@@ -6,14 +6,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use perdura_region::Planted;
-use perdura_store::{FarCursor, FarStorage, FoundRun, Store, StoreError};
+use perdura_store::{EmptyingRun, FarCursor, FarStorage, FoundRun, Store, StoreError, Unreadable};
 
 use super::batch::Batch;
 use super::device::FarDevice;
 use super::error::MoveError;
 use super::format::Record;
 use super::members::{Devices, Progress, target};
-use super::policy::{Level, Memory};
+use super::policy::{Level, Memory, Sample};
 
 /// Buckets of the index that are looked at under one hold of a shard.
 const BUCKETS_PER_HOLD: u64 = 16;
@@ -21,6 +21,8 @@ const BUCKETS_PER_HOLD: u64 = 16;
 const MOVE_BYTES_MIN: u64 = 1 << 20;
 /// Most bytes that the records of one run of slots take in a batch, about.
 const RUN_BYTES_MAX: usize = 256 << 10;
+/// Values of a run that are counted when it is looked at, whatever it has.
+const VALUES_PER_RUN: u64 = 32;
 /// Time between two looks at memory, if nobody asks for one.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Time between two looks at the counts of uses.
@@ -35,6 +37,8 @@ pub struct Moved {
     pub bytes: u64,
     /// Bytes of memory that became free for objects of any size, by emptying runs of slots.
     pub span_bytes: u64,
+    /// Whether memory was so full that values were to be moved.
+    pub is_due: bool,
     /// Values that stayed, because there was no memory for their addresses.
     pub without_memory: u64,
     /// Segments of devices emptied.
@@ -53,13 +57,15 @@ pub struct Mover {
     /// Batches that are not written yet, for the members with the same index.
     pub(crate) batches: Vec<Batch>,
     aged_ns: u64,
+    sample: Sample,
 }
 
 impl Mover {
     /// A mover of the values of the store that has these devices.
     pub fn new(devices: Arc<Devices>) -> Self {
         let (cursor, level) = (FarCursor::default(), Level::default());
-        Self { devices, cursor, run_cursor: 0, level, batches: Vec::new(), aged_ns: 0 }
+        let (batches, sample) = (Vec::new(), Sample::default());
+        Self { devices, cursor, run_cursor: 0, level, batches, aged_ns: 0, sample }
     }
 
     /// Starts a thread that moves values as long as the store is open.
@@ -69,11 +75,12 @@ impl Mover {
     pub fn start(mut self, store: Weak<Store>) -> std::io::Result<()> {
         self.devices.progress.lock().has_mover = true;
         std::thread::Builder::new().name("mover".into()).spawn(move || {
-            let mut is_busy = false;
+            let _ending = Ending(Arc::clone(&self.devices));
+            let (mut is_busy, mut pause) = (false, LOOK_EVERY);
             loop {
                 let mut progress = self.devices.progress.lock();
                 if !is_busy && !progress.is_wanted {
-                    self.devices.wanted.wait_for(&mut progress, LOOK_EVERY);
+                    self.devices.wanted.wait_for(&mut progress, pause);
                 }
                 // Whoever asks from here on waits for the step after this one.
                 let is_wanted = std::mem::take(&mut progress.is_wanted);
@@ -87,11 +94,11 @@ impl Mover {
                 drop(store);
                 let mut progress = self.devices.progress.lock();
                 is_busy = note(&mut progress, &moved, outcome, is_wanted);
+                // A look that finds memory full and nothing to move is long: the next one can wait.
+                let is_vain = moved.is_due && !is_busy;
+                pause = if is_vain { (pause * 2).min(LOOK_EVERY * 64) } else { LOOK_EVERY };
                 self.devices.moved.notify_all();
             }
-            let mut progress = self.devices.progress.lock();
-            (progress.has_mover, progress.is_over) = (false, true);
-            self.devices.moved.notify_all();
         })?;
         Ok(())
     }
@@ -102,8 +109,13 @@ impl Mover {
     pub fn step(&mut self, store: &Store, is_wanted: bool) -> (Moved, Result<(), MoveError>) {
         let mut moved = Moved::default();
         let outcome = match store.all_far_found() {
-            true => self.move_due(store, is_wanted, &mut moved),
-            false => Ok(()),
+            None => Ok(()),
+            Some(false) => Err(MoveError::NotSearched),
+            // Memory that cannot be read must not end the mover.
+            Some(true) => {
+                let due = || self.move_due(store, is_wanted, &mut moved);
+                Unreadable::catch(due).unwrap_or_else(|error| Err(error.into()))
+            }
         };
         (moved, outcome)
     }
@@ -123,6 +135,7 @@ impl Mover {
         let memory = memory(store);
         let policy = &self.devices.policy;
         let (wanted, span_bytes) = (policy.bytes_to_move(memory), policy.spans_to_free(memory));
+        moved.is_due = span_bytes > 0 || wanted > 0;
         if span_bytes > 0 || is_wanted {
             self.empty_runs(store, span_bytes.max(least), moved)?;
         } else if wanted > 0 {
@@ -133,14 +146,13 @@ impl Mover {
 
     /// Moves values until about so many bytes of memory are free, or every value was looked at.
     fn evict(&mut self, store: &Store, wanted: u64, moved: &mut Moved) -> Result<(), MoveError> {
-        let (mut rounds, began, mut looked) = (0, self.cursor, 0_u64);
+        let mut rounds = 0;
         while moved.bytes < wanted && moved.without_memory == 0 {
             let members = self.devices.members();
             if !members.iter().any(|member| member.takes_values() && !is_full(member)) {
                 return Ok(());
             }
-            let left = wanted - moved.bytes;
-            let has_come_round = self.gather(store, &members, left, &mut looked);
+            let has_come_round = self.gather(store, &members, wanted - moved.bytes);
             self.write_batches(store, &members, false, moved)?;
             if has_come_round {
                 rounds += 1;
@@ -151,29 +163,21 @@ impl Mover {
                 return Ok(());
             }
         }
-        if rounds == 0 && began != self.cursor && looked < moved.values.saturating_mul(4) {
-            // More than a quarter of what was looked at was cold: colder values are to be had.
-            self.level = self.level.lower();
-        }
         self.devices.uses_to_return.store(self.level.uses_to_return(), Relaxed);
         Ok(())
     }
 
     /// Copies cold values into the batches of their devices until these free `wanted` bytes of
     /// memory or one is full. Returns whether the end of the index was passed.
-    fn gather(
-        &mut self,
-        store: &Store,
-        members: &[Arc<FarDevice>],
-        wanted: u64,
-        looked: &mut u64,
-    ) -> bool {
+    fn gather(&mut self, store: &Store, members: &[Arc<FarDevice>], wanted: u64) -> bool {
         self.prepare(members);
         let (mut gathered, mut is_one_full) = (0, false);
+        let sample = &mut self.sample;
         let (level, max) = (self.level, self.devices.policy.value_bytes_max as usize);
         while gathered < wanted && !is_one_full {
             let goes_on = store.near_values(&mut self.cursor, BUCKETS_PER_HOLD, |near| {
-                *looked += 1;
+                sample.looked += 1;
+                sample.cold += u64::from(level.moves(near.uses));
                 if !level.moves(near.uses) || near.value.len() > max || gathered >= wanted {
                     return;
                 }
@@ -192,6 +196,7 @@ impl Mover {
                 return true;
             }
         }
+        self.level = self.sample.judge(self.level);
         false
     }
 
@@ -211,7 +216,7 @@ impl Mover {
                 return Ok(());
             }
             self.prepare(&members);
-            let mut emptying = Vec::new();
+            let mut emptying = Emptying { store, runs: Vec::new() };
             let mut emptying_bytes = 0;
             while freed + emptying_bytes < wanted
                 && emptying_bytes < most
@@ -231,10 +236,12 @@ impl Mover {
                 });
                 match found {
                     FoundRun::Emptying(run) => {
+                        self.sample.cold += VALUES_PER_RUN;
+                        self.sample.looked += VALUES_PER_RUN;
                         emptying_bytes += run.len_bytes();
-                        emptying.push(run);
+                        emptying.runs.push(run);
                     }
-                    FoundRun::Other => {}
+                    FoundRun::Other => self.sample.looked += VALUES_PER_RUN,
                     FoundRun::End => {
                         rounds += 1;
                         self.level = self.level.raise();
@@ -243,14 +250,14 @@ impl Mover {
                 }
             }
             let mut written = self.write_batches(store, &members, true, moved);
-            // Whatever happens, no run stays frozen.
-            for run in emptying {
+            while let Some(run) = emptying.runs.pop() {
                 match store.end_emptying(run) {
                     Ok(bytes) => freed += bytes,
                     Err(StoreError::OutOfMemory { .. }) => {}
                     Err(error) => written = written.and(Err(error.into())),
                 }
             }
+            self.level = self.sample.judge(self.level);
             moved.span_bytes += freed - freed_before;
             written?;
             if freed == freed_before && moved.without_memory > short_before {
@@ -326,20 +333,43 @@ impl Mover {
                     moved.values += 1;
                     moved.bytes += written.memory_bytes;
                 }
-                Ok(false) => self.devices.freed(written.at),
+                Ok(false) => self.devices.freed(written.at, true),
                 // A shard may have no memory for the address while others have.
                 Err(StoreError::OutOfMemory { .. }) => {
                     moved.without_memory += 1;
-                    self.devices.freed(written.at);
+                    self.devices.freed(written.at, true);
                 }
                 Err(error) => {
-                    self.devices.freed(written.at);
+                    self.devices.freed(written.at, true);
                     refused = Some(error);
                 }
             }
         }
         self.batches.iter_mut().for_each(Batch::clear);
         refused.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+/// Runs that are being emptied. Whatever happens, none of them stays frozen.
+struct Emptying<'s> {
+    store: &'s Store,
+    runs: Vec<EmptyingRun>,
+}
+
+impl Drop for Emptying<'_> {
+    fn drop(&mut self) {
+        self.runs.drain(..).for_each(|run| self.store.give_up_emptying(run));
+    }
+}
+
+/// Tells those who wait for room, when the mover's thread ends in any way.
+struct Ending(Arc<Devices>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut progress = self.0.progress.lock();
+        (progress.has_mover, progress.is_over) = (false, true);
+        self.0.moved.notify_all();
     }
 }
 

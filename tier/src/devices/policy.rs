@@ -95,6 +95,33 @@ impl Level {
     }
 }
 
+/// How many of the values that were looked at were cold, until enough were to judge the level.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub looked: u64,
+    pub cold: u64,
+}
+
+impl Sample {
+    /// Values looked at before the level is judged.
+    const ENOUGH: u64 = 4096;
+
+    /// The level from here on: where more than half of the values are cold, a lower one has enough
+    /// to move; where few are, the search for them takes longer than the move.
+    pub fn judge(&mut self, level: Level) -> Level {
+        let Self { looked, cold } = *self;
+        if looked < Self::ENOUGH {
+            return level;
+        }
+        *self = Self::default();
+        match cold * 16 / looked {
+            0 => level.raise(),
+            9.. => level.lower(),
+            _ => level,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +135,16 @@ mod tests {
         assert_eq!(policy.bytes_to_move(memory(0)), 250);
         assert_eq!(policy.spans_to_free(memory(500)), 100);
         assert_eq!(policy.spans_to_free(Memory { span_bytes: 100, ..memory(500) }), 0);
+    }
+
+    #[test]
+    fn the_level_follows_the_share_of_cold_values() {
+        let judge = |looked, cold| Sample { looked, cold }.judge(Level(3));
+        assert_eq!(judge(4095, 4095), Level(3), "too few were looked at");
+        assert_eq!(judge(4096, 255), Level(7));
+        assert_eq!(judge(4096, 256), Level(3));
+        assert_eq!(judge(4096, 2303), Level(3));
+        assert_eq!(judge(4096, 2304), Level(1));
     }
 
     #[test]

@@ -89,8 +89,6 @@ impl Segments {
                 self.list[index].state = State::Open(filled + bytes);
                 return Room::At(self.at(index) + filled);
             }
-            self.list[index].state = State::Sealed;
-            self.open = None;
         }
         let is_free = |segment: &&Segment| segment.state == State::Free;
         let free = self.list.iter().filter(is_free).count() as u64;
@@ -101,6 +99,7 @@ impl Segments {
         }
         match self.list.iter().position(|segment| is_free(&segment)) {
             Some(index) => {
+                self.seal();
                 self.list[index].state = State::Open(bytes);
                 self.open = Some(index);
                 Room::At(self.at(index))
@@ -148,6 +147,11 @@ impl Segments {
         let sparsest = self.list.iter().enumerate().filter(|s| sealed(&s));
         let (index, segment) = sparsest.min_by_key(|(_, segment)| segment.live_bytes)?;
         (segment.live_bytes.max(0) as u64 <= live_bytes_max).then(|| self.at(index))
+    }
+
+    /// Whether live bytes are counted in the segment at `offset`.
+    pub fn has_live(&mut self, offset: u64) -> bool {
+        self.of(offset).is_some_and(|segment| segment.live_bytes != 0)
     }
 
     /// Ends the open segment, so that it can be emptied like the others.

@@ -46,8 +46,8 @@ impl FarStorage for Devices {
         results
     }
 
-    fn freed(&self, at: FarAddress) {
-        if let Some(member) = self.member(at.device) {
+    fn freed(&self, at: FarAddress, was_found: bool) {
+        if was_found && let Some(member) = self.member(at.device) {
             member.segments.lock().take_live(at.offset, u64::from(at.record_bytes));
         }
     }

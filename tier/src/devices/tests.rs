@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use perdura_media::{Clock, Device, DeviceError, LoneClock, RealClock, SimDevice, WriteQueue};
 use perdura_region::{Config, Region};
-use perdura_store::{Access, Heap, Key, Store, StoreError, StoreOptions, Unreadable};
+use perdura_store::{
+    Access, FarAddress, FarStorage, FarValue, Heap, Key, Store, StoreError, StoreOptions,
+    Unreadable,
+};
 
 use super::*;
 
@@ -291,7 +294,7 @@ fn a_full_device_leaves_its_values_to_the_others_until_all_are_full() {
             Err(StoreError::OutOfMemory { .. }) => {
                 let (moved, outcome) = world.mover.step(&world.store, true);
                 outcome.unwrap();
-                if moved.bytes == 0 {
+                if moved.bytes == 0 && moved.segments == 0 {
                     break written;
                 }
             }
@@ -380,4 +383,49 @@ fn filled_block() -> perdura_media::BlockBuf {
     let mut block = perdura_media::BlockBuf::zeroed(4096);
     block.fill(7);
     block
+}
+
+#[test]
+fn only_the_record_that_an_address_means_is_its_value() {
+    let (image, devices) = (SimDevice::new(0, 1), three());
+    let mut world = open(&image, 16 * MIB, vec![named_sim(0, &devices[0])]);
+    world.fill(30_000);
+    let number = (0..30_000).find(|n| world.store.far_address(Key::new(&key(*n))).is_some());
+    let name = key(number.unwrap());
+    let at = world.store.far_address(Key::new(&name)).unwrap();
+    let read = |db, key: &[u8], at| {
+        let wanted = FarValue { db, key: key.into(), at };
+        world.devices.read(std::slice::from_ref(&wanted)).pop().unwrap()
+    };
+    assert_eq!(read(0, &name, at).unwrap(), value(number.unwrap(), 1000).into());
+    assert!(read(1, &name, at).is_err(), "another database");
+    assert!(read(0, b"other", at).is_err(), "another key");
+    assert!(read(0, &name, FarAddress { kind: 1, ..at }).is_err(), "another kind");
+    assert!(
+        read(0, &name, FarAddress { checksum: at.checksum ^ 1, ..at }).is_err(),
+        "an older one"
+    );
+    assert!(read(0, &name, FarAddress { value_bytes: 999, ..at }).is_err(), "another length");
+    assert!(read(0, &name, FarAddress { device: 5, ..at }).is_err(), "no such device");
+    devices[0].flip_bit(at.offset + 500, 3);
+    let damaged = read(0, &name, at).unwrap_err();
+    assert!(damaged.why.contains("damaged") && damaged.place == "device 0", "{damaged}");
+}
+
+#[test]
+fn deleting_all_keys_leaves_no_segment_behind() {
+    let devices = three();
+    let named = devices.iter().enumerate().map(|(n, one)| named_sim(n, one)).collect();
+    let mut world = open(&SimDevice::new(0, 1), 16 * MIB, named);
+    world.fill(30_000);
+    // The tables are cut off at once, and freed piece by piece by the operations that follow.
+    world.store.run(Access::Everything, |tx| tx.clear(0)).unwrap();
+    world.steps(3);
+    for number in 0..2_000 {
+        world.put(number, &value(number, 100)).unwrap();
+    }
+    world.steps(60);
+    let status = world.devices.status();
+    assert!(status.devices.iter().all(|one| one.suspect_segments == 0), "{status:#?}");
+    assert_eq!(world.live_bytes(), 0, "{status:#?}");
 }
