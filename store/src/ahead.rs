@@ -16,6 +16,9 @@ impl Store {
         if let Some(at) = table::first_bucket(|at| region.peek(at), place.root, place.hash) {
             region.prefetch(at, BUCKET_BYTES);
         }
+        if let Some(far) = &self.far {
+            far.uses.prefetch(place.hash);
+        }
     }
 
     /// Starts loading the record of a key, whose bucket is in the cache, into the cache.

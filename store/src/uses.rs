@@ -9,6 +9,8 @@
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
+use perdura_region::prefetch_to_store;
+
 /// Bytes of memory for each count: values that small are not made far.
 const MEMORY_BYTES_PER_COUNT: u64 = 64;
 /// Counts that are looked at to tell whether all are large.
@@ -36,6 +38,12 @@ impl Uses {
         if before < u8::MAX {
             count.store(before + 1, Relaxed);
         }
+    }
+
+    /// Starts loading the count of keys of this hash into the cache.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        prefetch_to_store(std::ptr::from_ref(self.at(hash)).cast());
     }
 
     /// How often keys of this hash were used lately.

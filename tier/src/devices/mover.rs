@@ -140,6 +140,10 @@ impl Mover {
             self.empty_runs(store, span_bytes.max(least), moved)?;
         } else if wanted > 0 {
             self.evict(store, wanted.max(MOVE_BYTES_MIN), moved)?;
+        } else {
+            // There is room: what is read may come back sooner, until there is none.
+            self.level = self.level.lower();
+            self.devices.uses_to_return.store(self.level.uses_to_return(), Relaxed);
         }
         self.compact(store, moved)
     }

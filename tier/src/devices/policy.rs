@@ -14,8 +14,9 @@ pub struct Memory {
 /// Percentages and limits by which values are moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Values are moved once so much of memory is in use, percent (Sprint-AEP, section III.B: the
-    /// buffer is synchronised at 80 %).
+    /// Values are moved once so much of memory is in use, percent. Sprint-AEP (section III.B)
+    /// synchronises its buffer at 80 %; here the same memory is the cache, and what is free in it
+    /// serves no read.
     pub start_percent: u64,
     /// Values are moved until no more is in use, percent.
     pub stop_percent: u64,
@@ -34,9 +35,9 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            start_percent: 80,
-            stop_percent: 75,
-            span_percent: 10,
+            start_percent: 90,
+            stop_percent: 87,
+            span_percent: 5,
             live_percent: 66,
             value_bytes_max: 1 << 20,
             segment_bytes: 4 << 20,
@@ -127,14 +128,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_moves_below_four_fifths_and_then_down_to_three_quarters() {
+    fn nothing_moves_while_a_tenth_is_free_and_then_until_more_is() {
         let policy = Policy::default();
         let memory = |free_bytes| Memory { region_bytes: 1000, free_bytes, span_bytes: 0 };
-        assert_eq!(policy.bytes_to_move(memory(200)), 0);
-        assert_eq!(policy.bytes_to_move(memory(199)), 51);
-        assert_eq!(policy.bytes_to_move(memory(0)), 250);
-        assert_eq!(policy.spans_to_free(memory(500)), 100);
-        assert_eq!(policy.spans_to_free(Memory { span_bytes: 100, ..memory(500) }), 0);
+        assert_eq!(policy.bytes_to_move(memory(100)), 0);
+        assert_eq!(policy.bytes_to_move(memory(99)), 31);
+        assert_eq!(policy.bytes_to_move(memory(0)), 130);
+        assert_eq!(policy.spans_to_free(memory(500)), 50);
+        assert_eq!(policy.spans_to_free(Memory { span_bytes: 50, ..memory(500) }), 0);
     }
 
     #[test]
