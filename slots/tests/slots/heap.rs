@@ -617,7 +617,7 @@ fn no_slot_of_a_frozen_run_is_handed_out_and_none_is_lost() {
     free_all(&heap, outside.iter().copied().step_by(2));
     let again = take_all(&heap, 1000);
     assert_eq!(again.len(), outside.len().div_ceil(2));
-    assert!(!again.iter().any(|slot| of_run(slot)));
+    assert!(!again.iter().any(of_run));
     // A run that is still used is as it was.
     assert!(!heap.lock(LANE).thaw_run(&run));
     assert_eq!(take_all(&heap, 1000).len(), inside.len().div_ceil(2));

@@ -84,11 +84,10 @@ impl Segments {
         assert!(bytes <= self.segment_bytes, "a batch of {bytes} bytes");
         if let Some(index) = self.open
             && let State::Open(filled) = self.list[index].state
+            && filled + bytes <= self.segment_bytes
         {
-            if filled + bytes <= self.segment_bytes {
-                self.list[index].state = State::Open(filled + bytes);
-                return Room::At(self.at(index) + filled);
-            }
+            self.list[index].state = State::Open(filled + bytes);
+            return Room::At(self.at(index) + filled);
         }
         let is_free = |segment: &&Segment| segment.state == State::Free;
         let free = self.list.iter().filter(is_free).count() as u64;
