@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use perdura_media::{Bytes, Clock};
 use perdura_slots::Heap;
 use perdura_store::{FAR_ROOT_NAME, OpenError, Unreadable};
-use perdura_tier::devices::{Devices, Named, Policy};
+use perdura_tier::devices::{Devices, Named, Policy, Watts};
 
 use crate::serve_args::ServeArgs;
 
@@ -41,6 +41,16 @@ fn named(text: &str) -> Result<Named> {
     let dir = Path::new(dir);
     std::fs::create_dir_all(dir).with_context(|| format!("--device {}", dir.display()))?;
     Named::in_directory(dir, limit_bytes).context("--device")
+}
+
+/// The power of a device, as it was given.
+pub fn watts(args: &ServeArgs) -> Result<Option<Watts>> {
+    let Some(text) = &args.device_watts else { return Ok(None) };
+    let watts = |text: &str| text.parse::<f64>().ok().filter(|watts| (0.0..1e6).contains(watts));
+    match text.split_once(',').map(|(idle, busy)| (watts(idle), watts(busy))) {
+        Some((Some(idle), Some(busy))) if idle <= busy => Ok(Some(Watts { idle, busy })),
+        _ => bail!("--device-watts {text}: expected two numbers of watts, such as 1.91,3.64"),
+    }
 }
 
 /// The line of the banner about the devices.

@@ -46,6 +46,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     // Clients are answered while memory is still being loaded.
     place.config.defer_load = true;
     let mut server = settings::server(args, place.warning)?;
+    server.device_watts = devices::watts(args)?;
     let response = settings::response(args, place.warning)?;
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;

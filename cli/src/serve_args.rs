@@ -81,6 +81,10 @@ pub struct ServeArgs {
     /// spread over all; once a directory has values it must be given at every start.
     #[arg(long, value_name = "DIR[,SIZE]", help_heading = DATA)]
     pub device: Vec<String>,
+    /// Power of a device while it is idle and while it is busy, in watts: INFO models each device's
+    /// energy by it. Nothing is measured.
+    #[arg(long, value_name = "IDLE,BUSY", requires = "device", help_heading = EXPERT)]
+    pub device_watts: Option<String>,
     /// Start although a --device that has values is not given: commands that need these values
     /// fail, and the others work.
     #[arg(long, requires = "device", help_heading = DATA)]

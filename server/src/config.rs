@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 
 use perdura_region::Terms;
-use perdura_tier::devices::Devices;
+use perdura_tier::devices::{Devices, Watts};
 
 use crate::power::Power;
 use crate::resp::Limits;
@@ -112,6 +112,8 @@ pub struct ServerConfig {
     pub power: Option<Arc<Power>>,
     /// The devices on which values lie that are not in memory, if the store has any.
     pub devices: Option<Arc<Devices>>,
+    /// Power of a device, by which INFO models its energy.
+    pub device_watts: Option<Watts>,
     /// Threads that a drill flushes with.
     pub flush_threads: usize,
     /// For a measurement: GET and SET are answered without the store, GET with so many bytes (at
@@ -150,6 +152,7 @@ impl Default for ServerConfig {
             has_guard: false,
             power: None,
             devices: None,
+            device_watts: None,
             flush_threads: 2,
             null_value_bytes: None,
         }

@@ -139,6 +139,7 @@ impl Process {
         present: &[bool],
         clock: &Arc<LoneClock>,
         policy: Policy,
+        defer_rebuild: bool,
     ) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let heap = Heap::open(region).map_err(|e| text(&e))?;
@@ -146,7 +147,7 @@ impl Process {
         let named = there.map(|(number, device)| named(number, device)).collect();
         let devices = Devices::open(&heap, named, clock.clone(), policy, false);
         let devices = devices.map_err(|e| text(&e))?;
-        let options = StoreOptions::default();
+        let options = StoreOptions { defer_rebuild, ..StoreOptions::default() };
         let store = Store::open_with_far(heap, clock.clone(), options, devices.clone());
         let store = Arc::new(store.map_err(|e| text(&e))?);
         let mover = Mover::new(Arc::clone(&devices));
@@ -189,7 +190,8 @@ pub fn life(seed: u64, steps: u64, planted: Planted) -> Result<Shown, String> {
     let mut present = vec![true, true, false, false];
     let opened = Region::open(Arc::new(machine.image.clone()), clock.clone(), config(planted));
     let region = opened.map_err(|error| error.to_string())?;
-    let mut process = Process::open(region, &machine.values, &present, &clock, policy(seed))?;
+    let mut process =
+        Process::open(region, &machine.values, &present, &clock, policy(seed), false)?;
     let (memory, ledger) = process.store.region().fds();
     let held = (memory.try_clone_to_owned(), ledger.try_clone_to_owned());
     let (Ok(memory), Ok(ledger)) = held else { return Err("no descriptors".into()) };
@@ -382,8 +384,10 @@ fn lose(
         (Ok(memory), Ok(ledger)) => Ok((memory, ledger)),
         (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
     };
-    let check = |region: Region, values: &[SimDevice], allowed: &[Values], how: &str| {
-        check(region, values, presents, clock, allowed).map_err(|why| format!("{how}: {why}"))
+    let mut random = Random::seed_from_u64(copy.call);
+    let mut check = |region: Region, values: &[SimDevice], allowed: &[Values], how: &str| {
+        let checked = check(region, values, presents, clock, allowed, &mut random);
+        checked.map_err(|why| format!("{how}: {why}"))
     };
 
     let values: Vec<_> = copy.values.iter().map(|one| one.copy_when_killed(copy.call)).collect();
@@ -408,17 +412,52 @@ fn check(
     presents: [&Vec<bool>; 2],
     clock: &Arc<LoneClock>,
     allowed: &[Values],
+    random: &mut Random,
 ) -> Result<(), String> {
     // A device that was added in the step under way may be known to the store already, or not.
     let [before, after] = presents;
     let both: Vec<_> = before.iter().zip(after).map(|(a, b)| *a || *b).collect();
-    let process = Process::open(region, values, &both, clock, policy(0))?;
+    let mut process = Process::open(region, values, &both, clock, policy(0), true)?;
     let found = process.values()?;
-    if allowed.contains(&found) {
-        return Ok(());
+    if !allowed.contains(&found) {
+        let newest = allowed.last().map(|newest| difference(&found, newest));
+        let newest = newest.unwrap_or_default();
+        return Err(format!("none of {} allowed states; {newest}", allowed.len()));
     }
-    let newest = allowed.last().map(|newest| difference(&found, newest));
-    Err(format!("none of {} allowed states; {}", allowed.len(), newest.unwrap_or_default()))
+    go_on(&mut process, found, random)
+}
+
+/// Writes, moves and searches for free memory in a store that was just opened, in any order.
+fn go_on(process: &mut Process, mut expected: Values, random: &mut Random) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| format!("going on: {error}");
+    for _ in 0..24 {
+        let key = format!("key {}", random.random_range(0..KEYS)).into_bytes();
+        match random.random_range(0..4) {
+            0 => {
+                let value = vec![random.random(); random.random_range(64..4000)];
+                process.store.put(Key::new(&key), &value).map_err(|e| text(&e))?;
+                expected.insert(key, value);
+            }
+            1 => {
+                process.store.delete(Key::new(&key)).map_err(|e| text(&e))?;
+                expected.remove(&key);
+            }
+            2 => drop(process.store.rebuild_next().map_err(|e| text(&e))?),
+            _ => process.mover.step(&process.store, false).1.map_err(|e| text(&e))?,
+        }
+    }
+    while process.store.rebuild_next().map_err(|e| text(&e))? {}
+    for _ in 0..6 {
+        process.mover.step(&process.store, true).1.map_err(|e| text(&e))?;
+    }
+    if process.devices.status().devices.iter().any(|one| one.suspect_segments > 0) {
+        return Err("going on: a segment's count and its records disagree".into());
+    }
+    let found = process.values()?;
+    match found == expected {
+        true => Ok(()),
+        false => Err(format!("going on: {}", difference(&found, &expected))),
+    }
 }
 
 /// The first key in which two states differ, in words.

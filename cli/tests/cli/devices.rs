@@ -63,9 +63,17 @@ fn device_line(client: &mut Client, number: u32) -> Option<String> {
 #[test]
 fn data_larger_than_memory_survive_kill_9_and_a_flush() {
     let place = Place::new();
-    let server = place.start(&[0, 1, 2]);
+    let server = place.start_with(&[0, 1, 2], &["--device-watts", "1.91,3.64"]);
     let writer = write_until_cut(server.port, 0);
     wait_until("enough data", || keys(&server) >= KEYS || writer.is_finished());
+    let line = device_line(&mut server.client(), 1).unwrap();
+    let field = |name: &str| {
+        let value = line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+        value.unwrap_or_else(|| panic!("{name} in {line}")).parse::<f64>().unwrap()
+    };
+    // Busy for a part of the time, so between the two.
+    assert!((1.9101..3.64).contains(&field("modelled_watts")), "{line}");
+    assert!(field("busy_seconds") > 0.0 && field("written_bytes") > 0.0, "{line}");
     server.signal("KILL");
     let acknowledged = writer.join().unwrap();
     assert!(acknowledged >= KEYS, "{acknowledged}");

@@ -38,7 +38,7 @@ pub(super) fn devices_section(
         one_line(status.last_error.as_deref().unwrap_or_default()),
     )?;
     for device in &status.devices {
-        write!(out, "device{}:{}\r\n", device.number, fields(device))?;
+        write!(out, "device{}:{}{}\r\n", device.number, fields(device), watts(server, device))?;
     }
     Ok(())
 }
@@ -71,8 +71,9 @@ fn fields(device: &DeviceStatus) -> String {
     )
 }
 
-/// PERDURA DEVICE LIST | ADD directory [bytes] | REMOVE number. A device is added by a client of
-/// this machine only: a directory's name is about this machine's files.
+/// PERDURA DEVICE LIST | ADD directory [bytes] | REMOVE number [FORCE]. A device is added by a
+/// client of this machine only: a directory's name is about this machine's files. FORCE gives a
+/// device up that has failed or is missing, and the values there with it.
 pub(super) fn device(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let devices = ctx.server.config.devices.clone().ok_or(CommandError::NoDevices)?;
     match args.len() {
@@ -90,10 +91,17 @@ pub(super) fn device(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             ctx.reply.len(u64::from(number));
             Ok(())
         }
-        4 if is(args.get(2), "REMOVE") => {
+        4 | 5 if is(args.get(2), "REMOVE") => {
+            if args.len() == 5 && !is(args.get(4), "FORCE") {
+                return Err(CommandError::Syntax);
+            }
             let number = parse_i64(args.get(3)).and_then(|number| u16::try_from(number).ok());
             let number = number.ok_or(CommandError::NotInteger)?;
-            devices.remove(number).map_err(|error| CommandError::Device(error.to_string()))?;
+            let removed = match args.len() {
+                4 => devices.remove(number),
+                _ => devices.give_up(ctx.server.store, number),
+            };
+            removed.map_err(|error| CommandError::Device(error.to_string()))?;
             ctx.reply.ok();
             Ok(())
         }
@@ -124,6 +132,14 @@ fn add(ctx: &Context<'_, '_, '_>, devices: &Devices, args: Args<'_>) -> Result<u
     let added = Named::in_directory(Path::new(dir), limit_bytes);
     let added = added.and_then(|named| devices.add(ctx.server.store, named));
     added.map_err(|error| CommandError::Device(error.to_string()))
+}
+
+/// The energy of a device as it is modelled, if the power of devices was given.
+fn watts(server: &Server<'_>, device: &DeviceStatus) -> String {
+    let Some(watts) = &server.config.device_watts else { return String::new() };
+    let joules = watts.joules(device.busy_ns, device.open_ns);
+    let mean = joules / (device.open_ns.max(1) as f64 / 1e9);
+    format!(",modelled_joules={joules:.1},modelled_watts={mean:.3}")
 }
 
 fn one_line(text: &str) -> String {

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use perdura_media::{BLOCK_BYTES, BlockBuf, Clock, Device, DeviceError, ReadAt, WriteQueue};
 use perdura_store::{FarAddress, FarError, FarValue};
 
+use super::busy::Busy;
 use super::error::DevicesError;
 use super::format::{FIRST_SEGMENT_AT, Record, Superblock};
 use super::segments::{Room, Segments, Sums};
@@ -20,6 +21,23 @@ pub struct Named {
     pub device: Arc<dyn Device>,
     /// Most bytes that it may grow to.
     pub limit_bytes: u64,
+}
+
+/// Power of a device, by which its energy is modelled: nothing is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Watts {
+    /// While no request is under way.
+    pub idle: f64,
+    /// While at least one is.
+    pub busy: f64,
+}
+
+impl Watts {
+    /// The energy for so much time, of which the device was busy for a part; joules.
+    pub fn joules(&self, busy_ns: u64, all_ns: u64) -> f64 {
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        self.idle * seconds(all_ns.saturating_sub(busy_ns)) + self.busy * seconds(busy_ns)
+    }
 }
 
 /// In the place of a device whose file was let go.
@@ -78,8 +96,6 @@ pub(crate) struct Counts {
     pub failed_reads: AtomicU64,
     pub writes: AtomicU64,
     pub written_bytes: AtomicU64,
-    /// Time during which at least one thread waited for the device, by each such thread.
-    pub busy_ns: AtomicU64,
 }
 
 /// One device of the set.
@@ -94,6 +110,9 @@ pub(crate) struct FarDevice {
     /// Whether the last batch found no room.
     pub is_full: AtomicBool,
     pub counts: Counts,
+    pub busy: Busy,
+    /// When the device was opened, nanoseconds of the clock.
+    pub opened_ns: u64,
     clock: Arc<dyn Clock>,
 }
 
@@ -139,6 +158,8 @@ impl FarDevice {
             is_leaving: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
             counts: Counts::default(),
+            busy: Busy::default(),
+            opened_ns: clock.now_ns(),
             clock,
         }
     }
@@ -192,10 +213,9 @@ impl FarDevice {
 
     /// Runs `f` with the device, and counts the time.
     fn timed<R>(&self, f: impl FnOnce(&dyn Device) -> R) -> R {
-        let began_ns = self.clock.now_ns();
+        self.busy.begin(self.clock.now_ns());
         let result = f(&*self.handle());
-        let took_ns = self.clock.now_ns().saturating_sub(began_ns);
-        self.counts.busy_ns.fetch_add(took_ns, Relaxed);
+        self.busy.end(self.clock.now_ns());
         result
     }
 

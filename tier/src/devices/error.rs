@@ -82,6 +82,12 @@ pub enum DevicesError {
         /// Number of the device.
         number: u16,
     },
+    /// The device works, so its values need not be given up.
+    #[error("device {number} works: take it away without FORCE, and its values move first")]
+    Works {
+        /// Number of the device.
+        number: u16,
+    },
     /// There are as many devices as there can be.
     #[error("a store has at most {max} devices over its life")]
     TooMany {

@@ -206,6 +206,31 @@ impl Devices {
         Ok(())
     }
 
+    /// Gives up a device that has failed or is missing, with all values that lie there: a start no
+    /// longer asks for it. Keys whose values lay there stay, and cannot be read.
+    ///
+    /// # Errors
+    /// The device works, or the store refuses.
+    pub fn give_up(&self, store: &Store, number: u16) -> Result<(), DevicesError> {
+        let _one_at_a_time = self.changing.lock();
+        let bits = store.heap().root(MEMBERS_ROOT_NAME).unwrap_or(0);
+        let member = self.member(number);
+        match member.as_ref().map(|member| member.state()) {
+            Some(DeviceState::Online | DeviceState::Leaving) => {
+                return Err(DevicesError::Works { number });
+            }
+            None if number >= DEVICES_MAX || bits & 1 << number == 0 => {
+                return Err(DevicesError::Unknown { number });
+            }
+            Some(DeviceState::Failed(_)) | None => {}
+        }
+        store.heap().set_root(MEMBERS_ROOT_NAME, bits & !(1 << number))?;
+        store.region().checkpoint()?;
+        self.members.write().retain(|one| one.number() != number);
+        tracing::warn!(device = number, "device was given up with its values");
+        Ok(())
+    }
+
     /// Forgets a device on which no value lies any more.
     pub(crate) fn forget(&self, store: &Store, number: u16) -> Result<(), DevicesError> {
         let _one_at_a_time = self.changing.lock();

@@ -17,6 +17,7 @@
 //!    that began later, because an older state may still have such addresses.
 
 mod batch;
+mod busy;
 mod compact;
 mod device;
 mod directory;
@@ -32,7 +33,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-pub use device::{DeviceState, Named};
+pub use device::{DeviceState, Named, Watts};
 pub use directory::VALUES_NAME;
 pub use error::{DevicesError, MoveError};
 pub use members::Devices;

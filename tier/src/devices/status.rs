@@ -32,8 +32,10 @@ pub struct DeviceStatus {
     pub writes: u64,
     /// Bytes written since the opening.
     pub written_bytes: u64,
-    /// Time that threads waited for the device since the opening, nanoseconds.
+    /// Time in which a request was under way since the opening, nanoseconds.
     pub busy_ns: u64,
+    /// Time since the opening, nanoseconds.
+    pub open_ns: u64,
 }
 
 /// A reading of all devices.
@@ -58,6 +60,7 @@ pub struct DevicesStatus {
 impl Devices {
     /// What the devices hold and have done.
     pub fn status(&self) -> DevicesStatus {
+        let now_ns = self.clock.now_ns();
         let of = |member: &std::sync::Arc<super::device::FarDevice>| {
             let (sums, counts) = (member.sums(), &member.counts);
             DeviceStatus {
@@ -73,7 +76,8 @@ impl Devices {
                 read_bytes: counts.read_bytes.load(Relaxed),
                 writes: counts.writes.load(Relaxed),
                 written_bytes: counts.written_bytes.load(Relaxed),
-                busy_ns: counts.busy_ns.load(Relaxed),
+                busy_ns: member.busy.total_ns(now_ns),
+                open_ns: now_ns.saturating_sub(member.opened_ns),
             }
         };
         let devices = self.members().iter().map(of).collect();

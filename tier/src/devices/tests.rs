@@ -378,6 +378,18 @@ fn devices_that_do_not_belong_together_are_refused_by_name() {
     assert!((1_000..20_000).contains(&lost), "{lost}");
     let late = left.devices.add(&left.store, named_sim(1, &devices[1]));
     assert!(matches!(late, Err(DevicesError::NotCounted { number: 1, .. })), "{late:?}");
+    // Given up, it is not asked for any more, and its values stay lost.
+    let refused = left.devices.give_up(&left.store, 0);
+    assert!(matches!(refused, Err(DevicesError::Works { number: 0 })), "{refused:?}");
+    let refused = left.devices.give_up(&left.store, 9);
+    assert!(matches!(refused, Err(DevicesError::Unknown { number: 9 })), "{refused:?}");
+    left.devices.give_up(&left.store, 1).unwrap();
+    left.store.region().close(1).unwrap();
+    drop(left);
+    let without = open(&image, 16 * MIB, vec![named_sim(0, &devices[0])]);
+    assert_eq!(without.unreadable(count), lost);
+    // A new device gets a number that none ever had.
+    assert_eq!(without.devices.add(&without.store, named_sim(2, &devices[2])).unwrap(), 2);
 }
 
 fn filled_block() -> perdura_media::BlockBuf {
