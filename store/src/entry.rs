@@ -112,6 +112,12 @@ impl<'a> Entry<'a> {
         (self.kind == Kind::String).then(|| self.value())
     }
 
+    /// Bytes of the value, if it is a string. The value need not be in memory.
+    pub fn string_len(&self) -> Option<u64> {
+        let len = || self.far().map_or(self.header.value_len, |at| at.value_bytes);
+        (self.kind == Kind::String).then(|| u64::from(len()))
+    }
+
     /// The number of fields, if the value is a hash.
     pub fn hash_len(&self) -> Option<u64> {
         match self.header.kind {

@@ -18,8 +18,8 @@ pub(super) fn get(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome
 
 /// STRLEN key
 pub(super) fn strlen(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
-    let len = entry.map_or(Ok(0), |e| string_of(e).map(<[u8]>::len))?;
-    call.reply.len(len as u64);
+    let len = entry.map_or(Ok(0), |e| e.string_len().ok_or(CommandError::WrongType))?;
+    call.reply.len(len);
     Ok(())
 }
 

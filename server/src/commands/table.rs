@@ -63,7 +63,7 @@ pub(crate) static TABLE: &[Command] = &[
     c("setex", 4, GROW | NOVALUE, KEY, Group::String, "2.0.0", Data(strings_set::setex), "Set the value and expiration of a key"),
     c("setnx", 3, GROW | FAST, KEY, Group::String, "1.0.0", Data(strings_set::setnx), "Set the value of a key, only if the key does not exist"),
     c("setrange", 4, GROW, KEY, Group::String, "2.2.0", Data(strings::setrange), "Overwrite part of a string at key starting at the specified offset"),
-    c("strlen", 2, READ | FAST, KEY, Group::String, "2.2.0", Read(strings::strlen), "Get the length of the value stored in a key"),
+    c("strlen", 2, READ | FAST | NOVALUE, KEY, Group::String, "2.2.0", Read(strings::strlen), "Get the length of the value stored in a key"),
     c("substr", 4, READ, KEY, Group::String, "1.0.0", Read(strings::getrange), "Get a substring of the string stored at a key"),
     // Hashes
     c("hdel", -3, WRITE | FAST, KEY, Hash, "2.0.0", Data(hashes::hdel), "Delete one or more hash fields"),
@@ -210,7 +210,7 @@ pub(crate) static TABLE: &[Command] = &[
     c("memory|malloc-stats", 2, 0, NONE, Server, "4.0.0", Control(server::memory_malloc_stats), "Says that the allocator keeps none"),
     c("memory|purge", 2, 0, NONE, Server, "4.0.0", Control(server::memory_purge), "Give empty spans back to all shards"),
     c("memory|stats", 2, FACTS, NONE, Server, "4.0.0", Control(server::memory_stats), "Show memory usage details"),
-    c("memory|usage", -3, READ, SECOND, Server, "4.0.0", Read(keys::memory_usage), "Estimate the memory usage of a key"),
+    c("memory|usage", -3, READ | NOVALUE, SECOND, Server, "4.0.0", Read(keys::memory_usage), "Estimate the memory usage of a key"),
     c("perdura", -2, SUBS, NONE, Server, "0.1.0", Container, "A container for the promise's commands"),
     c("perdura|budget", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::budget), "Return or change the bytes that may be dirty"),
     c("perdura|device", -3, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(devices::device), "List, add or take away a device with values"),

@@ -231,6 +231,7 @@ fn a_device_that_does_not_answer_fails_reads_and_not_writes() {
     let refused = store.run(perdura_store::Access::Key(key), |tx| tx.append(key, b"x"));
     assert!(matches!(refused, Err(StoreError::Far(_))), "{refused:?}");
     assert!(store.watch(key).key() == key, "whether there is a key needs no device");
+    assert_eq!(store.look(key, |entry| entry.unwrap().string_len()), Some(100));
     store.put(key, b"new").unwrap();
     assert_eq!(store.get(key), Some(b"new".to_vec()));
 }
