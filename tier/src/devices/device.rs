@@ -220,8 +220,8 @@ impl FarDevice {
     }
 
     /// Reads values that lie here, all at a time.
-    pub fn read(&self, wanted: &[&FarValue]) -> Vec<Result<Box<[u8]>, FarError>> {
-        let blocks = |value: &&FarValue| {
+    pub fn read(&self, wanted: &[FarValue]) -> Vec<Result<Box<[u8]>, FarError>> {
+        let blocks = |value: &FarValue| {
             let from = value.at.offset - value.at.offset % BLOCK_BYTES;
             let end = value.at.offset + u64::from(value.at.record_bytes);
             (from, BlockBuf::zeroed((end.next_multiple_of(BLOCK_BYTES) - from) as usize))

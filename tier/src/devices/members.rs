@@ -13,6 +13,7 @@ use super::error::DevicesError;
 use super::format::Superblock;
 use super::home::home_of;
 use super::policy::{Level, Policy};
+use super::readers::Readers;
 
 /// Name of the heap's root that has a bit for each device of the set.
 const MEMBERS_ROOT_NAME: &str = "far devices";
@@ -27,6 +28,7 @@ pub struct Devices {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) policy: Policy,
     members: RwLock<Vec<Arc<FarDevice>>>,
+    pub(crate) readers: Readers,
     /// Held while a device comes or goes: members and the heap's roots change together.
     changing: Mutex<()>,
     /// Fewest uses of a value that is worth bringing back to memory.
@@ -118,6 +120,7 @@ impl Devices {
             clock,
             policy,
             members: RwLock::new(members),
+            readers: Readers::default(),
             changing: Mutex::default(),
             uses_to_return: AtomicU8::new(Level::default().uses_to_return()),
             progress: Mutex::default(),

@@ -27,6 +27,7 @@ mod home;
 mod members;
 mod mover;
 mod policy;
+mod readers;
 mod segments;
 mod status;
 mod storage;

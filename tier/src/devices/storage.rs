@@ -14,35 +14,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl FarStorage for Devices {
     fn read(&self, wanted: &[FarValue]) -> Vec<Result<Box<[u8]>, FarError>> {
         let mut results: Vec<_> = wanted.iter().map(|value| Err(absent(value))).collect();
-        let members = self.members();
-        let mut parts = Vec::new();
-        for member in &members {
+        let (mut parts, mut places) = (Vec::new(), Vec::new());
+        for member in self.members() {
             let here = |index: &usize| wanted[*index].at.device == member.number();
             let indices: Vec<_> = (0..wanted.len()).filter(here).collect();
             if !indices.is_empty() {
-                parts.push((member, indices));
+                let values = indices.iter().map(|index| wanted[*index].clone()).collect();
+                parts.push((member, values));
+                places.push(indices);
             }
         }
-        let read = |(member, indices): &(&std::sync::Arc<_>, Vec<usize>)| {
-            let member: &super::device::FarDevice = member;
-            let values: Vec<_> = indices.iter().map(|index| &wanted[*index]).collect();
-            member.read(&values)
-        };
-        let Some((last, others)) = parts.split_last() else { return results };
-        std::thread::scope(|scope| {
-            let others: Vec<_> =
-                others.iter().map(|part| (part, scope.spawn(|| read(part)))).collect();
-            let mut put = |indices: &[usize], values: Vec<_>| {
-                indices.iter().zip(values).for_each(|(index, value)| results[*index] = value);
-            };
-            put(&last.1, read(last));
-            for (part, thread) in others {
-                match thread.join() {
-                    Ok(values) => put(&part.1, values),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-        });
+        for (indices, values) in places.into_iter().zip(self.readers.read(parts)) {
+            indices.into_iter().zip(values).for_each(|(index, value)| results[index] = value);
+        }
         results
     }
 

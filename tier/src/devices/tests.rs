@@ -442,3 +442,30 @@ fn deleting_all_keys_leaves_no_segment_behind() {
     assert!(status.devices.iter().all(|one| one.suspect_segments == 0), "{status:#?}");
     assert_eq!(world.live_bytes(), 0, "{status:#?}");
 }
+
+#[test]
+fn values_of_several_devices_are_read_together_each_in_its_place() {
+    let devices = three();
+    let named = devices.iter().enumerate().map(|(n, one)| named_sim(n, one)).collect();
+    let mut world = open(&SimDevice::new(0, 1), 16 * MIB, named);
+    world.fill(30_000);
+    let far: Vec<_> = (0..30_000)
+        .filter_map(|number| Some((number, world.store.far_value(Key::new(&key(number)))?)))
+        .take(500)
+        .collect();
+    let on = |device| far.iter().filter(|(_, value)| value.at.device == device).count();
+    assert!((0..3).all(|device| on(device) > 50));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for some in far.chunks(50) {
+                    let wanted: Vec<_> = some.iter().map(|(_, value)| value.clone()).collect();
+                    let read = world.devices.read(&wanted);
+                    for ((number, _), found) in some.iter().zip(read) {
+                        assert_eq!(found.unwrap(), value(*number, 1000).into(), "{number}");
+                    }
+                }
+            });
+        }
+    });
+}
