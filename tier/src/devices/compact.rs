@@ -45,6 +45,16 @@ impl Mover {
                 }
                 DeviceState::Failed(_) => continue,
             };
+            // What is still live must have room somewhere: to look and find none takes long.
+            let room_bytes = |one: &Arc<FarDevice>| match one.state() {
+                DeviceState::Online => one.segments.lock().room_bytes(),
+                DeviceState::Leaving | DeviceState::Failed(_) => 0,
+            };
+            let room_bytes = match member.state() {
+                DeviceState::Leaving => members.iter().map(room_bytes).max().unwrap_or(0),
+                _ => room_bytes(member),
+            };
+            let live_bytes_max = live_bytes_max.min(room_bytes);
             let sparsest = member.segments.lock().sparsest(live_bytes_max);
             if let Some(offset) = sparsest {
                 self.empty(store, &members, member, offset, moved)?;

@@ -275,7 +275,11 @@ impl FarDevice {
                 Room::Full => break,
                 Room::Grow(size_bytes) => match self.timed(|device| device.grow(size_bytes)) {
                     Ok(()) => self.segments.lock().grown(size_bytes),
-                    Err(DeviceError::NoSpace { .. }) => break,
+                    Err(DeviceError::NoSpace { .. }) => {
+                        // The file system is the limit, and what it has left is for emptying.
+                        self.segments.lock().stop_growing();
+                        break;
+                    }
                     Err(error) => return Err(error),
                 },
             }

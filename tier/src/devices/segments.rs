@@ -89,14 +89,10 @@ impl Segments {
             self.list[index].state = State::Open(filled + bytes);
             return Room::At(self.at(index) + filled);
         }
-        let is_free = |segment: &&Segment| segment.state == State::Free;
-        let free = self.list.iter().filter(is_free).count() as u64;
-        let to_come =
-            (self.limit_bytes.saturating_sub(self.at(self.list.len()))) / self.segment_bytes;
-        if free.saturating_add(to_come) <= u64::from(!empties) {
+        if self.to_be_opened() <= u64::from(!empties) {
             return Room::Full;
         }
-        match self.list.iter().position(|segment| is_free(&segment)) {
+        match self.list.iter().position(|segment| segment.state == State::Free) {
             Some(index) => {
                 self.seal();
                 self.list[index].state = State::Open(bytes);
@@ -105,6 +101,30 @@ impl Segments {
             }
             None => Room::Grow(self.at(self.list.len() + 1)),
         }
+    }
+
+    /// Segments that may still be opened: those that are free, and those by which the device may
+    /// grow.
+    fn to_be_opened(&self) -> u64 {
+        let is_free = |segment: &&Segment| segment.state == State::Free;
+        let free = self.list.iter().filter(is_free).count() as u64;
+        let growth_bytes = self.limit_bytes.saturating_sub(self.at(self.list.len()));
+        free.saturating_add(growth_bytes / self.segment_bytes)
+    }
+
+    /// Bytes of the longest batch for which there is room, if it empties a segment.
+    pub fn room_bytes(&self) -> u64 {
+        let open = self.open.map(|index| self.list[index].state);
+        match open {
+            _ if self.to_be_opened() > 0 => self.segment_bytes,
+            Some(State::Open(filled)) => self.segment_bytes - filled,
+            _ => 0,
+        }
+    }
+
+    /// Notes that the device cannot become larger than it is.
+    pub fn stop_growing(&mut self) {
+        self.limit_bytes = self.at(self.list.len());
     }
 
     /// Notes that the device has grown to `capacity_bytes`.
