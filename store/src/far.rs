@@ -33,7 +33,7 @@ use crate::tx::Tx;
 use crate::uses::Uses;
 
 /// Fewest bytes of a value that is worth moving: the address itself takes 24.
-pub const FAR_VALUE_BYTES_MIN: u64 = 64;
+pub(crate) const FAR_VALUE_BYTES_MIN: u64 = 64;
 /// What is damaged if a value is far and nobody keeps values.
 pub(crate) const FAR_WITHOUT_DEVICES: &str = "far value in a store without devices";
 /// Values that one operation may find moved while they are read, until it is given up.

@@ -48,9 +48,7 @@ pub use api::{Access, DATABASES, Expiry, KEY_BYTES_MAX, Key, Kind, VALUE_BYTES_M
 pub use counts::StoreStats;
 pub use entry::Entry;
 pub use error::{Damaged, OpenError, StoreError, TxError, Unreadable, WrongType};
-pub use far::{
-    FAR_VALUE_BYTES_MIN, FarAddress, FarCursor, FarError, FarStats, FarStorage, FarValue, NearValue,
-};
+pub use far::{FarAddress, FarCursor, FarError, FarStats, FarStorage, FarValue, NearValue};
 pub use far_runs::{EmptyingRun, FoundRun};
 pub use rebuild::{FAR_ROOT_NAME, StoreOptions};
 pub use scan::Range;

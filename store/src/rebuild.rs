@@ -163,9 +163,9 @@ impl Store {
     }
 }
 
-/// Bytes of spans that are kept for who empties runs of slots, so that values can be moved out of memory
-/// that is used up: for each shard a span for addresses, and one for values that change their
-/// slots; but no more than an eighth of memory.
+/// Bytes of spans that are kept for who empties runs of slots, so that values can be moved out of
+/// memory that is used up: for each shard a span for addresses, and one for values that change
+/// their slots; but no more than an eighth of memory.
 pub(crate) fn reserve_bytes(region_bytes: u64, shards: u16) -> u64 {
     let least = region_bytes / 32;
     (2 * u64::from(shards) * (64 << 10)).max(least).min(region_bytes / 8)

@@ -1,0 +1,234 @@
+//! The records of keys: writing one, over the old one if they are alike, and removing one.
+
+use perdura_slots::{Heat, LaneId};
+
+use crate::api::{Expiry, Key};
+use crate::entry::Entry;
+use crate::error::TxError;
+use crate::record::{Header, RecordKind};
+use crate::shard::Detached;
+use crate::staging::{Halt, Staged, Stash};
+use crate::store::Place;
+use crate::table::{self, Found};
+use crate::tx::{Tx, check_key, check_value};
+
+impl Tx<'_> {
+    /// Writes a record with `slack_bytes` of room behind the value, and makes the key's entry lead
+    /// to the record.
+    pub(super) fn put_record(
+        &mut self,
+        place: &Place,
+        key: Key<'_>,
+        kind: RecordKind,
+        value: &[&[u8]],
+        expiry: Expiry,
+        slack_bytes: u64,
+    ) -> Result<(), TxError> {
+        self.touch(key);
+        if let Some(far) = &self.store.far {
+            far.uses.note(place.hash);
+        }
+        self.write_record(place, key, kind, value, expiry, slack_bytes)
+    }
+
+    /// Writes a record as [`Tx::put_record`] does, for a value that nobody has changed.
+    pub(crate) fn write_record(
+        &mut self,
+        place: &Place,
+        key: Key<'_>,
+        kind: RecordKind,
+        value: &[&[u8]],
+        expiry: Expiry,
+        slack_bytes: u64,
+    ) -> Result<(), TxError> {
+        // Bucket, old record, new record and the ledger's entries of both lie in five places, and
+        // likely none of them is in a cache.
+        let value_len = value.iter().map(|part| part.len() as u64).sum::<u64>();
+        // An expiry that is kept is not known yet; most keys have none.
+        let likely_expiry = if let Expiry::AtMs(at_ms) = expiry { at_ms } else { 0 };
+        let likely = Header::of(key.bytes, key.db, kind, value_len, likely_expiry);
+        self.op.lane(place.lane).prefetch_alloc(likely.len_bytes() + slack_bytes);
+        let found = self.find_to_replace(place, key, likely.len_bytes());
+        let expire_at_ms = match (expiry, &found) {
+            (Expiry::None, _) | (Expiry::Keep, None) => 0,
+            (Expiry::AtMs(at_ms), _) => at_ms.max(1),
+            (Expiry::Keep, Some(found)) if !self.is_live(place, found) => 0,
+            (Expiry::Keep, Some(found)) => self.raw(place, found).header.expire_at_ms,
+        };
+        let header = header_of(key, kind, value, expire_at_ms)?;
+        if let Some(found) = &found
+            && slack_bytes == 0
+            && self.is_hinted(key)
+            && self.overwrite(place, found, &header, key, value)?
+        {
+            return Ok(());
+        }
+        let heat = found
+            .map_or(Heat::COLD, |found| self.op.lane(place.lane).heat_of_successor(found.record()));
+        let record = self.write(place.lane, header, key.bytes, value, slack_bytes, heat)?;
+        let expires = header.expires();
+        match found {
+            Some(found) => {
+                self.link(place.lane, key, found.at, found.replaced(record, &header))?;
+                self.free_record(place.lane, found.record());
+                if kind == RecordKind::Far {
+                    // A new record may have the old one's address, with another expiry.
+                    self.freed_far.retain(|(_, at)| value != [&at.encode()[..]]);
+                }
+                let change = i8::from(expires) - i8::from(found.expires());
+                if change != 0 {
+                    self.count(place, 0, change, None)?;
+                }
+            }
+            None => {
+                let entry = table::entry(place.hash, record, &header);
+                let inserted =
+                    table::insert(&mut self.op, place.lane, place.root, place.hash, entry);
+                inserted.map_err(|stop| self.stop(stop))?;
+                self.count(place, 1, i8::from(expires), Some(key.bytes))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the value over the old one if both are equally long and nothing but the value and the
+    /// expiry differs: neither the index nor the allocator changes then, and only one record's
+    /// memory is used. Returns whether the value was written. An operation of several keys gains
+    /// nothing by this, because the old bytes would move to the undo log.
+    fn overwrite(
+        &mut self,
+        place: &Place,
+        found: &Found,
+        header: &Header,
+        key: Key<'_>,
+        value: &[&[u8]],
+    ) -> Result<bool, TxError> {
+        let (lane, record) = (self.op.lane(place.lane), found.record());
+        let is_alike = lane.load(record) == header.first_word()
+            && found.expires() == header.expires()
+            && !header.has_table()
+            // Who moves values wants another record.
+            && !self.session.is_movers;
+        if !is_alike || !self.session.staged.is_empty() {
+            return Ok(false);
+        }
+        let at_expiry = record + Header::AT_EXPIRY;
+        let values = value.iter().copied();
+        let done = if header.is_short || lane.load(at_expiry) == header.expire_at_ms {
+            self.op.try_overwrite(place.lane, record + header.value_at(), values)
+        } else {
+            let expiry = header.expire_at_ms.to_le_bytes();
+            let parts = [&expiry[..], key.bytes].into_iter().chain(values);
+            self.op.try_overwrite(place.lane, at_expiry, parts)
+        };
+        done.map_err(|stop| self.stop(stop))
+    }
+
+    /// Writes a record to which no reference leads yet, or finds the record staged.
+    pub(super) fn write(
+        &mut self,
+        lane: LaneId,
+        header: Header,
+        key: &[u8],
+        value: &[&[u8]],
+        slack_bytes: u64,
+        heat: Heat,
+    ) -> Result<u64, TxError> {
+        let capacity = header.len_bytes() + slack_bytes;
+        if !self.session.staged.is_empty()
+            && let Some(staged) = self.take_staged(lane, capacity, &header, key, value)?
+        {
+            return Ok(staged);
+        }
+        // One that is larger than the memory is refused below, before it is gathered.
+        let may_fit = capacity <= self.store.region().len_bytes();
+        if may_fit && header.len_bytes() > self.store.stage_above_bytes(self.session) {
+            let mut bytes = Vec::with_capacity(header.len_bytes() as usize);
+            bytes.extend_from_slice(&header.encode()[..header.head_bytes() as usize]);
+            bytes.extend_from_slice(key);
+            value.iter().for_each(|part| bytes.extend_from_slice(part));
+            self.halt.get_or_insert(Halt::Stage(Stash { lane, capacity, bytes }));
+            return Err(TxError::Again);
+        }
+        let record = self.op.alloc(lane, capacity).map_err(|stop| self.stop(stop))?;
+        let filled = self.op.fill(lane, record, header.len_bytes() as usize, Some(heat));
+        match filled {
+            Ok(bytes) => fill(bytes, &header, key, value),
+            Err(stop) => return Err(self.stop(stop)),
+        }
+        let written = Staged { lane, offset: record, capacity, used: false };
+        match self.first_written {
+            None => self.first_written = Some(written),
+            Some(_) => self.written.push(written),
+        }
+        Ok(record)
+    }
+
+    /// Finds a staged record with this header, key and value.
+    fn take_staged(
+        &mut self,
+        lane: LaneId,
+        capacity: u64,
+        header: &Header,
+        key: &[u8],
+        value: &[&[u8]],
+    ) -> Result<Option<u64>, TxError> {
+        let mut parts = Vec::with_capacity(1 + value.len());
+        parts.push(key);
+        parts.extend_from_slice(value);
+        let found = self.session.take(self.op.lane(lane), capacity, header, &parts);
+        let Some(record) = found else { return Ok(None) };
+        let at = record + Header::AT_EXPIRY;
+        if !header.is_short && self.op.lane(lane).load(at) != header.expire_at_ms {
+            match self.op.fill(lane, at, 8, None) {
+                Ok(word) => word.copy_from_slice(&header.expire_at_ms.to_le_bytes()),
+                Err(stop) => return Err(self.stop(stop)),
+            }
+        }
+        Ok(Some(record))
+    }
+
+    /// Removes an entry and everything that its record leads to.
+    pub(crate) fn remove(
+        &mut self,
+        place: &Place,
+        key: Key<'_>,
+        found: Found,
+    ) -> Result<(), TxError> {
+        self.link(place.lane, key, found.at, 0)?;
+        self.free_record(place.lane, found.record());
+        self.count(place, -1, -i8::from(found.expires()), Some(key.bytes))
+    }
+
+    /// Frees a record on commit. A table that the record has is detached, and freed piece by piece.
+    pub(super) fn free_record(&mut self, lane: LaneId, record: u64) {
+        let entry = Entry::new(self.op.lane(lane), record);
+        let (table, far) = (Detached::of(&entry), entry.far());
+        self.detached.extend(table.map(|table| (lane, table)));
+        self.freed_far.extend(far.map(|at| (lane, at)));
+        self.op.free(record);
+    }
+}
+
+/// The header of a key's new record, unless key or value are too long.
+fn header_of(
+    key: Key<'_>,
+    kind: RecordKind,
+    value: &[&[u8]],
+    expire_at_ms: u64,
+) -> Result<Header, TxError> {
+    check_key(key.bytes)?;
+    let value_len = value.iter().map(|part| part.len() as u64).sum::<u64>();
+    check_value(value_len)?;
+    Ok(Header::of(key.bytes, key.db, kind, value_len, expire_at_ms))
+}
+
+fn fill(bytes: &mut [u8], header: &Header, key: &[u8], value: &[&[u8]]) {
+    let (head, mut rest) = bytes.split_at_mut(header.head_bytes() as usize);
+    head.copy_from_slice(&header.encode()[..head.len()]);
+    for part in std::iter::once(&key).chain(value) {
+        let (here, behind) = rest.split_at_mut(part.len());
+        here.copy_from_slice(part);
+        rest = behind;
+    }
+}
