@@ -38,8 +38,8 @@ pub struct Choice {
     pub trials_after_change_max: u32,
     /// The numbers that were found after such a change, each once.
     pub found_after_change: Vec<u16>,
-    /// What one more primary than 1, 2, ... gains: of the reads and of the writes a second, each
-    /// as a part (the paper's figure 22).
+    /// Gain of one more primary, for each number of primaries from 1 on: reads a second and writes
+    /// a second, each as a part of those before (the paper's figure 22).
     pub gains: Vec<(f64, f64)>,
 }
 

@@ -42,7 +42,7 @@ impl Mode {
     pub const ALL: [Mode; 4] =
         [Self::RandomWrite, Self::SequentialWrite, Self::RandomRead, Self::SequentialRead];
 
-    /// Its name for people.
+    /// The mode's name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::RandomWrite => "random write",
@@ -104,9 +104,9 @@ pub struct Threads {
 pub struct Moment {
     /// Time since the start, milliseconds.
     pub at_ms: f64,
-    /// Of requests without time between them: power in watts, and energy so far in joules.
+    /// Power in watts, and energy so far in joules, of requests without time between them.
     pub compact: (f64, f64),
-    /// Of requests with 0.1 ms between them: power in watts, and energy so far in joules.
+    /// Power in watts, and energy so far in joules, of requests with 0.1 ms between them.
     pub disperse: (f64, f64),
 }
 

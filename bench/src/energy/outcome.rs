@@ -1,4 +1,4 @@
-//! What came of a run: rates, times, and energy by each reading of the power.
+//! The outcome of a modelled run: rates, times, and energy by each reading of the power.
 
 use perdura_media::profile::System;
 use serde::{Deserialize, Serialize};
@@ -36,12 +36,12 @@ pub struct Outcome {
     pub copied_s: f64,
     /// Energy of the run, joules, by each of [`READINGS`].
     pub joules: [f64; 2],
-    /// The same where the primaries draw power as awake also where [`Outcome::joules`] lets them
-    /// sleep: with a DRAM, and time between requests.
+    /// Energy of the run, joules, by each of [`READINGS`], if primaries never sleep.
+    /// [`Outcome::joules`] lets them sleep with a DRAM and time between requests.
     pub awake_joules: [f64; 2],
     /// Energy of the run, joules, by the model of the modules: figure 2's power for each interval.
     pub model_joules: f64,
-    /// What the DRAM did, where there is one.
+    /// What the DRAM before all modules did; `None` for the schemes without one.
     pub dram: Option<DramOutcome>,
     /// Number of records.
     pub records: u64,
@@ -59,7 +59,8 @@ pub struct DramOutcome {
     pub read_share: f64,
     /// Writes to modules for each update of a client.
     pub writes_per_update: f64,
-    /// Energy of one whole module of [`super::schemes::DRAM_PROFILE`], joules, which [`Outcome::joules`] leaves out.
+    /// Energy of one whole module of [`super::schemes::DRAM_PROFILE`], joules, which
+    /// [`Outcome::joules`] leaves out.
     pub module_joules: f64,
 }
 

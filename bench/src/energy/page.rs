@@ -1,5 +1,5 @@
-//! The pages: figures 1 to 8, and, in `comparison`, figures 13 to 25, each beside what the paper says
-//! of it.
+//! The pages: figures 1 to 8, and, in `comparison`, figures 13 to 25, each beside what the paper
+//! says of it.
 
 mod comparison;
 

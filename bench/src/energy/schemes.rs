@@ -1,5 +1,5 @@
-//! The paper's four configurations, and one of our own, under its six workloads (Sprint-AEP, section
-//! IV).
+//! The paper's four configurations, and one of our own, under its six workloads (Sprint-AEP,
+//! section IV).
 
 use perdura_media::Watts;
 use perdura_media::profile::{ProfileError, System};
@@ -56,7 +56,7 @@ impl Scheme {
     pub const ALL: [Self; 5] =
         [Self::Standard, Self::Sprint, Self::WithoutPrefetch, Self::WithoutParallel, Self::Dram];
 
-    /// Its name for people.
+    /// The scheme's name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -144,8 +144,8 @@ impl Scale {
             "large" => 64,
             _ => return None,
         };
-        // The cache has room for all of the idle modules' data, as the paper's has: 128 GB beside 20
-        // GB. The paper does not say how large its buffer is. This one has room for the data and
+        // The cache has room for all of the idle modules' data, as the paper's has: 128 GB beside
+        // 20 GB. The paper does not say how large its buffer is. This one has room for the data and
         // some more; with many updates several syncs fall into a run all the same.
         let small = Self {
             records: 50_000,

@@ -1,4 +1,5 @@
-//! A tier of modelled modules under YCSB's clients, on a virtual clock, or at the real clock's pace.
+//! A tier of modelled modules under YCSB's clients, on a virtual clock, or at the real clock's
+//! pace.
 //!
 //! Clients, and the threads that sync and prefetch, are actors: the one that is ready first acts
 //! next, and what it asks of a module is booked on that module's model when it is asked, not
@@ -11,8 +12,8 @@
 //! there; a client's software takes [`SOFTWARE_PS`] for a request.
 //!
 //! `requests` says what a request asks of which module, `chains` are accesses one after the other,
-//! `works` are the syncs, prefetches and bursts, `dram` is the front of DRAM, where there is one, and
-//! `pace` is the clock.
+//! `works` are the syncs, prefetches and bursts, `dram` is the front of DRAM, where there is one,
+//! and `pace` is the clock.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

@@ -34,13 +34,13 @@ pub struct EnergyArgs {
     /// not each client.
     #[arg(long, conflicts_with = "motivation")]
     pub global: bool,
-    /// Distribution of the requests over the records, as of `bench ycsb`. The default is the zipfian
-    /// of YCSB-C, which the paper used; `zipfian` is that of YCSB's Java version, which is flatter
-    /// [default: plain-zipfian].
+    /// Distribution of the requests over the records, as of `bench ycsb`. The default is the
+    /// zipfian of YCSB-C, which the paper used; `zipfian` is that of YCSB's Java version, which is
+    /// flatter [default: plain-zipfian].
     #[arg(long, value_name = "NAME", conflicts_with = "motivation")]
     pub distribution: Option<String>,
-    /// Part of the data, in percent, that the DRAM before all modules has room for, in the runs that
-    /// have one [default: 10].
+    /// Part of the data, in percent, that the DRAM before all modules has room for, in the runs
+    /// that have one [default: 10].
     #[arg(
         long,
         value_name = "PERCENT",

@@ -1,7 +1,7 @@
 //! Threads that read from the other devices while the caller reads from one.
 //!
-//! They stay, because each keeps a ring of its own for its reads: to make thread and ring anew takes
-//! about as long as the reads.
+//! They stay, because each keeps a ring of its own for its reads: to make thread and ring anew
+//! takes about as long as the reads.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};

@@ -32,8 +32,8 @@ pub fn page(result: &EnergyResult) -> String {
         write!(
             out,
             "<h2>Number of primaries</h2><p>Products of equal-time energy and delay beside four \
-             primaries, of a sweep of all numbers; the number with the least; and what trials find, \
-             which keep one more primary if reads and writes together gain 10 %. They agree for \
+             primaries, of a sweep of all numbers; the number with the least; and what trials \
+             find, which keep one more primary if reads and writes together gain 10 %. They agree for \
              {agreeing} of {all} workloads. The last two columns are of changes from each other \
              workload, with the number of primaries that was found for that.</p>",
         )?;
@@ -95,8 +95,8 @@ fn figures(result: &EnergyResult) -> Vec<Figure> {
             vec![low("Time in which the last module was accessed", "share of the run", |_, it| {
                 Some(it.last_accessed_s / it.elapsed_s)
             })],
-            "at least 95 % less execution time of an idle module. For the standard the paper counts \
-             the time between requests as well, that is, nearly the whole run.",
+            "at least 95 % less execution time of an idle module. For the standard the paper \
+             counts the time between requests as well, that is, nearly the whole run.",
         ),
         figure(
             15,

@@ -1,9 +1,9 @@
 //! The clock of a run: virtual, or the real one.
 //!
 //! On the real clock each actor waits until the machine's clock has come to its time, and acts
-//! later if the machine is behind. So the times of the deciding code of the tier, and of the machine
-//! itself, are in the results, which are then no longer the same each time. One thread acts for all
-//! clients: as many as there are would measure the machine's scheduler.
+//! later if the machine is behind. So the times of the deciding code of the tier, and of the
+//! machine itself, are in the results, which are then no longer the same each time. One thread acts
+//! for all clients: as many as there are would measure the machine's scheduler.
 
 use perdura_media::clock::Clock;
 
