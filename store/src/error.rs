@@ -220,6 +220,15 @@ pub enum OpenError {
     /// Values of the store lie on devices, and the store is opened without them.
     #[error("values of this store lie on devices: name these, with --device for each")]
     NeedsDevices,
+    /// The system has no memory for the counts by which values are chosen that leave memory.
+    #[error("no memory for the counts of uses, {bytes} bytes: {source}")]
+    Counts {
+        /// Bytes of the counts.
+        bytes: u64,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 impl From<Unreadable> for OpenError {

@@ -24,7 +24,7 @@ use perdura_slots::{Lane, LaneId};
 
 use crate::api::{Access, DATABASES, Expiry, Key, VALUE_BYTES_MAX};
 use crate::entry::Entry;
-use crate::error::{Damaged, StoreError, TxError, Unreadable};
+use crate::error::{Damaged, OpenError, StoreError, TxError, Unreadable};
 use crate::record::{RecordKind, hash_key};
 use crate::run::Patience;
 use crate::store::{Place, Store, find};
@@ -182,10 +182,10 @@ pub struct FarStats {
 }
 
 impl Far {
-    pub fn new(storage: Arc<dyn FarStorage>, region_bytes: u64) -> Self {
+    pub fn new(storage: Arc<dyn FarStorage>, region_bytes: u64) -> Result<Self, OpenError> {
         let arrived = Mutex::default();
-        let uses = Uses::new(region_bytes);
-        Self { storage, uses, arrived, reads: AtomicU64::new(0), kept: AtomicU64::new(0) }
+        let uses = Uses::new(region_bytes)?;
+        Ok(Self { storage, uses, arrived, reads: AtomicU64::new(0), kept: AtomicU64::new(0) })
     }
 
     /// Reads values, or takes those that were read ahead.

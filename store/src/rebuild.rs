@@ -90,7 +90,7 @@ impl Store {
         }
         let key_counts = KeyCounts::new(heap.shards());
         let region_bytes = heap.region().len_bytes();
-        let far = storage.map(|storage| Far::new(storage, region_bytes));
+        let far = storage.map(|storage| Far::new(storage, region_bytes)).transpose()?;
         if far.is_some() {
             heap.set_reserve(reserve_bytes(region_bytes, heap.shards()));
         }

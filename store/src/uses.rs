@@ -9,7 +9,9 @@
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
-use perdura_region::prefetch_to_store;
+use perdura_region::{Mapping, prefetch_to_store};
+
+use crate::error::OpenError;
 
 /// Bytes of memory for each count: values that small are not made far.
 const MEMORY_BYTES_PER_COUNT: u64 = 64;
@@ -19,15 +21,22 @@ const SAMPLES: usize = 4096;
 const AVERAGE_MAX: u64 = 4;
 
 pub(crate) struct Uses {
-    counts: Box<[AtomicU8]>,
+    counts: Mapping,
     mask: u64,
 }
 
 impl Uses {
-    /// Counts for a store in so much memory.
-    pub fn new(region_bytes: u64) -> Self {
-        let count = (region_bytes / MEMORY_BYTES_PER_COUNT).next_power_of_two().max(1024);
-        Self { counts: (0..count).map(|_| AtomicU8::new(0)).collect(), mask: count - 1 }
+    /// Counts for a store in so much memory. They are read in no order, so they are in huge pages
+    /// where the system has some: each read would miss the processor's cache of addresses, too.
+    ///
+    /// # Errors
+    /// The system has no memory for the counts.
+    pub fn new(region_bytes: u64) -> Result<Self, OpenError> {
+        let bytes = (region_bytes / MEMORY_BYTES_PER_COUNT).next_power_of_two().max(1024);
+        let counts = Mapping::anonymous(bytes)
+            .map_err(|errno| OpenError::Counts { bytes, source: errno.into() })?;
+        counts.prefer_huge_pages();
+        Ok(Self { counts, mask: bytes - 1 })
     }
 
     /// Notes that the key with this hash is used.
@@ -54,12 +63,13 @@ impl Uses {
 
     /// Halves all counts if they are large on average.
     pub fn age(&self) {
-        let step = (self.counts.len() / SAMPLES).max(1);
+        let counts = self.all();
+        let step = (counts.len() / SAMPLES).max(1);
         let used = |count: &AtomicU8| Some(u64::from(count.load(Relaxed))).filter(|uses| *uses > 0);
-        let sampled = self.counts.iter().step_by(step).filter_map(used);
+        let sampled = counts.iter().step_by(step).filter_map(used);
         let (sum, number) = sampled.fold((0, 0), |(sum, number), uses| (sum + uses, number + 1));
         if sum > number * AVERAGE_MAX {
-            for count in &self.counts {
+            for count in counts {
                 count.store(count.load(Relaxed) / 2, Relaxed);
             }
         }
@@ -68,7 +78,11 @@ impl Uses {
     fn at(&self, hash: u64) -> &AtomicU8 {
         // The lower bits pick the bucket of the index, so keys of one bucket have counts of their
         // own only if other bits are used, too.
-        &self.counts[((hash ^ hash >> 29) & self.mask) as usize]
+        &self.all()[((hash ^ hash >> 29) & self.mask) as usize]
+    }
+
+    fn all(&self) -> &[AtomicU8] {
+        self.counts.octets(0, self.mask as usize + 1)
     }
 }
 
@@ -78,7 +92,7 @@ mod tests {
 
     #[test]
     fn counts_stop_at_the_highest_and_are_halved_once_they_are_large_on_average() {
-        let uses = Uses::new(1 << 16);
+        let uses = Uses::new(1 << 16).unwrap();
         (0..300).for_each(|_| uses.note(7));
         assert_eq!((uses.of(7), uses.of(8)), (255, 0));
         (0..1024).filter(|hash| *hash != 7).for_each(|hash| uses.note(hash));

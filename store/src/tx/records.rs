@@ -25,10 +25,12 @@ impl Tx<'_> {
         slack_bytes: u64,
     ) -> Result<(), TxError> {
         self.touch(key);
+        self.write_record(place, key, kind, value, expiry, slack_bytes)?;
+        // Last, because the count was asked for when the operation began, and is there by now.
         if let Some(far) = &self.store.far {
             far.uses.note(place.hash);
         }
-        self.write_record(place, key, kind, value, expiry, slack_bytes)
+        Ok(())
     }
 
     /// Writes a record as [`Tx::put_record`] does, for a value that nobody has changed.
