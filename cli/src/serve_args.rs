@@ -2,6 +2,7 @@
 //!
 //! The help shows them in the order in which a newcomer needs them, experts' settings last.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -105,7 +106,11 @@ pub struct ServeArgs {
     /// may be used [default: 10s].
     #[arg(long, value_name = "TIME", help_heading = PROMISE)]
     pub power_settle: Option<String>,
-    /// Event queue of the event loop: `uring`, `epoll`, or `auto` (io_uring, and epoll where the
+    /// Event loops, each a thread that serves its share of the connections; at most as many as the
+    /// store has shards [default: the processors that the server may use].
+    #[arg(long, value_name = "N", help_heading = EXPERT)]
+    pub threads: Option<NonZeroUsize>,
+    /// Event queue of the event loops: `uring`, `epoll`, or `auto` (io_uring, and epoll where the
     /// system refuses io_uring) [default: auto].
     #[arg(long, value_name = "QUEUE", help_heading = EXPERT)]
     pub events: Option<String>,

@@ -1,6 +1,7 @@
 //! Options become settings: each value is checked and named in its error, defaults are filled in.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -190,6 +191,11 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
                 ("uring", EventQueue::Uring),
             ],
         )?,
+        threads: match args.threads {
+            Some(threads) => threads.get(),
+            // A system that does not say how many processors there are has one at least.
+            None => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        },
         warning_s: warning.as_secs_f64(),
         ..ServerConfig::default()
     };

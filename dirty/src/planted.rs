@@ -48,6 +48,9 @@ pub enum Planted {
     ReplyThoughFailed,
     /// The server leaves the commit of a small group out.
     SkipSmallGroups,
+    /// A loop of the server sends what it has read of another loop's writes before these are
+    /// durable.
+    ReadOthersWrites,
     /// Keys lead to values on a device before the device has flushed them.
     FarBeforeFlush,
     /// Room of a device is written again without a checkpoint of the store before.
@@ -68,7 +71,7 @@ pub enum Planted {
 
 impl Planted {
     /// All bugs that one thread shows, for tests that must catch each of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -87,6 +90,7 @@ impl Planted {
         Self::CountLateGroups,
         Self::ReplyThoughFailed,
         Self::SkipSmallGroups,
+        Self::ReadOthersWrites,
         Self::LeaveOverwritten,
         Self::UndoWithoutBytes,
     ];
@@ -131,6 +135,7 @@ impl Planted {
             Self::CountLateGroups => "count-late-groups",
             Self::ReplyThoughFailed => "reply-though-failed",
             Self::SkipSmallGroups => "skip-small-groups",
+            Self::ReadOthersWrites => "read-others-writes",
             Self::FarBeforeFlush => "far-before-flush",
             Self::FarReuseEmptied => "far-reuse-emptied",
             Self::FarIgnoreChange => "far-ignore-change",

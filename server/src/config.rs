@@ -41,7 +41,7 @@ impl Durability {
     }
 }
 
-/// Which of the kernel's event queues the loop waits on.
+/// Which of the kernel's event queues the loops wait on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EventQueue {
     /// io_uring, or epoll where the system refuses it.
@@ -67,8 +67,10 @@ pub struct ServerConfig {
     pub requirepass: Option<String>,
     /// When writes are acknowledged.
     pub durability: Durability,
-    /// The event queue that the loop waits on.
+    /// The event queue that a loop waits on.
     pub events: EventQueue,
+    /// Event loops, each a thread; at most as many as the store has shards.
+    pub threads: usize,
     /// Most connections at a time; a further one gets an error and is closed.
     pub clients_max: usize,
     /// Seconds after which a silent client is disconnected; 0: never.
@@ -131,6 +133,7 @@ impl Default for ServerConfig {
             requirepass: None,
             durability: Durability::Warned,
             events: EventQueue::Auto,
+            threads: 1,
             clients_max: 10_000,
             timeout_s: 0,
             tcp_keepalive_s: 300,

@@ -17,6 +17,7 @@ mod net;
 mod power;
 mod saving;
 mod session;
+mod shared;
 #[allow(unsafe_code)]
 mod sys;
 

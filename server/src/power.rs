@@ -1,7 +1,7 @@
 //! What the power lets the server do: told by the thread that heeds warnings, and looked at by the
-//! event loop once a turn.
+//! event loops once a turn.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ const TURN_PATIENCE: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub struct Power {
     is_refusing: AtomicBool,
-    /// Turns of the loop that have begun and seen [`Power::is_refusing`].
-    turns: AtomicU64,
     said: Mutex<Said>,
     battery: Mutex<Option<BatteryState>>,
+    /// Of each loop: the turns that have begun and seen that writes are refused.
+    turns: Mutex<Vec<u64>>,
     /// Notified at the beginning of a turn while writes are refused.
     turned: Condvar,
 }
@@ -52,9 +52,9 @@ impl Default for Power {
         let (demand, is_met) = (Demand::Promise, true);
         Self {
             is_refusing: AtomicBool::new(false),
-            turns: AtomicU64::new(0),
             said: Mutex::new(Said { reading, demand, is_met }),
             battery: Mutex::new(None),
+            turns: Mutex::new(vec![0]),
             turned: Condvar::new(),
         }
     }
@@ -91,25 +91,34 @@ impl Power {
         *self.battery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a turn of the loop has begun after writes were refused, so that none is under
-    /// way any more; returns whether one has, within a moment.
+    /// Says how many event loops there are; one, until this is called.
+    pub(crate) fn set_loops(&self, loops: usize) {
+        *self.turns() = vec![0; loops];
+    }
+
+    /// Waits until a turn of each loop has begun after writes were refused, so that none is under
+    /// way any more; returns whether they have, within a moment.
     pub fn have_writes_ended(&self) -> bool {
-        let seen = self.turns.load(Ordering::SeqCst);
-        let is_same = |_: &mut Said| self.turns.load(Ordering::SeqCst) == seen;
-        let waited = self.turned.wait_timeout_while(self.lock(), TURN_PATIENCE, is_same);
+        let turns = self.turns();
+        let seen = turns.clone();
+        let is_one_missing =
+            |turns: &mut Vec<u64>| turns.iter().zip(&seen).any(|(now, before)| now == before);
+        let waited = self.turned.wait_timeout_while(turns, TURN_PATIENCE, is_one_missing);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Begins a turn of the loop. Returns whether writes are refused in it.
-    pub(crate) fn begin_turn(&self) -> bool {
+    /// Begins a turn of the loop with this number. Returns whether writes are refused in it.
+    pub(crate) fn begin_turn(&self, number: usize) -> bool {
         let is_refusing = self.is_refusing.load(Ordering::SeqCst);
         if is_refusing {
-            self.turns.fetch_add(1, Ordering::SeqCst);
-            // Taken and let go, so that a wait that has looked has begun.
-            drop(self.lock());
+            self.turns()[number] += 1;
             self.turned.notify_all();
         }
         is_refusing
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Said> {
@@ -119,6 +128,8 @@ impl Power {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use super::*;
 
     fn low() -> Reading {
@@ -128,11 +139,11 @@ mod tests {
     #[test]
     fn writes_are_refused_from_the_next_turn_on_and_let_in_again() {
         let power = Power::default();
-        assert!(!power.begin_turn());
+        assert!(!power.begin_turn(0));
         power.tell(&low(), Demand::Clean);
-        assert!(power.begin_turn() && power.begin_turn());
+        assert!(power.begin_turn(0) && power.begin_turn(0));
         power.tell(&Reading::new(State::Steady, ""), Demand::Promise);
-        assert!(!power.begin_turn());
+        assert!(!power.begin_turn(0));
     }
 
     #[test]
@@ -150,16 +161,21 @@ mod tests {
     #[test]
     fn writes_have_ended_when_a_turn_has_begun_and_not_before() {
         let power = Power::default();
+        power.set_loops(2);
         power.tell(&low(), Demand::Clean);
         assert!(!power.have_writes_ended(), "no turn has begun");
-        let stop = AtomicBool::new(false);
+        let (stop, loops) = (AtomicBool::new(false), AtomicUsize::new(1));
         std::thread::scope(|scope| {
             let turns = scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    power.begin_turn();
+                    (0..loops.load(Ordering::Relaxed)).for_each(|number| {
+                        power.begin_turn(number);
+                    });
                     std::thread::yield_now();
                 }
             });
+            assert!(!power.have_writes_ended(), "the other loop has begun no turn");
+            loops.store(2, Ordering::Relaxed);
             // It may be that no turn begins within the patience, but not each time.
             let has_ended = (0..100).any(|_| power.have_writes_ended());
             stop.store(true, Ordering::Relaxed);

@@ -44,9 +44,6 @@ pub(crate) struct Saves {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Busy;
 
-/// Ends the thread that makes checkpoints when it is dropped.
-pub(crate) struct Ending<'s>(&'s Saving);
-
 impl Saving {
     pub fn new(now_unix_ms: u64) -> Self {
         let report = Saves {
@@ -104,8 +101,10 @@ impl Saving {
         }
     }
 
-    pub fn end_when_dropped(&self) -> Ending<'_> {
-        Ending(self)
+    /// Ends the thread that makes checkpoints.
+    pub fn end(&self) {
+        self.lock().ended = true;
+        self.changed.notify_all();
     }
 
     fn begin(&self, clock: &dyn Clock, changes: u64, ordered: bool) -> Result<(), Busy> {
@@ -139,12 +138,5 @@ impl Saving {
     /// because each change is one assignment.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.lock().ended = true;
-        self.0.changed.notify_all();
     }
 }

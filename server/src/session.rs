@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_store::Watch;
 
 use crate::resp::{Args, Span};
+use crate::shared::{Card, NO_COMMAND, card_flag};
 
 /// The mode that CLIENT REPLY has set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,8 +47,8 @@ impl std::fmt::Display for Peer {
 /// The state of one client between commands.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub id: u64,
-    pub fd: i32,
+    /// What other threads may know of the client.
+    pub card: Arc<Card>,
     pub db: u8,
     pub resp3: bool,
     pub authenticated: bool,
@@ -56,8 +59,6 @@ pub(crate) struct Session {
     /// Whether the connection closes at the end of the turn, even if replies are unsent.
     pub killed: bool,
     pub reply_mode: ReplyMode,
-    pub peer: Peer,
-    pub about: Option<Box<About>>,
     pub multi: Option<Box<Multi>>,
     /// The keys WATCH has named, by database and name: a command may name hundreds of thousands.
     pub watched: BTreeMap<(u8, Box<[u8]>), Watch>,
@@ -66,17 +67,16 @@ pub(crate) struct Session {
     pub request_bytes: usize,
     /// Whether the next command waits for CLIENT UNPAUSE.
     pub is_paused: bool,
-    pub created_ns: u64,
     pub active_ns: u64,
-    /// Name of the last command.
-    pub last: Option<&'static str>,
+    /// Row of the last command in the table.
+    pub last_row: u16,
 }
 
 impl Session {
-    pub fn new(id: u64, fd: i32, peer: Peer, authenticated: bool, now_ns: u64) -> Self {
+    pub fn new(card: Arc<Card>, authenticated: bool) -> Self {
         Self {
-            id,
-            fd,
+            active_ns: card.created_ns,
+            card,
             db: 0,
             resp3: false,
             authenticated,
@@ -85,20 +85,12 @@ impl Session {
             closing: false,
             killed: false,
             reply_mode: ReplyMode::On,
-            peer,
-            about: None,
             multi: None,
             watched: BTreeMap::new(),
             request_bytes: 0,
             is_paused: false,
-            created_ns: now_ns,
-            active_ns: now_ns,
-            last: None,
+            last_row: NO_COMMAND,
         }
-    }
-
-    pub fn about_mut(&mut self) -> &mut About {
-        self.about.get_or_insert_default()
     }
 
     pub fn unwatch(&mut self) {
@@ -107,10 +99,11 @@ impl Session {
 
     /// Makes everything but the connection itself as it is after connecting (RESET).
     pub fn reset(&mut self, authenticated: bool) {
+        *self.card.about() = None;
         *self = Self {
-            created_ns: self.created_ns,
-            last: self.last,
-            ..Self::new(self.id, self.fd, self.peer, authenticated, self.active_ns)
+            active_ns: self.active_ns,
+            last_row: self.last_row,
+            ..Self::new(Arc::clone(&self.card), authenticated)
         };
     }
 
@@ -121,58 +114,31 @@ impl Session {
         size_of::<Self>() + unsent_bytes + pending_bytes + queued_bytes
     }
 
-    /// The line of CLIENT LIST and CLIENT INFO.
-    pub fn describe(
-        &self,
-        now_ns: u64,
-        unsent_bytes: usize,
-        request_bytes: usize,
-        argument_bytes: usize,
-    ) -> String {
-        let (addr, local) = match self.peer {
-            Peer::Tcp { addr, local } => (addr.to_string(), local.to_string()),
-            Peer::Unix => ("unix:0".to_owned(), "unix:0".to_owned()),
-        };
-        let mut flags = String::new();
-        for (set, flag) in [
-            (self.multi.is_some(), 'x'),
-            (self.is_paused, 'b'),
-            (self.closing || self.killed, 'c'),
-            (matches!(self.peer, Peer::Unix), 'U'),
-            (self.no_evict, 'e'),
-            (self.no_touch, 'T'),
+    /// Writes what other threads may know of the client to its card, with so many bytes of replies
+    /// and requests in its own buffers.
+    pub fn publish(&self, unsent_bytes: usize, request_bytes: usize) {
+        let seen = self.card.seen();
+        let mut flags = 0;
+        for (is_set, bit) in [
+            (self.is_paused, card_flag::PAUSED),
+            (self.closing || self.killed, card_flag::CLOSING),
+            (self.no_evict, card_flag::NO_EVICT),
+            (self.no_touch, card_flag::NO_TOUCH),
+            (self.resp3, card_flag::RESP3),
         ] {
-            if set {
-                flags.push(flag);
-            }
+            flags |= if is_set { bit } else { 0 };
         }
-        if flags.is_empty() {
-            flags.push('N');
-        }
-        let text = |of: fn(&About) -> &Vec<u8>| {
-            self.about.as_deref().map_or(String::new(), |a| String::from_utf8_lossy(of(a)).into())
-        };
-        let seconds = |since: u64| now_ns.saturating_sub(since) / 1_000_000_000;
-        let (queued, queued_bytes) =
-            self.multi.as_ref().map_or((-1, 0), |m| (m.queue.len() as i64, m.bytes));
-        format!(
-            "id={} addr={addr} laddr={local} fd={} name={} age={} idle={} flags={flags} db={} \
-             sub=0 psub=0 ssub=0 multi={queued} qbuf={request_bytes} qbuf-free=0 \
-             argv-mem={argument_bytes} multi-mem={queued_bytes} \
-             rbs=0 rbp=0 obl={unsent_bytes} oll=0 omem={unsent_bytes} tot-mem={} events=r cmd={} \
-             user=default redir=-1 resp={} lib-name={} lib-ver={}",
-            self.id,
-            self.fd,
-            text(|a| &a.name),
-            seconds(self.created_ns),
-            seconds(self.active_ns),
-            self.db,
-            self.memory_bytes(unsent_bytes, request_bytes),
-            self.last.unwrap_or("NULL"),
-            if self.resp3 { 3 } else { 2 },
-            text(|a| &a.lib_name),
-            text(|a| &a.lib_ver),
-        )
+        let queue = self.multi.as_ref().map_or((-1, 0), |m| (m.queue.len() as i64, m.bytes as u64));
+        let memory_bytes = self.memory_bytes(unsent_bytes, request_bytes);
+        seen.active_ns.store(self.active_ns, Relaxed);
+        seen.unsent_bytes.store(unsent_bytes as u64, Relaxed);
+        seen.request_bytes.store(request_bytes as u64, Relaxed);
+        seen.memory_bytes.store(memory_bytes as u64, Relaxed);
+        seen.queued.store(queue.0, Relaxed);
+        seen.queued_bytes.store(queue.1, Relaxed);
+        seen.row.store(self.last_row, Relaxed);
+        seen.db.store(self.db, Relaxed);
+        seen.flags.store(flags, Relaxed);
     }
 }
 

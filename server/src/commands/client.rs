@@ -1,31 +1,34 @@
 //! CLIENT: lists the clients that are connected, names, pauses and disconnects them.
 
+use std::collections::BTreeSet;
+
 use super::call::Outcome;
-use super::context::Context;
+use super::context::{Context, Server};
 use super::error::CommandError;
 use super::error::text;
 use super::options::is;
 use crate::number::parse_i64;
 use crate::resp::Args;
-use crate::session::{Peer, ReplyMode, Session};
+use crate::session::{Peer, ReplyMode};
+use crate::shared::Card;
 
 /// CLIENT ID
 pub(super) fn id(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.len(ctx.session.id);
+    ctx.reply.len(ctx.session.card.id);
     Ok(())
 }
 
 /// CLIENT GETNAME
 pub(super) fn getname(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    let name = ctx.session.about.as_ref().map(|a| a.name.as_slice());
-    ctx.reply.bulk_or_null(name.filter(|n| !n.is_empty()));
+    let name = ctx.session.card.name();
+    ctx.reply.bulk_or_null(Some(name.as_slice()).filter(|n| !n.is_empty()));
     Ok(())
 }
 
 /// CLIENT SETNAME name
 pub(super) fn setname(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     check_name(args.get(2))?;
-    ctx.session.about_mut().name = args.get(2).to_vec();
+    ctx.session.card.about().get_or_insert_default().name = args.get(2).to_vec();
     ctx.reply.ok();
     Ok(())
 }
@@ -40,7 +43,8 @@ pub(super) fn setinfo(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome 
     if !is_plain(value) {
         return Err(CommandError::ClientInfo(if lib_name { "lib-name" } else { "lib-ver" }));
     }
-    let about = ctx.session.about_mut();
+    let mut about = ctx.session.card.about();
+    let about = about.get_or_insert_default();
     *(if lib_name { &mut about.lib_name } else { &mut about.lib_ver }) = value.to_vec();
     ctx.reply.ok();
     Ok(())
@@ -57,8 +61,8 @@ fn is_plain(name: &[u8]) -> bool {
 
 /// CLIENT INFO
 pub(super) fn info(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
-    let line =
-        ctx.session.describe(ctx.server.now_ns, 0, ctx.session.request_bytes, argument_bytes(args));
+    ctx.session.publish(0, ctx.session.request_bytes);
+    let line = describe(ctx.server, &ctx.session.card, argument_bytes(args));
     ctx.reply.verbatim(format!("{line}\n").as_bytes());
     Ok(())
 }
@@ -79,23 +83,27 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             return Err(CommandError::Syntax);
         }
     }
-    let wanted = |s: &Session| !none && ids.as_ref().is_none_or(|ids| ids.contains(&s.id));
-    let now_ns = ctx.server.now_ns;
+    ctx.session.publish(0, ctx.session.request_bytes);
+    let own = ctx.session.card.id;
+    let ids = ids.map(BTreeSet::from_iter);
+    let wanted = |id: u64| !none && ids.as_ref().is_none_or(|ids| ids.contains(&id));
     let mut lines = Vec::new();
-    if wanted(ctx.session) {
-        let request_bytes = ctx.session.request_bytes;
-        let line = ctx.session.describe(now_ns, 0, request_bytes, argument_bytes(args));
-        lines.push((ctx.session.id, line));
-    }
-    ctx.peers.each(&mut |session, unsent, pending| {
-        if wanted(session) {
-            lines.push((session.id, session.describe(now_ns, unsent, pending, 0)));
+    ctx.server.shared.each_client(|card| {
+        if wanted(card.id) {
+            let argument_bytes = if card.id == own { argument_bytes(args) } else { 0 };
+            lines.push((card.id, describe(ctx.server, card, argument_bytes)));
         }
     });
     lines.sort_unstable();
     let text: String = lines.iter().map(|(_, line)| format!("{line}\n")).collect();
     ctx.reply.verbatim(text.as_bytes());
     Ok(())
+}
+
+/// The line of a client.
+fn describe(server: &Server<'_>, card: &Card, argument_bytes: usize) -> String {
+    let name_of = |row: u16| server.index.specs()[usize::from(row)].name;
+    card.describe(server.now_ns, argument_bytes, name_of)
 }
 
 /// Bytes of the arguments of the command being run, which are the client's own. The arguments of
@@ -157,13 +165,13 @@ impl Filter {
         Ok(filter)
     }
 
-    fn fits(&self, session: &Session) -> bool {
-        let (addr, laddr) = match session.peer {
+    fn fits(&self, card: &Card) -> bool {
+        let (addr, laddr) = match card.peer {
             Peer::Tcp { addr, local } => (addr.to_string(), local.to_string()),
             Peer::Unix => ("unix:0".to_owned(), "unix:0".to_owned()),
         };
         !self.other_type
-            && self.id.is_none_or(|id| id == session.id)
+            && self.id.is_none_or(|id| id == card.id)
             && self.addr.as_ref().is_none_or(|wanted| *wanted == addr)
             && self.laddr.as_ref().is_none_or(|wanted| *wanted == laddr)
     }
@@ -178,14 +186,17 @@ pub(super) fn kill(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         Filter::parse(args)?
     };
     let mut killed = 0;
-    ctx.peers.each(&mut |session, _, _| {
-        if !session.killed && filter.fits(session) {
-            session.killed = true;
+    let (shared, own) = (ctx.server.shared, &ctx.session.card);
+    shared.each_client(|card| {
+        if card.id != own.id && filter.fits(card) && card.kill() {
+            shared.loops[card.of_loop].inbox.kill();
             killed += 1;
         }
     });
-    ctx.server.kills |= killed > 0;
-    if !filter.skip_me && filter.fits(ctx.session) {
+    if killed > 0 {
+        shared.ring_all();
+    }
+    if !filter.skip_me && filter.fits(own) {
         // The client kills itself: its reply is still sent.
         ctx.session.closing = true;
         killed += 1;
@@ -250,18 +261,16 @@ pub(super) fn pause(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let ms = parse_i64(args.get(2)).ok_or(CommandError::TimeoutNotInteger)?;
     let ms = u64::try_from(ms).map_err(|_| CommandError::TimeoutNegative)?;
     let until_ns = ctx.server.now_ns.saturating_add(ms.saturating_mul(1_000_000));
-    let pause = &mut ctx.server.pause;
-    // A longer or stricter pause that is still running is kept.
-    let running = pause.until_ns > ctx.server.now_ns;
-    pause.writes_only = writes_only && (pause.writes_only || !running);
-    pause.until_ns = pause.until_ns.max(until_ns);
+    ctx.server.shared.pause.begin(until_ns, writes_only, ctx.server.now_ns);
     ctx.reply.ok();
     Ok(())
 }
 
 /// CLIENT UNPAUSE
 pub(super) fn unpause(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.server.pause.until_ns = 0;
+    ctx.server.shared.pause.end();
+    // Clients of other loops wait, too.
+    ctx.server.shared.ring_all();
     ctx.reply.ok();
     Ok(())
 }

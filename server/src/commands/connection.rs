@@ -103,7 +103,8 @@ pub(super) fn hello(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             // Options apply in the order given, as in Redis: a wrong password behind SETNAME does
             // not undo the name.
             super::client::check_name(args.get(at + 1))?;
-            ctx.session.about_mut().name = args.get(at + 1).to_vec();
+            let mut about = ctx.session.card.about();
+            about.get_or_insert_default().name = args.get(at + 1).to_vec();
             at += 2;
         } else {
             return Err(CommandError::HelloOption(text(args.get(at), 128)));
@@ -114,7 +115,7 @@ pub(super) fn hello(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     }
     ctx.session.resp3 = resp3;
     ctx.reply.set_resp3(resp3);
-    let (id, reply) = (ctx.session.id, &mut *ctx.reply);
+    let (id, reply) = (ctx.session.card.id, &mut *ctx.reply);
     reply.map(7);
     for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
         reply.bulk(name.as_bytes());

@@ -1,6 +1,8 @@
 //! The server's own state, and the parts of it that a control command may touch.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_media::Clock;
 use perdura_store::{DATABASES, Store};
@@ -10,83 +12,64 @@ use perdura_warning::Demand;
 use super::call::{Outcome, Random};
 use super::error::CommandError;
 use super::index::Index;
-use super::spec::Spec;
+use super::index_for;
+use super::spec::{Spec, flag};
 use crate::config::{Durability, ServerConfig};
-use crate::conn::Peers;
-use crate::lately::{Counts, Lately};
 use crate::resp::Reply;
-use crate::saving::Saving;
 use crate::session::Session;
+use crate::shared::{Own, Pause, Shared, Stats};
 
-/// The state of the server that belongs to no single client.
+/// The server as one of its loops sees it.
 pub(crate) struct Server<'a> {
+    pub shared: &'a Shared<'a>,
+    /// Number of the loop.
+    pub number: usize,
+    /// What this loop alone writes.
+    pub own: &'a Own,
+    /// The loop's counters.
+    pub stats: &'a Stats,
     pub store: &'a Store,
     pub clock: &'a dyn Clock,
-    pub saving: &'a Saving,
-    pub config: ServerConfig,
+    /// The configuration, as of the turn's beginning or of the loop's own change.
+    pub config: Arc<ServerConfig>,
+    config_changes: u64,
     pub index: Index,
     pub random: Random,
-    pub stats: Stats,
-    pub lately: Lately,
-    pub slowlog: Slowlog,
-    pub pause: Pause,
     pub facts: Facts,
-    /// Whether a client's SHUTDOWN was accepted.
-    pub shutdown: bool,
-    /// Whether a client was marked as killed and must be looked for.
-    pub kills: bool,
-    /// The first failure of a group commit: writes are refused from then on.
-    pub latched: Option<String>,
     /// Whether the power is so low that writes are refused in this turn.
     pub is_power_low: bool,
-    /// Write commands carried out since start.
-    pub changes: u64,
-    /// Bytes of keys, fields and values in the write commands carried out since start.
-    pub user_bytes: u64,
     /// Monotonic time after the last command; read once a command.
     pub now_ns: u64,
     /// `(monotonic ns, unix ms)` at the turn's beginning.
     pub turn: (u64, u64),
-    pub started_ns: u64,
-    pub started_unix_ms: u64,
-    pub tcp_port: u16,
     /// Name of the event queue that the loop waits on.
     pub multiplexing: &'static str,
 }
 
 impl<'a> Server<'a> {
-    pub fn new(
-        store: &'a Store,
-        clock: &'a dyn Clock,
-        saving: &'a Saving,
-        config: ServerConfig,
-        index: Index,
-    ) -> Self {
+    /// The server as the loop with this number sees it.
+    pub fn new(shared: &'a Shared<'a>, number: usize) -> Self {
+        let Shared { store, clock, .. } = *shared;
         let (now_ns, unix_ms) = (clock.now_ns(), clock.unix_ms());
+        let config_changes = shared.config_changes();
+        let config = Arc::clone(&shared.config());
+        let own = &shared.loops[number];
         Self {
+            shared,
+            number,
+            own,
+            stats: &own.stats,
             store,
             clock,
-            saving,
-            random: Random::new(config.seed),
-            stats: Stats::new(index.specs().len()),
-            index,
-            lately: Lately::default(),
-            slowlog: Slowlog::default(),
-            pause: Pause::default(),
+            random: Random::new(config.seed ^ (number as u64) << 32),
+            index: index_for(&config),
+            config,
+            config_changes,
             facts: Facts::default(),
-            shutdown: false,
-            kills: false,
-            latched: None,
             is_power_low: false,
-            changes: 0,
-            user_bytes: 0,
             now_ns,
             turn: (now_ns, unix_ms),
-            started_ns: now_ns,
-            started_unix_ms: unix_ms,
-            tcp_port: 0,
             multiplexing: "",
-            config,
         }
     }
 
@@ -94,7 +77,17 @@ impl<'a> Server<'a> {
     pub fn begin_turn(&mut self) {
         self.now_ns = self.clock.now_ns();
         self.turn = (self.now_ns, self.clock.unix_ms());
-        self.is_power_low = self.config.power.as_ref().is_some_and(|power| power.begin_turn());
+        if self.shared.config_changes() != self.config_changes {
+            self.take_config();
+        }
+        let power = self.config.power.as_ref();
+        self.is_power_low = power.is_some_and(|power| power.begin_turn(self.number));
+    }
+
+    /// Takes the configuration that is in force.
+    pub fn take_config(&mut self) {
+        self.config_changes = self.shared.config_changes();
+        self.config = Arc::clone(&self.shared.config());
     }
 
     /// Whether writes are accepted.
@@ -102,7 +95,7 @@ impl<'a> Server<'a> {
     /// # Errors
     /// The log has failed, or the power is low.
     pub fn check_writes(&self) -> Outcome {
-        if let Some(why) = &self.latched {
+        if let Some(why) = self.shared.latched.get() {
             return Err(CommandError::Latched(why.clone()));
         }
         match &self.config.power {
@@ -124,14 +117,6 @@ impl<'a> Server<'a> {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Notes the counts of this moment, about ten times a second.
-    pub fn sample(&mut self) {
-        let Stats { commands, net_input_bytes, net_output_bytes, .. } = self.stats;
-        let counts =
-            Counts { commands, input_bytes: net_input_bytes, output_bytes: net_output_bytes };
-        self.lately.sample(self.now_ns, counts);
     }
 
     /// Unix time of the command being run, milliseconds.
@@ -159,7 +144,9 @@ impl<'a> Server<'a> {
         }
         let store = self.store.stats();
         self.facts.used_bytes = store.region_bytes.saturating_sub(store.free_bytes);
-        self.facts.used_bytes_max = self.facts.used_bytes_max.max(self.facts.used_bytes);
+        let used_bytes = self.facts.used_bytes;
+        let before = self.shared.used_bytes_max.fetch_max(used_bytes, Relaxed);
+        self.facts.used_bytes_max = before.max(used_bytes);
         self.facts.detached = store.detached;
         let region = self.store.region();
         self.facts.region = region.stats();
@@ -198,92 +185,6 @@ pub(crate) struct Facts {
     pub region: perdura_region::Stats,
 }
 
-/// Counters of this run (CONFIG RESETSTAT clears them).
-#[derive(Debug)]
-pub(crate) struct Stats {
-    pub connections: u64,
-    pub rejected_connections: u64,
-    pub commands: u64,
-    pub errors: u64,
-    pub expired_keys: u64,
-    pub keyspace_hits: u64,
-    pub keyspace_misses: u64,
-    pub net_input_bytes: u64,
-    pub net_output_bytes: u64,
-    /// Times that a socket was read with bytes to show for it, and written.
-    pub reads: u64,
-    pub writes: u64,
-    pub output_limit_disconnections: u64,
-    pub group_writes: u64,
-    pub clients_max_seen: u64,
-    /// The counters of each command, by its row in the table.
-    pub by_command: Vec<CommandStats>,
-}
-
-/// The counters of one command.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct CommandStats {
-    pub calls: u64,
-    pub time_ns: u64,
-    pub rejected: u64,
-    pub failed: u64,
-}
-
-impl Stats {
-    /// Counters at zero, for so many commands.
-    pub fn new(commands: usize) -> Self {
-        Self {
-            connections: 0,
-            rejected_connections: 0,
-            commands: 0,
-            errors: 0,
-            expired_keys: 0,
-            keyspace_hits: 0,
-            keyspace_misses: 0,
-            net_input_bytes: 0,
-            net_output_bytes: 0,
-            reads: 0,
-            writes: 0,
-            output_limit_disconnections: 0,
-            group_writes: 0,
-            clients_max_seen: 0,
-            by_command: vec![CommandStats::default(); commands],
-        }
-    }
-}
-
-/// The slowest commands of late, newest first.
-#[derive(Debug, Default)]
-pub(crate) struct Slowlog {
-    pub entries: VecDeque<SlowEntry>,
-    pub next_id: u64,
-}
-
-/// A slow command, as SLOWLOG GET reports it.
-#[derive(Debug)]
-pub(crate) struct SlowEntry {
-    pub id: u64,
-    pub unix_s: u64,
-    pub time_us: u64,
-    pub args: Vec<Vec<u8>>,
-    pub client: String,
-    pub client_name: Vec<u8>,
-}
-
-/// The pause that CLIENT PAUSE has asked for.
-#[derive(Debug, Default)]
-pub(crate) struct Pause {
-    pub until_ns: u64,
-    pub writes_only: bool,
-}
-
-impl Pause {
-    pub fn holds(&self, spec: &Spec, now_ns: u64) -> bool {
-        now_ns < self.until_ns
-            && (!self.writes_only || spec.has(super::spec::flag::WRITE) || spec.name == "exec")
-    }
-}
-
 /// All clients together, at one moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Clients {
@@ -299,23 +200,33 @@ pub(crate) struct Clients {
 impl Context<'_, '_, '_> {
     /// Looks at every client, the one whose command runs included.
     pub fn clients(&mut self) -> Clients {
-        let connected = self.peers.connected();
-        let memory_bytes = self.session.memory_bytes(0, 0);
-        let mut all = Clients { connected, memory_bytes, ..Clients::default() };
-        self.peers.each(&mut |session, unsent, pending| {
-            all.blocked += usize::from(session.is_paused);
-            all.memory_bytes += session.memory_bytes(unsent, pending);
-            all.input_bytes_max = all.input_bytes_max.max(pending);
-            all.output_bytes_max = all.output_bytes_max.max(unsent);
+        self.session.publish(0, self.session.request_bytes);
+        let mut all = Clients::default();
+        self.server.shared.each_client(|card| {
+            let seen = card.seen();
+            let bytes = |of: &AtomicU64| of.load(Relaxed) as usize;
+            let is_own = card.id == self.session.card.id;
+            all.connected += 1;
+            all.blocked += usize::from(card.is_paused());
+            all.memory_bytes += bytes(&seen.memory_bytes);
+            if !is_own {
+                all.input_bytes_max = all.input_bytes_max.max(bytes(&seen.request_bytes));
+                all.output_bytes_max = all.output_bytes_max.max(bytes(&seen.unsent_bytes));
+            }
         });
         all
     }
+}
+
+/// Whether the pause that CLIENT PAUSE has asked for holds a command.
+pub(super) fn is_paused(pause: &Pause, spec: &Spec, now_ns: u64) -> bool {
+    let (until_ns, writes_only) = pause.now();
+    now_ns < until_ns && (!writes_only || spec.has(flag::WRITE) || spec.name == "exec")
 }
 
 /// The parts of the server that a control command works on.
 pub(crate) struct Context<'c, 'a, 'o> {
     pub server: &'c mut Server<'a>,
     pub session: &'c mut Session,
-    pub peers: Peers<'c>,
     pub reply: &'c mut Reply<'o>,
 }

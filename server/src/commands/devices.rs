@@ -20,7 +20,7 @@ pub(super) fn devices_section(
 ) -> std::fmt::Result {
     let Some(devices) = &server.config.devices else { return write!(out, "devices:0\r\n") };
     let (status, far) = (devices.status(), server.store.far_stats());
-    let hits = server.stats.keyspace_hits.max(1) as f64;
+    let hits = server.shared.stats().keyspace_hits.get().max(1) as f64;
     write!(
         out,
         "devices:{}\r\nfar_reads:{}\r\nfar_reads_kept:{}\r\nfar_reads_per_keyspace_hit:{:.4}\r\n\
@@ -110,7 +110,7 @@ pub(super) fn device(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 }
 
 fn add(ctx: &Context<'_, '_, '_>, devices: &Devices, args: Args<'_>) -> Result<u16, CommandError> {
-    let is_here = match &ctx.session.peer {
+    let is_here = match &ctx.session.card.peer {
         Peer::Unix => true,
         Peer::Tcp { addr, .. } => addr.ip().to_canonical().is_loopback(),
     };

@@ -3,7 +3,7 @@
 use perdura_store::{Access, Entry, Key, Tx, Unreadable};
 
 use super::call::{Call, Outcome};
-use super::context::{Context, Server, SlowEntry};
+use super::context::{Context, Server, is_paused};
 use super::error::CommandError;
 use super::handler::{Command, Handler};
 use super::keyspace::Keyspace;
@@ -12,9 +12,9 @@ use super::spec::{Spec, flag};
 use super::table::TABLE;
 use super::transactions::exec;
 use crate::config::ServerConfig;
-use crate::conn::Peers;
 use crate::resp::{Args, Reply};
 use crate::session::{Queued, ReplyMode, Session};
+use crate::shared::SlowEntry;
 
 /// The next step of a connection after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,6 @@ pub(super) fn table_for(config: &ServerConfig) -> &'static [Command] {
 pub(crate) fn execute(
     server: &mut Server<'_>,
     session: &mut Session,
-    peers: Peers<'_>,
     found: Option<(usize, &'static Spec)>,
     args: Args<'_>,
     out: &mut Vec<u8>,
@@ -48,7 +47,7 @@ pub(crate) fn execute(
         None => server.index.resolve(args),
     };
     if let Ok((_, spec)) = resolved
-        && server.pause.holds(spec, server.now_ns)
+        && is_paused(&server.shared.pause, spec, server.now_ns)
     {
         return Flow::Paused;
     }
@@ -63,7 +62,7 @@ pub(crate) fn execute(
         _ => false,
     };
     let mut reply = Reply::new(out, session.resp3, server.config.output_max_bytes);
-    let mut ctx = Context { server, session, peers, reply: &mut reply };
+    let mut ctx = Context { server, session, reply: &mut reply };
     let wrote = match resolved {
         Ok((row, spec)) => attempt(&mut ctx, row, spec, args),
         Err(CommandError::Arity("exec")) => {
@@ -79,7 +78,7 @@ pub(crate) fn execute(
         }
     };
     if reply.overflowed() {
-        server.stats.output_limit_disconnections += 1;
+        server.stats.output_limit_disconnections.add(1);
         // A reply that was cut off is not sent at all.
         out.truncate(mark);
         return Flow::Close { wrote };
@@ -96,13 +95,18 @@ fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
+/// Whether a command changes data, or runs others that may.
+pub(crate) fn may_write(spec: &Spec) -> bool {
+    spec.has(flag::WRITE) || spec.name == "exec"
+}
+
 /// Checks a command, then queues or runs it. True if data may have changed.
 fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args: Args<'_>) -> bool {
     if let Err(error) = check(ctx, spec) {
         reject(ctx, Some(row), &error);
         return false;
     }
-    ctx.session.last = Some(spec.name);
+    ctx.session.last_row = row as u16;
     if ctx.session.multi.is_some() && !spec.has(flag::UNQUEUED) {
         match queue(ctx, row, args) {
             Ok(()) => ctx.reply.simple("QUEUED"),
@@ -113,25 +117,27 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
     let command = &table_for(&ctx.server.config)[row];
     let (mark, errors, start_ns) = (ctx.reply.mark(), ctx.reply.errors(), ctx.server.now_ns);
     let outcome = Unreadable::catch(|| run(ctx, command, args)).unwrap_or_else(|u| Err(u.into()));
-    let wrote = outcome.is_ok() && (spec.has(flag::WRITE) || spec.name == "exec");
+    let wrote = outcome.is_ok() && may_write(spec);
     if let Err(error) = outcome {
         ctx.reply.rewind(mark);
         ctx.reply.error(&error);
     }
     if wrote {
-        ctx.server.changes += 1;
-        ctx.server.user_bytes += spec.user_bytes(args);
+        ctx.server.own.changes.add(1);
+        ctx.server.own.user_bytes.add(spec.user_bytes(args));
     }
     ctx.server.now_ns = ctx.server.clock.now_ns();
     let time_ns = ctx.server.now_ns.saturating_sub(start_ns);
     let failed = u64::from(ctx.reply.errors() != errors);
-    let stats = &mut ctx.server.stats;
-    stats.commands += 1;
-    stats.errors += failed;
-    let command = &mut stats.by_command[row];
-    command.calls += 1;
-    command.time_ns += time_ns;
-    command.failed += failed;
+    let stats = ctx.server.stats;
+    stats.commands.add(1);
+    let command = &stats.by_command[row];
+    command.calls.add(1);
+    command.time_ns.add(time_ns);
+    if failed > 0 {
+        stats.errors.add(failed);
+        command.failed.add(failed);
+    }
     log_if_slow(ctx, args, time_ns / 1000);
     wrote
 }
@@ -154,9 +160,9 @@ fn reject(ctx: &mut Context<'_, '_, '_>, row: Option<usize>, error: &CommandErro
     if let Some(multi) = &mut ctx.session.multi {
         multi.failed = true;
     }
-    ctx.server.stats.errors += 1;
+    ctx.server.stats.errors.add(1);
     if let Some(row) = row {
-        ctx.server.stats.by_command[row].rejected += 1;
+        ctx.server.stats.by_command[row].rejected.add(1);
     }
     ctx.reply.error(error);
 }
@@ -199,8 +205,8 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
                 true => store.look(key, answer),
                 false => store.read(key, answer),
             };
-            ctx.server.stats.keyspace_hits += u64::from(hit);
-            ctx.server.stats.keyspace_misses += u64::from(!hit);
+            let stats = ctx.server.stats;
+            if hit { &stats.keyspace_hits } else { &stats.keyspace_misses }.add(1);
             outcome
         }
         Handler::Field(handler) => {
@@ -269,14 +275,16 @@ fn log_if_slow(ctx: &mut Context<'_, '_, '_>, args: Args<'_>, time_us: u64) {
         shown[SLOW_ARGS_MAX - 1] = more.into_bytes();
     }
     let unix_s = ctx.server.unix_ms() / 1000;
-    let slowlog = &mut ctx.server.slowlog;
+    let card = &ctx.session.card;
+    let mut slowlog = ctx.server.shared.slowlog();
+    let id = slowlog.next_id;
     slowlog.entries.push_front(SlowEntry {
-        id: slowlog.next_id,
+        id,
         unix_s,
         time_us,
         args: shown,
-        client: ctx.session.peer.to_string(),
-        client_name: ctx.session.about.as_ref().map_or(Vec::new(), |a| a.name.clone()),
+        client: card.peer.to_string(),
+        client_name: card.name(),
     });
     slowlog.next_id += 1;
     slowlog.entries.truncate(ctx.server.config.slowlog_len_max);

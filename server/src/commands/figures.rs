@@ -25,17 +25,17 @@ fn figures(server: &Server<'_>) -> Vec<(&'static str, u64)> {
         ("dirty_bytes", f.dirty_bytes),
         ("dirty_bytes_max", f.dirty_bytes_max),
         ("log_bytes", f.log_bytes),
-        ("user_bytes", server.user_bytes),
+        ("user_bytes", server.shared.user_bytes()),
     ];
     all.extend(f.region.fields());
-    all.push(("group_writes", server.stats.group_writes));
+    all.push(("group_writes", server.shared.stats().group_writes.get()));
     all.push(("latched", u64::from(has_failed(server))));
     all
 }
 
 /// Whether the device has failed, in a group commit or under the cleaner.
 fn has_failed(server: &Server<'_>) -> bool {
-    server.latched.is_some() || server.facts.failure.is_some()
+    server.shared.latched.get().is_some() || server.facts.failure.is_some()
 }
 
 pub(super) fn persistence_section(
@@ -44,7 +44,7 @@ pub(super) fn persistence_section(
     out: &mut String,
 ) -> std::fmt::Result {
     let status = |failed| if failed { "err" } else { "ok" };
-    let saves = server.saving.report();
+    let saves = server.shared.saving.report();
     let seconds = |time: Option<u64>| time.map_or(-1, |s| i64::try_from(s).unwrap_or(i64::MAX));
     let since = saves.since_unix_ms.map(|ms| server.unix_ms().saturating_sub(ms) / 1000);
     loading_fields(server, out)?;
@@ -55,7 +55,7 @@ pub(super) fn persistence_section(
          rdb_last_bgsave_status:{}\r\nrdb_last_bgsave_time_sec:{}\r\n\
          rdb_current_bgsave_time_sec:{}\r\nrdb_saves:{}\r\naof_enabled:{}\r\n\
          aof_last_write_status:{}\r\n",
-        server.changes.saturating_sub(saves.changes_saved),
+        server.shared.changes().saturating_sub(saves.changes_saved),
         u8::from(saves.since_unix_ms.is_some()),
         saves.saved_unix_s,
         status(saves.failed || server.facts.failure.is_some()),
@@ -94,7 +94,7 @@ fn loading_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
         return write!(out, "loading:0\r\nasync_loading:0\r\n");
     };
     let (loaded, total) = (loading.loaded_bytes, loading.total_bytes);
-    let elapsed_ns = server.now_ns.saturating_sub(server.started_ns);
+    let elapsed_ns = server.now_ns.saturating_sub(server.shared.started_ns);
     let left_ns = u128::from(elapsed_ns) * u128::from(total - loaded) / u128::from(loaded.max(1));
     write!(
         out,
@@ -122,8 +122,8 @@ pub(super) fn perdura_section(
         server.store.region().describe_tracking(),
         server.store.region().describe_device(),
         server.store.region().compression().name(),
-        server.facts.region.device_bytes as f64 / server.user_bytes.max(1) as f64,
-        one_line(server.latched.as_ref().or(server.facts.failure.as_ref())),
+        server.facts.region.device_bytes as f64 / server.shared.user_bytes().max(1) as f64,
+        one_line(server.shared.latched.get().or(server.facts.failure.as_ref())),
     )?;
     promise_fields(server, out)?;
     power_fields(server, out)?;

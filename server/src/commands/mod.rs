@@ -39,7 +39,7 @@ use index::Index;
 use crate::config::ServerConfig;
 
 pub(crate) use context::Server;
-pub(crate) use dispatch::{Flow, execute};
+pub(crate) use dispatch::{Flow, execute, may_write};
 pub(crate) use error::CommandError;
 pub(crate) use spec::{Spec, flag};
 

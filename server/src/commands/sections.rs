@@ -14,7 +14,7 @@ use super::context::{Clients, Server};
 use super::process;
 
 pub(super) fn server(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
-    let uptime_s = server.now_ns.saturating_sub(server.started_ns) / 1_000_000_000;
+    let uptime_s = server.now_ns.saturating_sub(server.shared.started_ns) / 1_000_000_000;
     let unix_ms = server.unix_ms();
     let supervised = if std::env::var_os("NOTIFY_SOCKET").is_some() { "systemd" } else { "no" };
     write!(
@@ -25,26 +25,27 @@ pub(super) fn server(server: &Server<'_>, _: Clients, out: &mut String) -> Resul
          process_id:{}\r\nprocess_supervised:{supervised}\r\nrun_id:{}\r\ntcp_port:{}\r\n\
          server_time_usec:{}\r\nuptime_in_seconds:{uptime_s}\r\nuptime_in_days:{}\r\nhz:10\r\n\
          configured_hz:10\r\nlru_clock:{}\r\nexecutable:{}\r\nconfig_file:{}\r\n\
-         io_threads_active:0\r\n",
+         io_threads_active:{}\r\n",
         env!("CARGO_PKG_VERSION"),
         process::system(),
         usize::BITS,
         server.multiplexing,
         std::process::id(),
         run_id(server),
-        server.tcp_port,
+        server.shared.tcp_port,
         unix_ms * 1000,
         uptime_s / 86_400,
         (unix_ms / 1000) & 0xff_ffff,
         process::executable(),
         server.config.config_file.as_deref().map_or(String::new(), |f| f.display().to_string()),
+        u8::from(server.shared.loops.len() > 1),
     )
 }
 
 /// Makes forty digits that no other run of a server on this machine has.
 fn run_id(server: &Server<'_>) -> String {
-    let (started_ms, pid) = (server.started_unix_ms, std::process::id());
-    format!("{started_ms:016x}{:016x}{pid:08x}", server.started_ns)
+    let (started_ms, pid) = (server.shared.started_unix_ms, std::process::id());
+    format!("{started_ms:016x}{:016x}{pid:08x}", server.shared.started_ns)
 }
 
 pub(super) fn clients(server: &Server<'_>, clients: Clients, out: &mut String) -> Result {
@@ -106,7 +107,7 @@ const MEMORY_ZEROS: [&str; 14] = [
 ];
 
 pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
-    let (s, lately) = (&server.stats, server.lately.per_second());
+    let (s, lately) = (server.shared.stats(), server.shared.lately());
     write!(
         out,
         "total_connections_received:{}\r\ntotal_commands_processed:{}\r\n\
@@ -116,21 +117,21 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
          keyspace_hits:{}\r\nkeyspace_misses:{}\r\n\
          client_output_buffer_limit_disconnections:{}\r\ntotal_error_replies:{}\r\n\
          total_reads_processed:{}\r\ntotal_writes_processed:{}\r\n",
-        s.connections,
-        s.commands,
+        s.connections.get(),
+        s.commands.get(),
         lately.commands,
-        s.net_input_bytes,
-        s.net_output_bytes,
+        s.net_input_bytes.get(),
+        s.net_output_bytes.get(),
         lately.input_bytes as f64 / 1024.0,
         lately.output_bytes as f64 / 1024.0,
-        s.rejected_connections,
-        s.expired_keys,
-        s.keyspace_hits,
-        s.keyspace_misses,
-        s.output_limit_disconnections,
-        s.errors,
-        s.reads,
-        s.writes,
+        s.rejected_connections.get(),
+        s.expired_keys.get(),
+        s.keyspace_hits.get(),
+        s.keyspace_misses.get(),
+        s.output_limit_disconnections.get(),
+        s.errors.get(),
+        s.reads.get(),
+        s.writes.get(),
     )?;
     zeros(out, &STATS_ZEROS)
 }
@@ -192,18 +193,19 @@ pub(super) fn modules(_: &Server<'_>, _: Clients, _: &mut String) -> Result {
 }
 
 pub(super) fn commandstats(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
-    for (spec, s) in server.index.specs().iter().zip(&server.stats.by_command) {
-        if s.calls + s.rejected > 0 {
-            let us = s.time_ns / 1000;
+    for (spec, s) in server.index.specs().iter().zip(&server.shared.stats().by_command) {
+        let (calls, rejected) = (s.calls.get(), s.rejected.get());
+        if calls + rejected > 0 {
+            let us = s.time_ns.get() / 1000;
             write!(
                 out,
                 "cmdstat_{}:calls={},usec={us},usec_per_call={:.2},rejected_calls={},\
                  failed_calls={}\r\n",
                 spec.name,
-                s.calls,
-                us as f64 / s.calls.max(1) as f64,
-                s.rejected,
-                s.failed,
+                calls,
+                us as f64 / calls.max(1) as f64,
+                rejected,
+                s.failed.get(),
             )?;
         }
     }

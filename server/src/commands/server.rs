@@ -8,6 +8,7 @@ use super::options::is;
 use crate::number::parse_i64;
 use crate::resp::Args;
 use crate::saving::Busy;
+use crate::shared::Shared;
 
 /// TIME
 pub(super) fn time(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
@@ -21,13 +22,14 @@ pub(super) fn time(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
 
 /// LASTSAVE
 pub(super) fn lastsave(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.len(ctx.server.saving.report().saved_unix_s);
+    ctx.reply.len(ctx.server.shared.saving.report().saved_unix_s);
     Ok(())
 }
 
 /// SAVE: a checkpoint, before the reply; every client waits meanwhile
 pub(super) fn save(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    let saved = ctx.server.saving.save(ctx.server.store, ctx.server.clock, ctx.server.changes);
+    let Shared { store, clock, saving, .. } = ctx.server.shared;
+    let saved = saving.save(store, *clock, ctx.server.shared.changes());
     saved.map_err(|Busy| CommandError::SaveInProgress)?.map_err(CommandError::Checkpoint)?;
     ctx.reply.ok();
     Ok(())
@@ -38,7 +40,7 @@ pub(super) fn bgsave(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     if args.len() > 2 || (args.len() == 2 && !is(args.get(1), "SCHEDULE")) {
         return Err(CommandError::Syntax);
     }
-    let ordered = ctx.server.saving.order(ctx.server.clock, ctx.server.changes);
+    let ordered = ctx.server.shared.saving.order(ctx.server.clock, ctx.server.shared.changes());
     ordered.map_err(|Busy| CommandError::SaveInProgress)?;
     ctx.reply.simple("Background saving started");
     Ok(())
@@ -66,7 +68,7 @@ pub(super) fn shutdown(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome
         return Err(CommandError::ShutdownNoSave);
     }
     // As in Redis there is no reply: the connection ends.
-    ctx.server.shutdown = true;
+    ctx.server.shared.end();
     Ok(())
 }
 
@@ -103,7 +105,7 @@ pub(super) fn memory_doctor(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> O
     if f.region.stalls > 0 {
         advice.push("writers have waited for the cleaner: the budget or the device is too small");
     }
-    if ctx.server.latched.is_some() || f.failure.is_some() {
+    if ctx.server.shared.latched.get().is_some() || f.failure.is_some() {
         advice.push("the device has failed: nothing written since is durable");
     }
     let text =
@@ -166,7 +168,8 @@ pub(super) fn memory_help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Out
 
 /// SLOWLOG GET [count]
 pub(super) fn slowlog_get(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
-    let entries = &ctx.server.slowlog.entries;
+    let slowlog = ctx.server.shared.slowlog();
+    let entries = &slowlog.entries;
     let count = match args.len() {
         2 => 10,
         3 => match parse_i64(args.get(2)) {
@@ -193,13 +196,13 @@ pub(super) fn slowlog_get(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outc
 
 /// SLOWLOG LEN
 pub(super) fn slowlog_len(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.len(ctx.server.slowlog.entries.len() as u64);
+    ctx.reply.len(ctx.server.shared.slowlog().entries.len() as u64);
     Ok(())
 }
 
 /// SLOWLOG RESET
 pub(super) fn slowlog_reset(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.server.slowlog.entries.clear();
+    ctx.server.shared.slowlog().entries.clear();
     ctx.reply.ok();
     Ok(())
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::call::Outcome;
-use super::context::{Context, Server, Stats};
+use super::context::{Context, Server};
 use super::error::CommandError;
 use super::error::text;
 use super::options::{
     LISTPACK_BYTES_MAX, LISTPACK_HASH_ENTRIES_MAX, LISTPACK_SORTED_ENTRIES_MAX, is,
 };
+use crate::config::ServerConfig;
 use crate::number::{parse_i64, parse_memory};
 use crate::resp::Args;
 
@@ -56,14 +57,14 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
         ("hash-max-ziplist-entries", LISTPACK_HASH_ENTRIES_MAX.to_string()),
         ("hash-max-ziplist-value", LISTPACK_BYTES_MAX.to_string()),
         ("hz", "10".to_owned()),
-        ("io-threads", "1".to_owned()),
+        ("io-threads", server.shared.loops.len().to_string()),
         ("latency-monitor-threshold", "0".to_owned()),
         ("latency-tracking", "no".to_owned()),
         ("maxclients", config.clients_max.to_string()),
         ("maxmemory", server.store.region().len_bytes().to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("notify-keyspace-events", String::new()),
-        ("port", server.tcp_port.to_string()),
+        ("port", server.shared.tcp_port.to_string()),
         ("proto-max-bulk-len", config.limits.bulk_max_bytes.to_string()),
         ("protected-mode", "yes".to_owned()),
         ("replicaof", String::new()),
@@ -89,7 +90,10 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         return Err(CommandError::Syntax);
     }
     let known = values(ctx.server);
-    let mut changed = ctx.server.config.clone();
+    // Held to the end, so that no other loop changes the configuration meanwhile.
+    let shared = ctx.server.shared;
+    let mut held = shared.config();
+    let mut changed = ServerConfig::clone(&held);
     let mut seen: Vec<&[u8]> = Vec::new();
     let mut memory_bytes = None;
     for at in (2..args.len()).step_by(2) {
@@ -169,14 +173,16 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             }
         })?;
     }
-    ctx.server.config = changed;
+    shared.set_config(&mut held, changed);
+    drop(held);
+    ctx.server.take_config();
     ctx.reply.ok();
     Ok(())
 }
 
 /// CONFIG RESETSTAT
 pub(super) fn resetstat(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.server.stats = Stats::new(ctx.server.index.specs().len());
+    ctx.server.shared.reset_stats();
     ctx.reply.ok();
     Ok(())
 }

@@ -79,8 +79,9 @@ pub(super) fn exec(ctx: &mut Context<'_, '_, '_>, table: &'static [Command]) -> 
         return Ok(());
     }
     for queued in &multi.queue {
-        ctx.server.stats.by_command[queued.row].calls += 1;
-        ctx.server.user_bytes += table[queued.row].spec.user_bytes(queued.args());
+        ctx.server.stats.by_command[queued.row].calls.add(1);
+        let user_bytes = table[queued.row].spec.user_bytes(queued.args());
+        ctx.server.own.user_bytes.add(user_bytes);
     }
     Ok(())
 }

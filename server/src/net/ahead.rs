@@ -200,8 +200,8 @@ mod tests {
     use super::*;
     use crate::commands::index_for;
     use crate::config::ServerConfig;
-    use crate::saving::Saving;
     use crate::session::Peer;
+    use crate::shared::{Card, Shared};
 
     /// Calls `f` with a server that has this password, if any.
     fn with_server(password: Option<&str>, f: impl FnOnce(&Server<'_>)) {
@@ -210,15 +210,15 @@ mod tests {
         let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock.clone(), config).unwrap();
         let heap = Heap::open(region).unwrap();
         let store = Store::open(heap, clock.clone(), StoreOptions::default()).unwrap();
-        let saving = Saving::new(1);
         let password = password.map(str::to_owned);
         let config = ServerConfig { requirepass: password, ..ServerConfig::default() };
-        let index = index_for(&config);
-        f(&Server::new(&store, &*clock, &saving, config, index));
+        let commands = index_for(&config).specs().len();
+        let shared = Shared::new(&store, &*clock, &config, 1, commands).unwrap();
+        f(&Server::new(&shared, 0));
     }
 
     fn session(is_authenticated: bool) -> Session {
-        Session::new(1, 0, Peer::Unix, is_authenticated, 0)
+        Session::new(Arc::new(Card::new(1, 0, Peer::Unix, 0, 0)), is_authenticated)
     }
 
     #[test]

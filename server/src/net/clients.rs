@@ -1,11 +1,15 @@
-//! How connections are accepted, added to the loop and closed.
+//! How connections are accepted, given to a loop and closed.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::serve::Serve;
-use crate::conn::Conn;
-use crate::session::Session;
+use crate::commands::Server;
+use crate::conn::{Conn, Stream};
+use crate::session::{Peer, Session};
+use crate::shared::Card;
 
 impl Serve<'_> {
     pub(super) fn accept(&mut self, at: usize) {
@@ -22,21 +26,19 @@ impl Serve<'_> {
         for _ in 0..ACCEPTS_MAX {
             match self.sockets[at].accept(self.server.config.tcp_keepalive_s) {
                 Ok((stream, peer)) => {
-                    self.server.stats.connections += 1;
+                    self.server.stats.connections.add(1);
                     self.starved = false;
-                    if self.connected >= self.server.config.clients_max {
-                        self.server.stats.rejected_connections += 1;
+                    let connected = self.server.shared.connected();
+                    if connected >= self.server.config.clients_max {
+                        self.server.stats.rejected_connections.add(1);
                         // If the socket takes not even this, the peer only sees that the connection
                         // is closed.
                         let _ = stream.write(b"-ERR max number of clients reached\r\n");
                         continue;
                     }
-                    let authenticated = !self.server.needs_password();
-                    let fd = stream.as_fd().as_raw_fd();
-                    let now_ns = self.server.now_ns;
-                    let session = Session::new(self.next_id, fd, peer, authenticated, now_ns);
-                    self.next_id += 1;
-                    self.add(Box::new(Conn::new(stream, session)));
+                    let seen = &self.server.shared.clients_max_seen;
+                    seen.fetch_max(connected as u64 + 1, Relaxed);
+                    self.welcome(stream, peer);
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return true,
@@ -72,32 +74,71 @@ impl Serve<'_> {
         }
     }
 
-    pub(super) fn add(&mut self, mut conn: Box<Conn>) {
+    /// Gives a connection to the loop that has the fewest.
+    pub(super) fn welcome(&mut self, stream: Stream, peer: Peer) {
+        let Server { shared, number, now_ns, .. } = self.server;
+        let id = shared.next_client.fetch_add(1, Relaxed);
+        let connected = |at: usize| shared.loops[at].connected.load(Relaxed);
+        // This loop comes first among equals: a single client is not handed on.
+        let others = (0..shared.loops.len()).filter(|at| *at != number);
+        let of_loop = std::iter::once(number).chain(others).min_by_key(|at| connected(*at));
+        let of_loop = of_loop.unwrap_or(number);
+        let own = &shared.loops[of_loop];
+        let fd = stream.as_fd().as_raw_fd();
+        let card = Arc::new(Card::new(id, fd, peer, of_loop, now_ns));
+        own.connected.fetch_add(1, Relaxed);
+        own.cards().insert(id, Arc::clone(&card));
+        let session = Session::new(card, !self.server.needs_password());
+        let conn = Conn::new(stream, session);
+        if of_loop == number {
+            self.add(Box::new(conn));
+        } else {
+            own.inbox.hand(conn);
+            own.bell.ring();
+        }
+    }
+
+    /// Takes what other loops have left for this one.
+    pub(super) fn open_inbox(&mut self) {
+        for conn in self.server.own.inbox.take_conns() {
+            self.add(Box::new(conn));
+        }
+    }
+
+    fn add(&mut self, mut conn: Box<Conn>) {
         let slot = self.free.last().copied().unwrap_or(self.conns.len() as u32);
         if let Err(error) = self.events.add(slot, &mut conn) {
             tracing::warn!(%error, "cannot watch a connection; it is closed");
+            self.forget(&conn);
             return;
         }
         match self.free.pop() {
             Some(slot) => self.conns[slot as usize] = Some(conn),
             None => self.conns.push(Some(conn)),
         }
-        self.connected += 1;
-        let seen = &mut self.server.stats.clients_max_seen;
-        *seen = (*seen).max(self.connected as u64);
+    }
+
+    /// Takes a connection that ends off the list of clients.
+    fn forget(&self, conn: &Conn) {
+        self.server.own.cards().remove(&conn.session.card.id);
+        self.server.own.connected.fetch_sub(1, Relaxed);
     }
 
     pub(super) fn close_finished(&mut self) {
-        if std::mem::take(&mut self.server.kills) {
-            let killed = |conn: &Option<Box<Conn>>| conn.as_ref().is_some_and(|c| c.session.killed);
-            let slots = (0..self.conns.len()).filter(|slot| killed(&self.conns[*slot]));
-            self.finished.extend(slots.map(|slot| slot as u32));
+        if self.server.own.inbox.take_kills() {
+            for (slot, conn) in self.conns.iter_mut().enumerate() {
+                let Some(conn) = conn else { continue };
+                conn.session.killed |= conn.session.card.is_killed();
+                if conn.session.killed {
+                    self.finished.push(slot as u32);
+                }
+            }
         }
         for slot in std::mem::take(&mut self.finished) {
             // Dropping the socket also takes it out of epoll.
             if let Some(conn) = self.conns[slot as usize].take_if(|conn| conn.is_finished()) {
                 self.events.forget(&conn);
-                self.connected -= 1;
+                self.forget(&conn);
                 self.free.push(slot);
                 self.stalled.retain(|other| *other != slot);
                 self.listen();

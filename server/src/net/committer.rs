@@ -1,51 +1,63 @@
-//! The thread that makes groups durable while the loop goes on executing.
+//! The thread that makes groups durable while the loops go on executing.
 //!
-//! Groups are numbered from 1 in the order in which they are executed. The loop *orders* a group
-//! when all of it and all groups before it are done in memory. The thread commits everything up to
-//! the last ordered group, and stores the number of the last durable group. It makes one commit at
-//! a time, so the groups that are ordered meanwhile share the next one.
+//! Each loop numbers its groups from 1 in the order in which they are executed. A loop *orders* a
+//! group when all of it and all groups before it are done in memory. The thread commits everything
+//! that any loop has ordered, and stores the number of each loop's last durable group. One commit
+//! is made at a time, so the groups that are ordered meanwhile, of all loops, share the next one.
 //!
-//! The thread wakes the loop only if the loop has announced that it is about to wait. A loop that
+//! The thread wakes a loop only if the loop has announced that it is about to wait. A loop that
 //! executes commands checks the number by itself.
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::thread::{Scope, ScopedJoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::{Scope, ScopedJoinHandle, Thread};
 
 use perdura_region::{Planted, Region};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-/// The state that the loop and the thread share. All accesses are sequentially consistent: each
+use crate::shared::Bell;
+
+/// The state that the loops and the thread share. All accesses are sequentially consistent: each
 /// side writes its own word before it reads the other's, so that neither sleeps while the other
 /// takes it to be awake.
 #[derive(Debug)]
 pub(super) struct Committer {
-    /// The number of the last group whose writes are all done in memory.
-    ordered: AtomicU64,
-    /// The number of the last group that is durable; with [`FAILED`] set no later one will be.
-    durable: AtomicU64,
+    desks: Box<[Desk]>,
+    failed: AtomicBool,
     why: OnceLock<String>,
     ended: AtomicBool,
-    loop_waits: AtomicBool,
-    news: OwnedFd,
+    /// Held by whoever makes a commit.
+    committing: Mutex<()>,
+    thread: OnceLock<Thread>,
 }
 
-/// The progress of the commits that the loop has seen.
+/// What concerns one loop. The alignment keeps the loops' cache lines apart.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Desk {
+    /// Whether the loop may be executing writes that no group which is ordered has.
+    writes: AtomicBool,
+    /// The number of the last group whose writes are all done in memory.
+    ordered: AtomicU64,
+    /// The number of the last group that is durable.
+    durable: AtomicU64,
+    bell: Arc<Bell>,
+}
+
+/// The progress of the commits that a loop has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progress {
     pub durable: u64,
     pub failed: bool,
 }
 
-/// The loop's handle on the committing thread. When it is dropped the thread is told to end, and
-/// begins no other commit.
+/// A loop's handle on the committing thread.
 pub(super) struct Orders<'s> {
     committer: &'s Committer,
+    /// Number of the loop.
+    number: usize,
     region: &'s Region,
-    thread: Option<ScopedJoinHandle<'s, ()>>,
     /// Without a thread: brings a commit nearer to its end.
     helper: Option<&'s dyn Fn()>,
 }
@@ -57,17 +69,22 @@ impl fmt::Debug for Orders<'_> {
 }
 
 impl Committer {
-    /// # Errors
-    /// The system has no event file descriptor left.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self {
+    /// A committer for the loops that these bells wake.
+    pub fn new(bells: impl Iterator<Item = Arc<Bell>>) -> Self {
+        let desk = |bell| Desk {
+            writes: AtomicBool::new(false),
             ordered: AtomicU64::new(0),
             durable: AtomicU64::new(0),
+            bell,
+        };
+        Self {
+            desks: bells.map(desk).collect(),
+            failed: AtomicBool::new(false),
             why: OnceLock::new(),
             ended: AtomicBool::new(false),
-            loop_waits: AtomicBool::new(false),
-            news: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        })
+            committing: Mutex::new(()),
+            thread: OnceLock::new(),
+        }
     }
 
     /// # Errors
@@ -76,25 +93,38 @@ impl Committer {
         &'s self,
         scope: &'s Scope<'s, '_>,
         region: &'s Region,
-    ) -> io::Result<Orders<'s>> {
+    ) -> io::Result<ScopedJoinHandle<'s, ()>> {
         let thread = std::thread::Builder::new().name("perdura-commit".into());
         let thread = thread.spawn_scoped(scope, || self.serve(region))?;
-        Ok(Orders { committer: self, region, thread: Some(thread), helper: None })
+        self.thread.get_or_init(|| thread.thread().clone());
+        Ok(thread)
     }
 
-    /// Gives the loop its handle without a thread: whoever has the committer makes the commits, by
-    /// [`Committer::step`]. A loop that would wait for a commit calls `helper` until there is news.
-    pub fn without_thread<'s>(&'s self, region: &'s Region, helper: &'s dyn Fn()) -> Orders<'s> {
-        Orders { committer: self, region, thread: None, helper: Some(helper) }
+    /// Gives a loop its handle. Without a `helper` there is a thread; with one, whoever has the
+    /// committer makes the commits, by [`Committer::step`], and a loop that would wait for a commit
+    /// calls `helper` until there is news.
+    pub fn orders<'s>(
+        &'s self,
+        number: usize,
+        region: &'s Region,
+        helper: Option<&'s dyn Fn()>,
+    ) -> Orders<'s> {
+        Orders { committer: self, number, region, helper }
     }
 
     /// Commits until the end is ordered. The thread ends with the first failure, because nobody
     /// knows then what the device has.
     fn serve(&self, region: &Region) {
-        while let Some(group) = self.next() {
-            self.commit_and_tell(region, group);
-            if self.progress().failed {
-                return;
+        let mut spins = SPINS;
+        while !self.ended.load(SeqCst) && !self.failed.load(SeqCst) {
+            if self.step(region) {
+                spins = SPINS;
+            } else if spins > 0 {
+                spins -= 1;
+                std::hint::spin_loop();
+            } else {
+                std::thread::park();
+                spins = SPINS;
             }
         }
     }
@@ -102,92 +132,155 @@ impl Committer {
     /// Makes the commit that the thread would make next. Returns false if none is ordered, or one
     /// has failed.
     pub fn step(&self, region: &Region) -> bool {
-        let (progress, ordered) = (self.progress(), self.ordered.load(SeqCst));
-        let is_due = !progress.failed && ordered > progress.durable;
+        if !self.is_due() {
+            return false;
+        }
+        let _held = self.lock();
+        // A loop may have made the commit meanwhile, or the end may have been ordered.
+        let is_due = self.is_due() && !self.ended.load(SeqCst);
         if is_due {
-            self.commit_and_tell(region, ordered);
+            self.commit(region, None);
         }
         is_due
     }
 
-    fn commit_and_tell(&self, region: &Region, group: u64) {
-        self.commit(region, group);
-        if self.loop_waits.swap(false, SeqCst) {
-            // Fails only when the counter is full: then the loop is awake already.
-            let _ = rustix::io::write(&self.news, &1u64.to_ne_bytes());
-        }
+    fn is_due(&self) -> bool {
+        let is_due = |desk: &Desk| desk.ordered.load(SeqCst) > desk.durable.load(SeqCst);
+        !self.failed.load(SeqCst) && self.desks.iter().any(is_due)
     }
 
-    fn commit(&self, region: &Region, group: u64) {
+    /// Commits all that is ordered, and `own`, a loop's number and its group that is not ordered
+    /// yet. The caller holds `committing`.
+    fn commit(&self, region: &Region, own: Option<(usize, u64)>) {
         let planted = region.planted();
+        let ordered = |desk: &Desk| desk.ordered.load(SeqCst);
+        let mut groups: Vec<u64> = self.desks.iter().map(ordered).collect();
+        if let Some((number, group)) = own {
+            groups[number] = group;
+        }
         if planted.is(Planted::ReplyBeforeGroup) {
-            self.durable.store(group, SeqCst);
+            self.tell(&groups, own);
         }
         match region.commit_group() {
             Ok(()) if planted.is(Planted::CountLateGroups) => {
-                self.durable.store(group.max(self.ordered.load(SeqCst)), SeqCst);
+                let late = |(group, desk): (u64, &Desk)| group.max(ordered(desk));
+                let groups: Vec<u64> = groups.into_iter().zip(&self.desks).map(late).collect();
+                self.tell(&groups, own);
             }
-            Ok(()) => self.durable.store(group, SeqCst),
-            Err(_) if planted.is(Planted::ReplyThoughFailed) => self.durable.store(group, SeqCst),
+            Ok(()) => self.tell(&groups, own),
+            Err(_) if planted.is(Planted::ReplyThoughFailed) => self.tell(&groups, own),
             Err(error) => {
                 tracing::error!(%error, "a group commit failed; no more writes are accepted");
                 self.why.get_or_init(|| error.to_string());
-                self.durable.fetch_or(FAILED, SeqCst);
+                self.failed.store(true, SeqCst);
+                self.desks.iter().for_each(|desk| desk.bell.ring_if_waited_for());
             }
         }
     }
 
-    /// Waits for an order and returns the last group ordered; `None` at the end.
-    fn next(&self) -> Option<u64> {
-        let mut spins = SPINS;
-        while !self.ended.load(SeqCst) {
-            let ordered = self.ordered.load(SeqCst);
-            if ordered > self.progress().durable {
-                return Some(ordered);
-            }
-            if spins > 0 {
-                spins -= 1;
-                std::hint::spin_loop();
-            } else {
-                std::thread::park();
+    /// Stores which groups are durable, and wakes the loops that wait for them.
+    fn tell(&self, groups: &[u64], own: Option<(usize, u64)>) {
+        for (number, (desk, group)) in self.desks.iter().zip(groups).enumerate() {
+            if desk.durable.load(SeqCst) < *group {
+                desk.durable.store(*group, SeqCst);
+                if own.is_none_or(|(own, _)| own != number) {
+                    desk.bell.ring_if_waited_for();
+                }
             }
         }
-        None
     }
 
-    fn progress(&self) -> Progress {
-        let word = self.durable.load(SeqCst);
-        Progress { durable: word & !FAILED, failed: word & FAILED != 0 }
+    fn progress(&self, number: usize) -> Progress {
+        let durable = self.desks[number].durable.load(SeqCst);
+        Progress { durable, failed: self.failed.load(SeqCst) }
+    }
+
+    /// Begins no other commit. When this returns, the one that was on its way is over.
+    pub fn end(&self) {
+        self.ended.store(true, SeqCst);
+        // A loop may wait for a commit that is not made any more.
+        self.desks.iter().for_each(|desk| desk.bell.ring());
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+            drop(self.lock());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.committing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Orders<'_> {
+    fn desk(&self) -> &Desk {
+        &self.committer.desks[self.number]
+    }
+
+    /// Says that the loop may execute writes from now on: other loops may read them.
+    pub fn begin_writes(&self) {
+        self.desk().writes.store(true, SeqCst);
+    }
+
+    /// Says that all writes which the loop has executed are in a group that is ordered.
+    pub fn end_writes(&self) {
+        self.desk().writes.store(false, SeqCst);
+    }
+
+    /// Whether another loop has executed writes that are not durable, or may have. What this loop
+    /// has read before it asks is counted.
+    pub fn others_have_writes(&self) -> bool {
+        if self.region.planted().is(Planted::ReadOthersWrites) {
+            return false;
+        }
+        let others = self.committer.desks.iter().enumerate().filter(|(at, _)| *at != self.number);
+        // A loop orders its group before it says that it writes no more.
+        others.map(|(_, desk)| desk).any(|desk| {
+            desk.writes.load(SeqCst) || desk.ordered.load(SeqCst) > desk.durable.load(SeqCst)
+        })
+    }
+
     /// Orders the commit of everything up to `group`, which has been executed. A group that
     /// `is_small` is durable, or has failed, when this returns, unless a commit is on its way.
     pub fn order(&self, group: u64, is_small: bool) {
-        let (progress, ordered) = (self.progress(), self.committer.ordered.load(SeqCst));
-        let is_small = is_small && !self.region.planted().is(Planted::ReplyBeforeGroup);
-        if is_small && !progress.failed && progress.durable == ordered {
-            // The group is made durable before it is ordered, so the idle thread finds nothing to
-            // do.
-            if self.region.planted().is(Planted::SkipSmallGroups) {
-                self.committer.durable.store(group, SeqCst);
-            } else {
-                self.committer.commit(self.region, group);
+        if !(is_small && self.commit_at_once(group)) {
+            self.desk().ordered.store(group, SeqCst);
+            if let Some(thread) = self.committer.thread.get() {
+                thread.unpark();
             }
-            if !self.progress().failed {
-                self.committer.ordered.store(group, SeqCst);
-            }
-            return;
-        }
-        self.committer.ordered.store(group, SeqCst);
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
         }
     }
 
+    /// Commits a group on the loop's own thread, unless a commit is on its way. True if nothing is
+    /// left to be ordered.
+    fn commit_at_once(&self, group: u64) -> bool {
+        let (committer, desk) = (self.committer, self.desk());
+        let progress = self.progress();
+        let is_free = !progress.failed
+            && progress.durable == desk.ordered.load(SeqCst)
+            && !committer.ended.load(SeqCst)
+            && !self.region.planted().is(Planted::ReplyBeforeGroup);
+        if !is_free {
+            return false;
+        }
+        let _held = match committer.committing.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        // The group is made durable before it is ordered, so the idle thread finds nothing to do.
+        if self.region.planted().is(Planted::SkipSmallGroups) {
+            desk.durable.store(group, SeqCst);
+        } else {
+            committer.commit(self.region, Some((self.number, group)));
+        }
+        if !self.progress().failed {
+            desk.ordered.store(group, SeqCst);
+        }
+        true
+    }
+
     pub fn progress(&self) -> Progress {
-        self.committer.progress()
+        self.committer.progress(self.number)
     }
 
     /// The error of the first commit that failed, if one has.
@@ -197,66 +290,41 @@ impl Orders<'_> {
 
     /// Asks to be woken by news beyond `seen`. True: there are some already.
     pub fn call_me(&self, seen: Progress) -> bool {
-        self.committer.loop_waits.store(true, SeqCst);
+        self.desk().bell.call_me();
         self.progress() != seen
     }
 
     /// Notes that the loop is awake for another reason and need not be woken.
     pub fn awake(&self) {
-        self.committer.loop_waits.store(false, SeqCst);
+        self.desk().bell.awake();
     }
 
-    /// Empties the event descriptor that the loop was woken by.
-    pub fn heard(&self) {
-        // An empty descriptor is no error: the event was read before.
-        let _ = rustix::io::read(&self.committer.news, &mut [0; 8]);
-    }
-
-    /// Waits for news beyond `seen`.
+    /// Waits for news beyond `seen`, or for the end of commits.
     ///
     /// # Errors
     /// The system cannot wait.
     pub fn wait(&self, seen: Progress) -> io::Result<()> {
-        while !self.call_me(seen) {
-            if let Some(helper) = self.helper {
-                helper();
-                continue;
-            }
-            match poll(&mut [PollFd::new(&self.committer.news, PollFlags::IN)], None) {
-                Ok(_) => self.heard(),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+        while !self.call_me(seen) && !self.has_ended() {
+            match self.helper {
+                Some(helper) => helper(),
+                None => self.desk().bell.wait()?,
             }
         }
         self.awake();
         Ok(())
     }
 
-    /// Ends the thread: when this returns the commit that was on its way is over, and no other will
-    /// begin.
-    pub fn end(&mut self) {
-        self.committer.ended.store(true, SeqCst);
-        let Some(thread) = self.thread.take() else { return };
-        thread.thread().unpark();
-        if thread.join().is_err() {
-            tracing::error!("the committing thread panicked");
-        }
+    /// Whether no other commit will be begun.
+    pub fn has_ended(&self) -> bool {
+        self.committer.ended.load(SeqCst)
+    }
+
+    /// Begins no other commit, of any loop. When this returns, the one that was on its way is over.
+    pub fn end(&self) {
+        self.committer.end();
     }
 }
 
-impl Drop for Orders<'_> {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-impl AsFd for Orders<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.committer.news.as_fd()
-    }
-}
-
-const FAILED: u64 = 1 << 63;
 /// Times that the thread looks for a new order before it sleeps. After a commit the next order
 /// often comes within a moment, and to sleep and be woken costs more than that moment.
 const SPINS: u32 = 1000;
@@ -270,6 +338,8 @@ mod tests {
     use perdura_media::sim::SimDevice;
     use perdura_media::{BlockBuf, Device, SimClock};
     use perdura_region::{Config, LaneId};
+
+    use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
 
@@ -315,14 +385,22 @@ mod tests {
         }
     }
 
+    fn of_loops(count: usize) -> Committer {
+        Committer::new((0..count).map(|_| Arc::new(Bell::new().unwrap())))
+    }
+
+    fn one_loop() -> Committer {
+        of_loops(1)
+    }
+
     fn progress(durable: u64, failed: bool) -> Progress {
         Progress { durable, failed }
     }
 
     #[test]
     fn a_small_group_is_durable_at_once_unless_one_before_it_is_not() {
-        let (world, committer) = (World::new(), Committer::new().unwrap());
-        let orders = committer.without_thread(&world.region, &|| {});
+        let (world, committer) = (World::new(), one_loop());
+        let orders = committer.orders(0, &world.region, Some(&|| {}));
         world.write(1);
         orders.order(1, true);
         assert_eq!((orders.progress(), world.durable()), (progress(1, false), 1));
@@ -346,8 +424,8 @@ mod tests {
     #[test]
     fn after_a_failed_commit_no_group_is_durable_and_the_first_error_is_told() {
         for is_small in [true, false] {
-            let (world, committer) = (World::new(), Committer::new().unwrap());
-            let orders = committer.without_thread(&world.region, &|| {});
+            let (world, committer) = (World::new(), one_loop());
+            let orders = committer.orders(0, &world.region, Some(&|| {}));
             world.write(1);
             orders.order(1, true);
             world.plan.fail_flush(1);
@@ -365,13 +443,14 @@ mod tests {
 
     #[test]
     fn a_loop_that_waits_is_woken_by_news_and_one_that_is_awake_is_not() {
-        let (world, committer) = (World::new(), Committer::new().unwrap());
-        let orders = committer.without_thread(&world.region, &|| {});
+        let (world, committer) = (World::new(), one_loop());
+        let orders = committer.orders(0, &world.region, Some(&|| {}));
         let is_woken = || {
-            let mut fds = [PollFd::new(&committer.news, PollFlags::IN)];
+            let bell = &committer.desks[0].bell;
+            let mut fds = [PollFd::new(bell, PollFlags::IN)];
             let slice = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
             let woken = poll(&mut fds, Some(&slice)).unwrap() > 0;
-            orders.heard();
+            bell.heard();
             woken
         };
         for (number, waits) in [(1, false), (2, true), (3, false), (4, true)] {
@@ -391,7 +470,7 @@ mod tests {
 
     #[test]
     fn who_waits_without_a_thread_helps_until_there_is_news() {
-        let (world, committer) = (World::new(), Committer::new().unwrap());
+        let (world, committer) = (World::new(), one_loop());
         let calls = Cell::new(0);
         let helper = || {
             calls.set(calls.get() + 1);
@@ -399,18 +478,19 @@ mod tests {
                 assert!(committer.step(&world.region));
             }
         };
-        let orders = committer.without_thread(&world.region, &helper);
+        let orders = committer.orders(0, &world.region, Some(&helper));
         orders.order(1, false);
         orders.wait(progress(0, false)).unwrap();
         assert_eq!((calls.get(), orders.progress()), (3, progress(1, false)));
-        assert!(!committer.loop_waits.load(SeqCst));
+        assert!(!committer.desks[0].bell.is_waited_for());
     }
 
     #[test]
     fn the_thread_makes_what_is_ordered_durable_and_nothing_after_its_end() {
-        let (world, committer) = (World::new(), Committer::new().unwrap());
+        let (world, committer) = (World::new(), one_loop());
         std::thread::scope(|scope| {
-            let mut orders = committer.start(scope, &world.region).unwrap();
+            committer.start(scope, &world.region).unwrap();
+            let orders = committer.orders(0, &world.region, None);
             for group in 1..5 {
                 world.write(group);
                 let seen = orders.progress();
@@ -423,5 +503,52 @@ mod tests {
             orders.order(5, false);
             assert_eq!((orders.progress(), world.durable()), (progress(4, false), 4));
         });
+    }
+
+    #[test]
+    fn groups_of_several_loops_share_a_commit_and_each_loop_is_told_of_its_own() {
+        let (world, committer) = (World::new(), of_loops(3));
+        let orders = [0, 1, 2].map(|number| committer.orders(number, &world.region, Some(&|| {})));
+        world.write(1);
+        orders[0].order(1, false);
+        orders[2].order(7, false);
+        let before = world.region.stats().group_commits;
+        assert!(committer.step(&world.region) && !committer.step(&world.region));
+        assert_eq!(world.region.stats().group_commits, before + 1);
+        let durable = |orders: &[Orders<'_>; 3]| orders.each_ref().map(|o| o.progress().durable);
+        assert_eq!((durable(&orders), world.durable()), ([1, 0, 7], 1));
+        // A commit that a loop makes itself is one for all that is ordered, too.
+        world.write(2);
+        orders[0].order(2, false);
+        orders[1].order(1, true);
+        assert!(!committer.step(&world.region));
+        assert_eq!((durable(&orders), world.durable()), ([2, 1, 7], 2));
+    }
+
+    #[test]
+    fn a_loop_knows_of_writes_of_others_until_they_are_durable() {
+        let (world, committer) = (World::new(), of_loops(2));
+        let [one, other] =
+            [0, 1].map(|number| committer.orders(number, &world.region, Some(&|| {})));
+        let seen = || (one.others_have_writes(), other.others_have_writes());
+        assert_eq!(seen(), (false, false));
+        one.begin_writes();
+        assert_eq!(seen(), (false, true));
+        one.order(1, false);
+        one.end_writes();
+        assert_eq!(seen(), (false, true), "the group is ordered and not durable");
+        assert!(committer.step(&world.region));
+        assert_eq!(seen(), (false, false));
+    }
+
+    #[test]
+    fn no_commit_is_begun_after_the_end() {
+        let (world, committer) = (World::new(), of_loops(2));
+        let orders = committer.orders(1, &world.region, Some(&|| {}));
+        orders.end();
+        world.write(1);
+        orders.order(1, true);
+        assert!(!committer.step(&world.region));
+        assert_eq!((orders.progress(), world.durable()), (progress(0, false), 0));
     }
 }

@@ -5,47 +5,15 @@
 //! inline commits, and the release of replies.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
-use perdura_media::Clock;
-use perdura_region::Region;
-use perdura_store::Store;
-
-use super::committer::Committer;
 use super::events::Event;
-use super::group::Group;
-use super::listen::Listener;
+use super::run::Beside;
 use super::serve::Serve;
-use crate::commands::{Server, index_for};
-use crate::config::{ServeError, ServerConfig, StopFlag};
-use crate::conn::{Conn, Stream};
-use crate::saving::Saving;
-use crate::session::{Peer, Session};
-
-/// What a loop shares with the threads beside it, which are left out here.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Beside {
-    committer: Committer,
-    saving: Saving,
-    stop: StopFlag,
-}
-
-impl Beside {
-    /// # Errors
-    /// The system has no event file descriptor left.
-    pub fn new(clock: &dyn Clock) -> io::Result<Self> {
-        let saving = Saving::new(clock.unix_ms());
-        Ok(Self { committer: Committer::new()?, saving, stop: StopFlag::new()? })
-    }
-
-    /// Makes the group commit that the committing thread would make next. Returns false if none is
-    /// ordered, or one has failed.
-    pub fn commit(&self, region: &Region) -> bool {
-        self.committer.step(region)
-    }
-}
+use crate::commands::Server;
+use crate::config::{ServeError, StopFlag};
+use crate::conn::Stream;
+use crate::session::Peer;
 
 /// A server that is driven turn by turn.
 #[doc(hidden)]
@@ -56,37 +24,30 @@ pub struct Driven<'s> {
 }
 
 impl<'s> Driven<'s> {
-    /// A loop that calls `helper` again and again where it would wait for a commit.
+    /// The loop with this number, which calls `helper` again and again where it would wait for a
+    /// commit.
     ///
     /// # Errors
     /// The event queue cannot be made.
     pub fn new(
-        beside: &'s Beside,
-        store: &'s Store,
-        clock: &'s dyn Clock,
-        config: &ServerConfig,
+        beside: &'s Beside<'s>,
+        number: usize,
         helper: &'s dyn Fn(),
     ) -> Result<Self, ServeError> {
-        let Beside { committer, saving, stop } = beside;
-        let server = Server::new(store, clock, saving, config.clone(), index_for(config));
-        let region = store.region();
-        let orders = server.holds_replies().then(|| committer.without_thread(region, helper));
-        let nowhere = Listener { sockets: Vec::new() };
-        let serve = Serve::new(nowhere, server, Group::new(orders), stop)?;
-        Ok(Self { serve, happened: Vec::new(), stop })
+        let server = Server::new(&beside.shared, number);
+        let serve = Serve::new(None, server, beside.group(number, Some(helper)), &beside.stop)?;
+        Ok(Self { serve, happened: Vec::new(), stop: &beside.stop })
     }
 
-    /// Connects a client, and returns its end of the connection.
+    /// Connects a client, and returns its end of the connection. The client is of the loop that has
+    /// the fewest; this one, if several have as few.
     ///
     /// # Errors
     /// The system refuses a pair of sockets.
     pub fn connect(&mut self) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let (fd, now_ns) = (ours.as_fd().as_raw_fd(), self.serve.server.now_ns);
-        let session = Session::new(self.serve.next_id, fd, Peer::Unix, true, now_ns);
-        self.serve.next_id += 1;
-        self.serve.add(Box::new(Conn::new(Stream::Unix(ours), session)));
+        self.serve.welcome(Stream::Unix(ours), Peer::Unix);
         Ok(theirs)
     }
 
@@ -105,10 +66,11 @@ mod tests {
     use std::sync::Arc;
 
     use perdura_media::{SimClock, SimDevice};
-    use perdura_region::Config;
-    use perdura_store::{Heap, StoreOptions};
+    use perdura_region::{Config, Region};
+    use perdura_store::{Heap, Store, StoreOptions};
 
     use super::*;
+    use crate::config::ServerConfig;
 
     /// Otherwise the loop would look at it again and again, and never sleep.
     #[test]
@@ -118,9 +80,9 @@ mod tests {
         let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock.clone(), config).unwrap();
         let heap = Heap::open(region).unwrap();
         let store = Store::open(heap, clock.clone(), StoreOptions::default()).unwrap();
-        let beside = Beside::new(&*clock).unwrap();
         let config = ServerConfig::default();
-        let mut driven = Driven::new(&beside, &store, &*clock, &config, &|| {}).unwrap();
+        let beside = Beside::new(&store, &*clock, &config).unwrap();
+        let mut driven = Driven::new(&beside, 0, &|| {}).unwrap();
         let mut client = driven.connect().unwrap();
         client.set_nonblocking(true).unwrap();
         client.write_all(b"CLIENT PAUSE 1000\r\nSET a b\r\n").unwrap();

@@ -35,8 +35,8 @@ pub(super) enum Events {
 #[derive(Debug)]
 pub(super) enum Event {
     Stop,
-    /// The committing thread has made a group durable, or has failed.
-    Committed,
+    /// Another thread has news: a group is durable, or something was left for the loop.
+    Bell,
     Listener(usize),
     /// With epoll: a connection can be read or written.
     Ready {
@@ -68,7 +68,7 @@ pub(super) struct Tag {
 
 impl Tag {
     pub fn of(slot: u32, conn: &Conn) -> Self {
-        Self { slot, generation: conn.session.id as u32 & GENERATION_MAX }
+        Self { slot, generation: conn.session.card.id as u32 & GENERATION_MAX }
     }
 
     fn token(self) -> u64 {
@@ -117,22 +117,21 @@ impl Events {
         }
     }
 
-    /// Watches the committing thread's event descriptor; the ring tells of it once.
-    pub fn watch_commits(&mut self, news: impl AsFd) -> Result<(), ServeError> {
+    /// Watches the loop's bell; the ring tells of it once.
+    pub fn watch_bell(&mut self, bell: impl AsFd) -> Result<(), ServeError> {
         match self {
             Self::Epoll(queue) => {
-                queue.add(news, COMMITTED, EventFlags::IN).map_err(failed("epoll_ctl"))
+                queue.add(bell, BELL, EventFlags::IN).map_err(failed("epoll_ctl"))
             }
-            Self::Uring { ring, .. } => ring.poll(news, COMMITTED).map_err(ring_failed),
+            Self::Uring { ring, .. } => ring.poll(bell, BELL).map_err(ring_failed),
         }
     }
 
-    /// Watches the committing thread's descriptor again, after the loop was told of it and has read
-    /// it.
-    pub fn watch_commits_again(&mut self, news: impl AsFd) -> Result<(), ServeError> {
+    /// Watches the bell again, after the loop was told of it and has emptied it.
+    pub fn watch_bell_again(&mut self, bell: impl AsFd) -> Result<(), ServeError> {
         match self {
             Self::Epoll(_) => Ok(()),
-            Self::Uring { .. } => self.watch_commits(news),
+            Self::Uring { .. } => self.watch_bell(bell),
         }
     }
 
@@ -159,7 +158,7 @@ impl Events {
                 {
                     let event = match done {
                         Completion::Polled { token: STOP } => Event::Stop,
-                        Completion::Polled { token: COMMITTED } => Event::Committed,
+                        Completion::Polled { token: BELL } => Event::Bell,
                         Completion::Polled { .. } => {
                             happened.extend(listeners.wait(0)?.iter().map(told));
                             ring.poll(&*listeners, LISTENERS).map_err(ring_failed)?;
@@ -251,7 +250,7 @@ impl Events {
 fn told(event: &epoll::Event) -> Event {
     match event.data.u64() {
         STOP => Event::Stop,
-        COMMITTED => Event::Committed,
+        BELL => Event::Bell,
         data @ LISTENERS.. => Event::Listener((data - LISTENERS) as usize),
         data => Event::Ready { slot: data as u32, flags: event.flags },
     }
@@ -265,7 +264,7 @@ fn ring_failed(source: io::Error) -> ServeError {
 /// ring the token of the epoll that watches all listening sockets.
 const LISTENERS: u64 = 1 << 32;
 const STOP: u64 = (1 << crate::sys::TOKEN_BITS) - 1;
-const COMMITTED: u64 = STOP - 1;
+const BELL: u64 = STOP - 1;
 const GENERATION_MAX: u32 = (1 << 30) - 1;
 
 const EVENTS_MAX: usize = 1024;

@@ -8,7 +8,9 @@
 //! Invariants:
 //! - A reply to a write, and every later reply to any client and to reads too, is sent only after a
 //!   commit that began after the write has succeeded: a group is ordered when all of it is
-//!   executed, and a reply waits for the group of the last write before it, of whatever client.
+//!   executed, and a reply waits for the group of the last write before it, of whatever client. A
+//!   reply that was made while another loop had writes that were not durable waits for a group of
+//!   its own loop, whose commit has them, too.
 //! - Groups become durable in order, and output is released from its front only, so replies keep
 //!   their order.
 //! - When a commit fails, the reply to each write that is not known to be durable becomes an error,
@@ -34,8 +36,11 @@ pub(super) struct Group<'s> {
     orders: Option<Orders<'s>>,
     /// The number of the group being executed.
     number: u64,
-    /// Whether the group being executed has a write.
+    /// Whether the group being executed has a write, or has read one of another loop that is not
+    /// durable.
     uncommitted: bool,
+    /// Whether the other loops have been told that writes may be executed.
+    may_write: bool,
     seen: Progress,
     held: VecDeque<Held>,
     writes: VecDeque<HeldWrite>,
@@ -68,15 +73,12 @@ impl<'s> Group<'s> {
             orders,
             number: 1,
             uncommitted: false,
+            may_write: false,
             seen: Progress { durable: 0, failed: false },
             held: VecDeque::new(),
             writes: VecDeque::new(),
             gathered: 0,
         }
-    }
-
-    pub fn orders(&self) -> Option<&Orders<'s>> {
-        self.orders.as_ref()
     }
 
     /// Whether a reply made now has to wait for a commit.
@@ -87,6 +89,15 @@ impl<'s> Group<'s> {
     /// Whether a group has been ordered and is not known to be durable yet.
     pub fn is_on_its_way(&self) -> bool {
         self.seen.durable + 1 < self.number
+    }
+
+    /// Tells the other loops, before a write is executed, that there may be one.
+    pub fn begin_write(&mut self) {
+        if let Some(orders) = &self.orders
+            && !std::mem::replace(&mut self.may_write, true)
+        {
+            orders.begin_writes();
+        }
     }
 
     /// Notes a write that was carried out, whose reply is at bytes `start..end` of all output of
@@ -106,6 +117,13 @@ impl<'s> Group<'s> {
     /// has to wait.
     pub fn hold(&mut self, slot: u32, conn: &mut Conn) {
         let end = conn.written();
+        if end > conn.free_to.max(conn.held_to)
+            && !self.uncommitted
+            && self.orders.as_ref().is_some_and(Orders::others_have_writes)
+        {
+            // The output may tell of such a write. A commit that begins from here on has it.
+            self.uncommitted = true;
+        }
         if !self.is_holding() {
             conn.free_to = end;
         } else if end > conn.free_to.max(conn.held_to) {
@@ -124,6 +142,11 @@ impl<'s> Group<'s> {
             orders.order(self.number, self.gathered <= inline_max);
             self.number += 1;
         }
+        if std::mem::take(&mut self.may_write)
+            && let Some(orders) = &self.orders
+        {
+            orders.end_writes();
+        }
         std::mem::take(&mut self.gathered)
     }
 
@@ -134,10 +157,15 @@ impl<'s> Group<'s> {
 
     /// Whether more writes are held than two groups should have.
     pub fn is_crowded(&self, writes_max: usize) -> bool {
-        self.writes.len() >= 2 * writes_max && self.is_on_its_way()
+        self.writes.len() >= 2 * writes_max && self.is_awaited()
     }
 
-    /// Waits until the commit that is on its way is over.
+    /// Whether a commit is on its way, or will be, for a group that has been ordered.
+    pub fn is_awaited(&self) -> bool {
+        self.is_on_its_way() && !self.orders.as_ref().is_some_and(Orders::has_ended)
+    }
+
+    /// Waits until the commit that is on its way is over, or commits have ended.
     ///
     /// # Errors
     /// The system cannot wait.
@@ -163,9 +191,9 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// Ends the committing thread; no commit is on its way then.
-    pub fn end(&mut self) {
-        if let Some(orders) = &mut self.orders {
+    /// Ends the commits of all loops; none is on its way then.
+    pub fn end(&self) {
+        if let Some(orders) = &self.orders {
             orders.end();
         }
     }

@@ -12,7 +12,7 @@ use crate::conn::Stream;
 use crate::session::Peer;
 
 /// Sockets that are bound and listening. The file of a Unix socket is removed at the drop.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Listener {
     pub(super) sockets: Vec<Socket>,
 }

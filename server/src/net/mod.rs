@@ -1,6 +1,6 @@
 //! Sockets and the event loop.
 //!
-//! `listen` opens sockets. `serve` is the loop, `events` the kernel's event queue on which it waits
+//! `listen` opens sockets. `run` starts and ends the loops, `serve` is one of them, `events` the kernel's event queue on which it waits
 //! (an io_uring, or the epoll of `queue`), `load` the number of requests that it waits for, `turn`
 //! one connection's part of a turn. `clients` accepts and closes connections, and `ahead` parses a
 //! pipeline before it is carried out. `group` holds the replies that wait for a group commit, which
@@ -16,9 +16,10 @@ mod group;
 mod listen;
 mod load;
 mod queue;
+mod run;
 mod serve;
 mod turn;
 
-pub use driven::{Beside, Driven};
+pub use driven::Driven;
 pub use listen::Listener;
-pub use serve::{Ended, Report, run};
+pub use run::{Beside, Ended, Report, run};

@@ -1,6 +1,6 @@
-//! The event loop, which is one thread.
+//! An event loop, which is one thread. A server has one or several.
 //!
-//! In a turn the loop waits, reads from each connection up to a limit, executes the commands,
+//! In a turn a loop waits, reads from each connection up to a limit, executes the commands,
 //! orders a commit if replies wait for one, sends the output that may be sent, and closes the
 //! connections that are done. Nothing in a turn waits for a peer.
 //!
@@ -10,85 +10,20 @@
 
 use std::io;
 
-use perdura_media::Clock;
-use perdura_store::{Store, Unreadable};
+use perdura_store::Unreadable;
 use rustix::event::epoll::EventFlags;
 
 use super::ahead::Ahead;
-use super::committer::Committer;
 use super::events::{Event, Events, Tag};
 use super::group::Group;
 use super::listen::{Listener, Socket};
 use super::load::{Load, ONE};
-use crate::commands::{Server, index_for};
-use crate::config::{ServeError, ServerConfig, StopFlag};
+use super::run::Ended;
+use crate::commands::Server;
+use crate::config::{ServeError, StopFlag};
 use crate::conn::{Conn, Receiving, drop_taken, keep_spare};
 use crate::resp::Parser;
-use crate::saving::Saving;
 use crate::sys::Several;
-
-/// The cause of a server's end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// The stop flag was set.
-    Stopped,
-    /// A client sent SHUTDOWN.
-    Shutdown,
-}
-
-/// The account of a server that has ended. The caller flushes next.
-#[derive(Debug, Clone)]
-pub struct Report {
-    /// The cause of the end.
-    pub ended: Ended,
-    /// Connections that were accepted.
-    pub connections: u64,
-    /// Commands that were carried out.
-    pub commands: u64,
-    /// The first failure of a group commit, if one has failed.
-    pub latched: Option<String>,
-}
-
-/// Serves until `stop` is set or a client says SHUTDOWN. Does not flush: the caller does.
-///
-/// A write may wait inside the store for its budget; `store.region().close(..)` from the thread
-/// that sets `stop` ends that wait with an error, so a stop depends on no writer either.
-///
-/// # Errors
-/// The event queue cannot be made or waited on.
-pub fn run(
-    listener: Listener,
-    store: &Store,
-    config: &ServerConfig,
-    clock: &dyn Clock,
-    stop: &StopFlag,
-) -> Result<Report, ServeError> {
-    let saving = Saving::new(clock.unix_ms());
-    let mut server = Server::new(store, clock, &saving, config.clone(), index_for(config));
-    server.tcp_port = listener.local_addr().map_or(0, |addr| addr.port());
-    let no_thread = |source| ServeError::Events { op: "start of a thread", source };
-    let committer = server.holds_replies().then(Committer::new).transpose();
-    let committer = committer.map_err(|source| ServeError::Events { op: "eventfd", source })?;
-    std::thread::scope(|scope| {
-        let _ending = saving.end_when_dropped();
-        std::thread::Builder::new()
-            .name("perdura-bgsave".into())
-            .spawn_scoped(scope, || saving.serve(store, clock))
-            .map_err(no_thread)?;
-        let orders = committer.as_ref().map(|committer| committer.start(scope, store.region()));
-        let group = Group::new(orders.transpose().map_err(no_thread)?);
-        let mut serve = Serve::new(listener, server, group, stop)?;
-        let ended = serve.until(stop)?;
-        serve.end_commits(ended)?;
-        let stats = &serve.server.stats;
-        Ok(Report {
-            ended,
-            connections: stats.connections,
-            commands: stats.commands,
-            latched: serve.server.latched.clone(),
-        })
-    })
-}
 
 /// The state of the loop.
 pub(super) struct Serve<'a> {
@@ -102,8 +37,6 @@ pub(super) struct Serve<'a> {
     pub(super) starved: bool,
     pub(super) conns: Vec<Option<Box<Conn>>>,
     pub(super) free: Vec<u32>,
-    pub(super) connected: usize,
-    pub(super) next_id: u64,
     /// The read buffer of all connections.
     pub(super) arena: Vec<u8>,
     /// The parser of all connections that have no pending input.
@@ -124,8 +57,9 @@ pub(super) struct Serve<'a> {
 }
 
 impl<'a> Serve<'a> {
+    /// The loop that `server` is of. It accepts the connections of `listener`, if it has one.
     pub(super) fn new(
-        listener: Listener,
+        listener: Option<Listener>,
         mut server: Server<'a>,
         group: Group<'a>,
         stop: &StopFlag,
@@ -134,9 +68,8 @@ impl<'a> Serve<'a> {
         let mut events = Events::new(server.config.events, turn_bytes_max)?;
         server.multiplexing = events.name();
         events.watch_stop(stop)?;
-        if let Some(orders) = group.orders() {
-            events.watch_commits(orders)?;
-        }
+        events.watch_bell(&*server.own.bell)?;
+        let listener = listener.unwrap_or_default();
         for (at, socket) in listener.sockets.iter().enumerate() {
             events.watch_listener(socket, at)?;
         }
@@ -149,8 +82,6 @@ impl<'a> Serve<'a> {
             starved: false,
             conns: Vec::new(),
             free: Vec::new(),
-            connected: 0,
-            next_id: 1,
             parser: Parser::default(),
             ahead: Ahead::default(),
             spare: Vec::new(),
@@ -165,10 +96,12 @@ impl<'a> Serve<'a> {
         })
     }
 
-    fn until(&mut self, stop: &StopFlag) -> Result<Ended, ServeError> {
+    /// Serves until the end, and ends the commits.
+    pub(super) fn until(&mut self, stop: &StopFlag) -> Result<Ended, ServeError> {
         let mut happened: Vec<Event> = Vec::new();
         loop {
             if let Some(ended) = self.turn(stop, u32::MAX, &mut happened)? {
+                self.end_commits(ended)?;
                 return Ok(ended);
             }
         }
@@ -187,11 +120,12 @@ impl<'a> Serve<'a> {
             return Ok(Some(Ended::Stopped));
         }
         self.server.begin_turn();
+        self.open_inbox();
         self.is_lone = is_lone_request(happened);
         self.look_ahead(happened);
         for event in happened.drain(..) {
             self.handle(event)?;
-            if self.server.shutdown || stop.is_set() {
+            if self.server.shared.is_ending() || stop.is_set() {
                 break;
             }
         }
@@ -200,11 +134,10 @@ impl<'a> Serve<'a> {
             // The final flush writes everything that could be ordered now.
             return Ok(Some(Ended::Stopped));
         }
-        self.server.stats.group_writes +=
-            self.group.order(self.server.config.group_writes_inline) as u64;
+        self.order(self.server.config.group_writes_inline);
         self.release();
         self.close_finished();
-        if self.server.shutdown {
+        if self.server.shared.is_ending() {
             return Ok(Some(Ended::Shutdown));
         }
         if self.server.now_ns >= self.next_tick_ns {
@@ -212,6 +145,10 @@ impl<'a> Serve<'a> {
             self.tick();
         }
         Ok(None)
+    }
+
+    fn order(&mut self, inline_max: usize) {
+        self.server.stats.group_writes.add(self.group.order(inline_max) as u64);
     }
 
     /// Prefetches the memory that received commands will read, before any of them is carried out.
@@ -235,7 +172,7 @@ impl<'a> Serve<'a> {
             self.committed_before = committed;
         }
         let load = self.load.several(self.server.now_ns);
-        let is_news = self.group.call_me();
+        let is_news = self.group.call_me() || self.server.own.inbox.has_news();
         let timeout_ns = if is_news { 0 } else { self.timeout_ns().min(most_ns) };
         let several = match timeout_ns {
             // The wait is for the clients that the last two commits have answered, so that their
@@ -263,11 +200,10 @@ impl<'a> Serve<'a> {
     fn handle(&mut self, event: Event) -> Result<(), ServeError> {
         match event {
             Event::Stop => return Ok(()),
-            Event::Committed => {
-                if let Some(orders) = self.group.orders() {
-                    orders.heard();
-                    self.events.watch_commits_again(orders)?;
-                }
+            Event::Bell => {
+                let bell = &*self.server.own.bell;
+                bell.heard();
+                self.events.watch_bell_again(bell)?;
             }
             Event::Listener(at) => self.accept(at),
             Event::Ready { slot, flags } => {
@@ -306,7 +242,7 @@ impl<'a> Serve<'a> {
             self.release();
             let writes_max = self.server.config.group_writes_max;
             if self.group.is_full(writes_max) {
-                self.server.stats.group_writes += self.group.order(0) as u64;
+                self.order(0);
             }
             while self.group.is_crowded(writes_max) {
                 self.wait_for_commit()?;
@@ -346,8 +282,8 @@ impl<'a> Serve<'a> {
         conn.in_flight = 0;
         match result {
             Ok(count @ 1..) => {
-                self.server.stats.net_output_bytes += count as u64;
-                self.server.stats.writes += 1;
+                self.server.stats.net_output_bytes.add(count as u64);
+                self.server.stats.writes.add(1);
                 from += count;
                 if from == buffer.len() {
                     return keep_spare(&mut self.spare, buffer);
@@ -368,6 +304,7 @@ impl<'a> Serve<'a> {
         self.group.hold(slot, &mut conn);
         self.send(slot, &mut conn);
         self.watch(slot, &mut conn);
+        conn.session.publish(conn.unsent(), conn.pending_bytes());
         self.conns[slot as usize] = Some(conn);
     }
 
@@ -414,8 +351,10 @@ impl<'a> Serve<'a> {
 
     fn write(&mut self, conn: &mut Conn) {
         let count = conn.send(&mut self.spare);
-        self.server.stats.net_output_bytes += count as u64;
-        self.server.stats.writes += u64::from(count > 0);
+        if count > 0 {
+            self.server.stats.net_output_bytes.add(count as u64);
+            self.server.stats.writes.add(1);
+        }
     }
 
     /// Sends the replies that waited for commits which have returned.
@@ -435,7 +374,7 @@ impl<'a> Serve<'a> {
                 self.answer(of, conn);
             }
             self.group.forget_writes();
-            self.server.latched.get_or_insert(why);
+            self.server.shared.latched.get_or_init(|| why);
         }
     }
 
@@ -452,14 +391,18 @@ impl<'a> Serve<'a> {
         Ok(())
     }
 
-    /// Ends group commits; none is on its way afterwards. After a warning no other is begun, and
-    /// the writes that wait for one are not answered, because the time belongs to the final flush.
-    /// A client that said SHUTDOWN waits for one more.
+    /// Ends the loop's group commits; none is on its way afterwards. After a warning no other is
+    /// begun, of any loop, and the writes that wait for one are not answered, because the time
+    /// belongs to the final flush. A client that said SHUTDOWN waits for one more.
     fn end_commits(&mut self, ended: Ended) -> Result<(), ServeError> {
-        while ended == Ended::Shutdown && self.group.is_on_its_way() {
-            self.wait_for_commit()?;
+        match ended {
+            Ended::Shutdown => {
+                while self.group.is_awaited() {
+                    self.wait_for_commit()?;
+                }
+            }
+            Ended::Stopped => self.group.end(),
         }
-        self.group.end();
         self.release();
         Ok(())
     }
@@ -471,7 +414,7 @@ impl<'a> Serve<'a> {
             // keys for gone.
             let expired = Unreadable::catch(|| self.server.store.expire_some(EXPIRE_WORK));
             let Ok(Ok(deleted)) = expired else { break };
-            self.server.stats.expired_keys += deleted;
+            self.server.stats.expired_keys.add(deleted);
             if deleted < EXPIRE_WORK as u64 / 4 {
                 break;
             }
@@ -483,17 +426,20 @@ impl<'a> Serve<'a> {
     /// Tidies, unless that must not write now, and disconnects silent clients, about ten times a
     /// second.
     fn tick(&mut self) {
-        self.listen();
-        self.server.sample();
-        if !self.server.is_power_low {
-            self.tidy();
+        // One loop does what is to be done once.
+        if self.server.number == 0 {
+            self.listen();
+            self.server.shared.sample(self.server.now_ns);
+            if !self.server.is_power_low {
+                self.tidy();
+            }
         }
         if self.server.config.timeout_s > 0 {
             let limit_ns = self.server.config.timeout_s.saturating_mul(1_000_000_000);
             for conn in self.conns.iter_mut().flatten() {
                 if self.server.now_ns.saturating_sub(conn.session.active_ns) > limit_ns {
                     conn.session.killed = true;
-                    self.server.kills = true;
+                    self.server.own.inbox.kill();
                 }
             }
             self.close_finished();
@@ -504,7 +450,7 @@ impl<'a> Serve<'a> {
 /// Whether a turn is for one connection's request, and for no replies that waited for a commit.
 fn is_lone_request(happened: &[Event]) -> bool {
     let is_request = |event: &&Event| matches!(event, Event::Received { .. });
-    let is_commit = |event: &Event| matches!(event, Event::Committed);
+    let is_commit = |event: &Event| matches!(event, Event::Bell);
     happened.iter().filter(is_request).count() == 1 && !happened.iter().any(is_commit)
 }
 

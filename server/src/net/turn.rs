@@ -6,8 +6,8 @@ use std::io;
 use super::ahead::{Ahead, Looked};
 use super::events::Tag;
 use super::serve::Serve;
-use crate::commands::{Flow, execute};
-use crate::conn::{Conn, Peers, Pending};
+use crate::commands::{Flow, execute, may_write};
+use crate::conn::{Conn, Pending};
 use crate::resp::{Parser, Reply};
 
 impl Serve<'_> {
@@ -24,8 +24,8 @@ impl Serve<'_> {
         match read {
             Ok([]) => conn.input_closed = true,
             Ok(bytes) => {
-                self.server.stats.net_input_bytes += bytes.len() as u64;
-                self.server.stats.reads += 1;
+                self.server.stats.net_input_bytes.add(bytes.len() as u64);
+                self.server.stats.reads.add(1);
                 if conn.stalled {
                     // The ring had received the bytes already.
                     return conn.pending.get_or_insert_default().bytes.extend_from_slice(bytes);
@@ -106,7 +106,7 @@ impl Serve<'_> {
         conn.session.is_paused = false;
         conn.take_buffer(&mut self.spare);
         loop {
-            if conn.session.closing || conn.session.killed || self.server.shutdown {
+            if conn.session.closing || conn.session.killed || self.server.shared.is_ending() {
                 // Bytes behind QUIT are never parsed.
                 return buf.len();
             }
@@ -137,9 +137,12 @@ impl Serve<'_> {
             conn.session.request_bytes = buf.len() - at;
             let args = parser.args_of(command.frame, &buf[at..]);
             let start = conn.written();
-            let peers = Peers { conns: &mut self.conns, connected: self.connected };
+            if self.server.holds_replies() && command.found.is_some_and(|(_, spec)| may_write(spec))
+            {
+                self.group.begin_write();
+            }
             let (session, out) = conn.session_and_output();
-            match execute(&mut self.server, session, peers, command.found, args, out) {
+            match execute(&mut self.server, session, command.found, args, out) {
                 Flow::Next { wrote } => {
                     at = command.end;
                     ahead.advance();
@@ -169,7 +172,7 @@ impl Serve<'_> {
 
     pub(super) fn may_resume(&self, conn: &Conn) -> bool {
         conn.unsent() <= self.server.config.output_pause_bytes
-            && self.server.clock.now_ns() >= self.server.pause.until_ns
+            && self.server.clock.now_ns() >= self.server.shared.pause.now().0
     }
 
     pub(super) fn resume_stalled(&mut self) {

@@ -12,11 +12,14 @@ use perdura_media::sim::SimDevice;
 use perdura_server::{Durability, EventQueue, ServerConfig};
 use perdura_store::Key;
 
-const QUEUES: [EventQueue; 2] = [EventQueue::Epoll, EventQueue::Auto];
+/// Event queues, and numbers of loops.
+const LOOPS: [(EventQueue, usize); 3] =
+    [(EventQueue::Epoll, 1), (EventQueue::Auto, 1), (EventQueue::Auto, 3)];
 
-fn fsync(events: EventQueue) -> ServerConfig {
-    // The loop commits nothing itself, because the test must see that it goes on.
-    ServerConfig { durability: Durability::Fsync, events, group_writes_inline: 0, ..config() }
+fn fsync((events, threads): (EventQueue, usize)) -> ServerConfig {
+    // The loops commit nothing themselves, because the test must see that they go on.
+    let durability = Durability::Fsync;
+    ServerConfig { durability, events, threads, group_writes_inline: 0, ..config() }
 }
 
 struct World {
@@ -76,8 +79,8 @@ impl World {
 
 #[test]
 fn nobody_is_told_of_a_write_before_its_commit_returns() {
-    for events in QUEUES {
-        let world = World::new(fsync(events));
+    for loops in LOOPS {
+        let world = World::new(fsync(loops));
         let mut clients: Vec<_> = (0..3).map(|_| world.server.client()).collect();
         world.begin(&mut clients[0], "SET a 1");
         // Nobody waits for the commit on its way, so neither write is answered.
@@ -96,8 +99,8 @@ fn nobody_is_told_of_a_write_before_its_commit_returns() {
 
 #[test]
 fn a_connection_in_two_groups_is_answered_in_order() {
-    for events in QUEUES {
-        let world = World::new(fsync(events));
+    for loops in LOOPS {
+        let world = World::new(fsync(loops));
         let mut client = world.server.client();
         let long = "x".repeat(50_000);
         world.begin(&mut client, "INCR n");
@@ -116,8 +119,8 @@ fn a_connection_in_two_groups_is_answered_in_order() {
 
 #[test]
 fn a_failed_commit_fails_the_group_behind_it_too() {
-    for events in QUEUES {
-        let world = World::new(fsync(events));
+    for loops in LOOPS {
+        let world = World::new(fsync(loops));
         let (mut first, mut second) = (world.server.client(), world.server.client());
         let failed = "-MISCONF this write is done in memory";
         world.plan.fail_flush(1);
@@ -147,8 +150,8 @@ fn a_failed_commit_fails_the_group_behind_it_too() {
 
 #[test]
 fn a_stop_waits_for_the_commit_on_its_way_and_begins_no_other() {
-    for events in QUEUES {
-        let world = World::new(fsync(events));
+    for loops in LOOPS {
+        let world = World::new(fsync(loops));
         let (mut first, mut second) = (world.server.client(), world.server.client());
         world.begin(&mut first, "SET a 1");
         world.gather(&mut second, "SET b 1\r\n", "b", "1");
@@ -171,8 +174,8 @@ fn a_stop_waits_for_the_commit_on_its_way_and_begins_no_other() {
 
 #[test]
 fn shutdown_commits_and_answers_what_came_before_it() {
-    for events in QUEUES {
-        let world = World::new(fsync(events));
+    for loops in LOOPS {
+        let world = World::new(fsync(loops));
         let (mut first, mut second) = (world.server.client(), world.server.client());
         world.begin(&mut first, "SET a 1");
         world.gather(&mut second, "SET b 1\r\nSHUTDOWN\r\n", "b", "1");
@@ -193,8 +196,8 @@ fn shutdown_commits_and_answers_what_came_before_it() {
 
 #[test]
 fn who_takes_the_place_of_a_killed_client_does_not_get_its_replies() {
-    for events in QUEUES {
-        let world = World::new(fsync(events));
+    for loops in LOOPS {
+        let world = World::new(fsync(loops));
         let (mut writer, mut other) = (world.server.client(), world.server.client());
         assert_eq!(writer.call("CLIENT SETNAME writer"), "+OK");
         let id = writer.call("CLIENT ID").trim_start_matches(':').to_owned();
@@ -215,9 +218,9 @@ fn who_takes_the_place_of_a_killed_client_does_not_get_its_replies() {
 
 #[test]
 fn what_is_held_is_bounded() {
-    for events in QUEUES {
-        let paused = ServerConfig { output_pause_bytes: 100, ..fsync(events) };
-        let crowded = ServerConfig { group_writes_max: 8, turn_bytes_max: 100, ..fsync(events) };
+    for loops in LOOPS {
+        let paused = ServerConfig { output_pause_bytes: 100, ..fsync(loops) };
+        let crowded = ServerConfig { group_writes_max: 8, turn_bytes_max: 100, ..fsync(loops) };
         for config in [paused, crowded] {
             let world = World::new(config);
             let mut client = world.server.client();

@@ -6,6 +6,7 @@ mod durability;
 mod groups;
 mod introspection;
 mod kept_inputs;
+mod loops;
 mod resp_parser;
 mod running;
 mod transactions;

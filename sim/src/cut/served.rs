@@ -1,7 +1,7 @@
 //! A server in the simulation: a reply is an acknowledgement.
 //!
-//! The server's own loop serves clients over sockets and makes or orders group commits; the commits
-//! of its committing thread are interleaved with the loop's turns, operation by operation. Before
+//! The server's own loops, one to three, serve clients over sockets and make or order group commits;
+//! the commits of its committing thread are interleaved with the loops' turns, operation by operation. Before
 //! each durable operation it is noted what clients have been told. A machine that loses power at
 //! that operation must have all of it, and of no command a part.
 
@@ -104,6 +104,7 @@ impl Served {
             group_writes_inline: [0, 2, 6, 64][random.random_range(0..4)],
             group_writes_max: [4, 16, 4096][random.random_range(0..3)],
             turn_bytes_max: [2 << 10, 64 << 10][random.random_range(0..2)],
+            threads: [1, 1, 2, 3][random.random_range(0..4)],
             seed,
             ..ServerConfig::default()
         };
@@ -285,7 +286,7 @@ impl Served {
         fault: Option<(bool, u64)>,
     ) -> Result<(), Broken> {
         let baton = &seen.clock.baton;
-        let beside = Beside::new(&seen.clock)?;
+        let beside = Beside::new(store, &seen.clock, &self.config)?;
         let helper = || baton.go_on();
         let refused = |error| Broken::Serve { error };
         std::thread::scope(|scope| {
@@ -296,10 +297,12 @@ impl Served {
             });
             let _ending = baton.end_when_dropped();
             baton.await_committer();
-            let served = Driven::new(&beside, store, &seen.clock, &self.config, &helper);
-            let mut server = served.map_err(refused)?;
+            let mut loops: Vec<_> = (0..beside.loops())
+                .map(|number| Driven::new(&beside, number, &helper))
+                .collect::<Result<_, _>>()
+                .map_err(refused)?;
             for _ in 0..self.clients {
-                let stream = server.connect()?;
+                let stream = loops[0].connect()?;
                 seen.clients.lock().connect(stream)?;
             }
             let mut random = Random::seed_from_u64(self.seed);
@@ -312,12 +315,13 @@ impl Served {
                         None => {}
                     }
                 }
-                self.step(&mut server, store, seen, &mut random)?;
+                let number = random.random_range(0..loops.len());
+                self.step(&mut loops[number], store, seen, &mut random)?;
             }
             if random.random() {
                 // Otherwise the server ends with whatever is on its way.
                 baton.go_on();
-                server.turn().map_err(refused)?;
+                loops.iter_mut().try_for_each(Driven::turn).map_err(refused)?;
             }
             seen.clients.lock().end();
             Ok(())

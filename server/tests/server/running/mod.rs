@@ -16,7 +16,7 @@ use perdura_server::{Listener, Report, ServeError, ServerConfig, StopFlag, run};
 #[allow(unused_imports)] // as above
 pub use gate::{Gate, GatedFlush};
 #[allow(unused_imports)] // as above
-pub use open::{Opened, open, open_on};
+pub use open::{Opened, open, open_on, open_planted};
 
 /// A running server, which is stopped when it is dropped.
 pub struct Running {
@@ -102,6 +102,11 @@ impl Client {
         self.stream.write_all(&frame(args)).unwrap();
     }
 
+    /// Sends a line; false if the server has gone.
+    pub fn write(&mut self, line: &str) -> bool {
+        self.stream.write_all(format!("{line}\r\n").as_bytes()).is_ok()
+    }
+
     /// Sends a command, given as words, and returns the reply as text.
     pub fn call(&mut self, line: &str) -> String {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
@@ -163,6 +168,7 @@ impl Client {
     /// Reads one line, or nothing if the server has closed the connection.
     pub fn rest_of_one(&mut self) -> String {
         let mut line = String::new();
+        // A reset instead of an orderly end is an end as well.
         let _ = self.reader.read_line(&mut line);
         line
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use perdura_media::device::Device;
 use perdura_media::sim::SimDevice;
 use perdura_media::{Clock, RealClock};
-use perdura_region::{Config, Region};
+use perdura_region::{Config, Planted, Region};
 use perdura_store::{Heap, Store, StoreOptions};
 
 /// An open store and its clock.
@@ -22,9 +22,13 @@ pub fn open() -> Opened {
 /// Opens the store on `device`, or makes it if the device is empty. Without the cleaner's thread,
 /// nothing is written unless a test asks for it.
 pub fn open_on(device: Arc<dyn Device>, thread: bool) -> Opened {
+    open_planted(device, thread, Planted::None)
+}
+
+/// Opens as [`open_on`] does, with a planted bug.
+pub fn open_planted(device: Arc<dyn Device>, thread: bool, planted: Planted) -> Opened {
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
-    let mut config = Config::new(64 << 20, 16 << 20);
-    config.thread = thread;
+    let config = Config { thread, planted, lanes: Some(5), ..Config::new(64 << 20, 16 << 20) };
     let region = Region::open(device, Arc::clone(&clock), config).unwrap();
     let heap = Heap::open(region).unwrap();
     let store = Store::open(heap, Arc::clone(&clock), StoreOptions::default()).unwrap();

@@ -1,0 +1,125 @@
+//! How a loop is woken, and what other threads leave for it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::conn::Conn;
+
+/// Wakes one loop. All accesses are sequentially consistent: the loop says that it waits before it
+/// looks for news, and who has news leaves them before looking whether the loop waits.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    is_waited_for: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Bell {
+    /// # Errors
+    /// The system has no event file descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { is_waited_for: AtomicBool::new(false), event })
+    }
+
+    /// Wakes the loop, whether it has said that it waits or not.
+    pub fn ring(&self) {
+        // Fails only when the counter is full: then the loop is awake already.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    /// Wakes the loop if it has said that it waits for news of this kind.
+    pub fn ring_if_waited_for(&self) {
+        if self.is_waited_for.swap(false, SeqCst) {
+            self.ring();
+        }
+    }
+
+    /// Says that the loop is about to wait.
+    pub fn call_me(&self) {
+        self.is_waited_for.store(true, SeqCst);
+    }
+
+    /// Says that the loop is awake and need not be woken.
+    pub fn awake(&self) {
+        self.is_waited_for.store(false, SeqCst);
+    }
+
+    /// Empties the event descriptor that the loop was woken by.
+    pub fn heard(&self) {
+        // An empty descriptor is no error: the event was read before.
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
+    }
+
+    /// Waits until the bell rings.
+    ///
+    /// # Errors
+    /// The system cannot wait.
+    pub fn wait(&self) -> io::Result<()> {
+        match poll(&mut [PollFd::new(&self.event, PollFlags::IN)], None) {
+            Ok(_) => self.heard(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.is_waited_for.load(SeqCst)
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// What other loops leave for one.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    has_news: AtomicBool,
+    has_kills: AtomicBool,
+    conns: Mutex<Vec<Conn>>,
+}
+
+impl Inbox {
+    /// Leaves a connection that the loop is to serve.
+    pub fn hand(&self, conn: Conn) {
+        self.conns().push(conn);
+        self.has_news.store(true, SeqCst);
+    }
+
+    /// Tells the loop that one of its clients was marked as killed.
+    pub fn kill(&self) {
+        self.has_kills.store(true, SeqCst);
+    }
+
+    /// Whether there is anything.
+    pub fn has_news(&self) -> bool {
+        self.has_news.load(SeqCst) || self.has_kills.load(SeqCst)
+    }
+
+    /// Takes the connections.
+    pub fn take_conns(&self) -> Vec<Conn> {
+        if !self.has_news.swap(false, SeqCst) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.conns())
+    }
+
+    /// Whether a client was killed since the last call.
+    pub fn take_kills(&self) -> bool {
+        self.has_kills.load(SeqCst) && self.has_kills.swap(false, SeqCst)
+    }
+
+    fn conns(&self) -> std::sync::MutexGuard<'_, Vec<Conn>> {
+        // A push or a take that has panicked leaves a list that is whole.
+        self.conns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

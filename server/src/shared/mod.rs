@@ -1,0 +1,307 @@
+//! What the event loops share.
+//!
+//! Most of it is read by all loops and written seldom: the configuration, a pause, whether the
+//! server ends. What a loop writes often is its own ([`Own`]), in cache lines that no other loop
+//! writes: its counters, and the cards of its clients.
+
+mod card;
+mod inbox;
+mod stats;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use perdura_media::Clock;
+use perdura_store::Store;
+
+pub(crate) use card::{Card, NO_COMMAND, flag as card_flag};
+pub(crate) use inbox::{Bell, Inbox};
+pub(crate) use stats::{Counter, Stats};
+
+use crate::config::ServerConfig;
+use crate::lately::{Counts, Lately};
+use crate::saving::Saving;
+
+/// The state of the server that belongs to no loop.
+pub(crate) struct Shared<'a> {
+    pub store: &'a Store,
+    pub clock: &'a dyn Clock,
+    pub saving: Saving,
+    pub pause: Pause,
+    pub slowlog: Mutex<Slowlog>,
+    /// The first failure of a group commit: writes are refused from then on.
+    pub latched: OnceLock<String>,
+    pub started_ns: u64,
+    pub started_unix_ms: u64,
+    pub tcp_port: u16,
+    /// Number of the next client.
+    pub next_client: AtomicU64,
+    pub clients_max_seen: AtomicU64,
+    /// The most memory that was in use whenever somebody looked, bytes.
+    pub used_bytes_max: AtomicU64,
+    /// One for each loop.
+    pub loops: Box<[Own]>,
+    config: Mutex<Arc<ServerConfig>>,
+    /// Number of changes of the configuration.
+    config_changes: AtomicU64,
+    is_ending: AtomicBool,
+    lately: Mutex<Lately>,
+    /// The counters at the last CONFIG RESETSTAT.
+    reset: Mutex<Option<Stats>>,
+}
+
+/// What one loop writes. The alignment keeps the loops' cache lines apart, two by two, because
+/// processors load them in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Own {
+    pub stats: Stats,
+    /// Write commands carried out since start.
+    pub changes: Counter,
+    /// Bytes of keys, fields and values in the write commands carried out since start.
+    pub user_bytes: Counter,
+    pub inbox: Inbox,
+    pub bell: Arc<Bell>,
+    /// Connections that the loop has or is about to be handed.
+    pub connected: AtomicUsize,
+    cards: Mutex<BTreeMap<u64, Arc<Card>>>,
+}
+
+impl Own {
+    fn new(commands: usize) -> io::Result<Self> {
+        Ok(Self {
+            stats: Stats::new(commands),
+            changes: Counter::default(),
+            user_bytes: Counter::default(),
+            inbox: Inbox::default(),
+            bell: Arc::new(Bell::new()?),
+            connected: AtomicUsize::new(0),
+            cards: Mutex::default(),
+        })
+    }
+
+    /// The cards of the loop's clients, by their numbers.
+    pub fn cards(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Card>>> {
+        // An insertion or a removal that has panicked leaves a map that is whole.
+        self.cards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'a> Shared<'a> {
+    /// The shared state of so many loops, for `commands` commands.
+    ///
+    /// # Errors
+    /// The system has no event file descriptor left.
+    pub fn new(
+        store: &'a Store,
+        clock: &'a dyn Clock,
+        config: &ServerConfig,
+        loops: usize,
+        commands: usize,
+    ) -> io::Result<Self> {
+        let (started_ns, started_unix_ms) = (clock.now_ns(), clock.unix_ms());
+        Ok(Self {
+            store,
+            clock,
+            saving: Saving::new(started_unix_ms),
+            pause: Pause::default(),
+            slowlog: Mutex::default(),
+            latched: OnceLock::new(),
+            started_ns,
+            started_unix_ms,
+            tcp_port: 0,
+            next_client: AtomicU64::new(1),
+            clients_max_seen: AtomicU64::new(0),
+            used_bytes_max: AtomicU64::new(0),
+            loops: (0..loops.max(1)).map(|_| Own::new(commands)).collect::<io::Result<_>>()?,
+            config: Mutex::new(Arc::new(config.clone())),
+            config_changes: AtomicU64::new(0),
+            is_ending: AtomicBool::new(false),
+            lately: Mutex::default(),
+            reset: Mutex::default(),
+        })
+    }
+
+    /// The configuration in force, held so that nobody else changes it meanwhile.
+    pub fn config(&self) -> MutexGuard<'_, Arc<ServerConfig>> {
+        // A change is one assignment.
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the configuration that `held` has.
+    pub fn set_config(&self, held: &mut MutexGuard<'_, Arc<ServerConfig>>, config: ServerConfig) {
+        **held = Arc::new(config);
+        self.config_changes.fetch_add(1, Release);
+    }
+
+    /// Number of changes of the configuration so far.
+    pub fn config_changes(&self) -> u64 {
+        self.config_changes.load(Acquire)
+    }
+
+    /// Ends all loops: a client has said SHUTDOWN, or a loop has failed.
+    pub fn end(&self) {
+        self.is_ending.store(true, Release);
+        self.ring_all();
+    }
+
+    /// Whether the loops are to end.
+    #[inline]
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Acquire)
+    }
+
+    /// Wakes all loops.
+    pub fn ring_all(&self) {
+        self.loops.iter().for_each(|own| own.bell.ring());
+    }
+
+    /// All loops' counters together, since the last CONFIG RESETSTAT.
+    pub fn stats(&self) -> Stats {
+        let total = self.stats_since_start();
+        match &*lock(&self.reset) {
+            Some(before) => total.since(before),
+            None => total,
+        }
+    }
+
+    fn stats_since_start(&self) -> Stats {
+        let commands = self.loops[0].stats.by_command.len();
+        Stats::sum(commands, self.loops.iter().map(|own| &own.stats))
+    }
+
+    /// Sets the counters back (CONFIG RESETSTAT).
+    pub fn reset_stats(&self) {
+        *lock(&self.reset) = Some(self.stats_since_start());
+        self.clients_max_seen.store(self.connected() as u64, Relaxed);
+    }
+
+    /// Write commands carried out since start, by all loops.
+    pub fn changes(&self) -> u64 {
+        self.loops.iter().map(|own| own.changes.get()).sum()
+    }
+
+    /// Bytes of keys, fields and values in the write commands carried out since start.
+    pub fn user_bytes(&self) -> u64 {
+        self.loops.iter().map(|own| own.user_bytes.get()).sum()
+    }
+
+    /// Notes the counts of this moment, about ten times a second.
+    pub fn sample(&self, now_ns: u64) {
+        let sum = |of: fn(&Stats) -> &Counter| {
+            self.loops.iter().map(|own| of(&own.stats).get()).sum::<u64>()
+        };
+        let counts = Counts {
+            commands: sum(|stats| &stats.commands),
+            input_bytes: sum(|stats| &stats.net_input_bytes),
+            output_bytes: sum(|stats| &stats.net_output_bytes),
+        };
+        lock(&self.lately).sample(now_ns, counts);
+    }
+
+    /// The mean rates of the last moments.
+    pub fn lately(&self) -> Counts {
+        lock(&self.lately).per_second()
+    }
+
+    /// Number of connections.
+    pub fn connected(&self) -> usize {
+        self.loops.iter().map(|own| own.connected.load(Relaxed)).sum()
+    }
+
+    /// Calls `f` with the card of each client, loop by loop.
+    pub fn each_client(&self, mut f: impl FnMut(&Arc<Card>)) {
+        for own in &self.loops {
+            own.cards().values().for_each(&mut f);
+        }
+    }
+
+    /// The slowest commands.
+    pub fn slowlog(&self) -> MutexGuard<'_, Slowlog> {
+        lock(&self.slowlog)
+    }
+}
+
+/// Locks one of the tables, also after a panic of another thread: each change of them is whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The slowest commands of late, newest first.
+#[derive(Debug, Default)]
+pub(crate) struct Slowlog {
+    pub entries: VecDeque<SlowEntry>,
+    pub next_id: u64,
+}
+
+/// A slow command, as SLOWLOG GET reports it.
+#[derive(Debug)]
+pub(crate) struct SlowEntry {
+    pub id: u64,
+    pub unix_s: u64,
+    pub time_us: u64,
+    pub args: Vec<Vec<u8>>,
+    pub client: String,
+    pub client_name: Vec<u8>,
+}
+
+/// The pause that CLIENT PAUSE has asked for: in one word, so that it changes at once.
+#[derive(Debug, Default)]
+pub(crate) struct Pause(AtomicU64);
+
+/// Bit of [`Pause`] that says that only writes wait. The others are the end of the pause,
+/// monotonic nanoseconds.
+const WRITES_ONLY: u64 = 1 << 63;
+
+impl Pause {
+    /// Pauses until then. A longer or stricter pause that is still running is kept.
+    pub fn begin(&self, until_ns: u64, writes_only: bool, now_ns: u64) {
+        let until_ns = until_ns.min(WRITES_ONLY - 1);
+        let change = |word: u64| {
+            let before_ns = word & !WRITES_ONLY;
+            let is_strict = before_ns > now_ns && word & WRITES_ONLY == 0;
+            let flag = if writes_only && !is_strict { WRITES_ONLY } else { 0 };
+            Some(before_ns.max(until_ns) | flag)
+        };
+        // The function always gives a word.
+        let _ = self.0.fetch_update(Release, Acquire, change);
+    }
+
+    /// Ends the pause.
+    pub fn end(&self) {
+        self.0.store(0, Release);
+    }
+
+    /// Until when commands wait, monotonic nanoseconds, and whether only writes do.
+    #[inline]
+    pub fn now(&self) -> (u64, bool) {
+        let word = self.0.load(Acquire);
+        (word & !WRITES_ONLY, word & WRITES_ONLY != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_and_a_stricter_pause_is_kept() {
+        let pause = Pause::default();
+        assert_eq!(pause.now(), (0, false));
+        pause.begin(100, true, 10);
+        assert_eq!(pause.now(), (100, true));
+        pause.begin(50, false, 10);
+        assert_eq!(pause.now(), (100, false));
+        pause.begin(200, true, 20);
+        assert_eq!(pause.now(), (200, false), "a strict pause was still running");
+        pause.begin(300, true, 200);
+        assert_eq!(pause.now(), (300, true), "the strict pause was over");
+        pause.begin(u64::MAX, true, 200);
+        assert_eq!(pause.now(), (u64::MAX >> 1, true));
+        pause.end();
+        assert_eq!(pause.now(), (0, false));
+    }
+}
