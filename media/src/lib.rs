@@ -4,11 +4,13 @@
 pub mod battery;
 pub mod clock;
 pub mod device;
+pub mod drives;
 pub mod emulator;
 pub mod energy;
 pub mod faulty;
 pub mod file;
 mod latch;
+pub mod meters;
 pub mod model;
 pub mod profile;
 pub mod recording;

@@ -5,6 +5,7 @@
 
 mod buffer;
 mod calls;
+mod commands;
 pub(crate) mod file;
 mod reads;
 mod shared;
@@ -16,6 +17,9 @@ pub(crate) mod words;
 
 pub use buffer::BlockBuf;
 pub use calls::{FileKind, FileSystem, OpenFile, WriteRing};
+pub(crate) use commands::{
+    NvmeCommand, ScsiAnswer, device_of, ipmi_receive, ipmi_send, nvme_admin, scsi_without_data,
+};
 pub use file::Kernel;
 pub(crate) use shared::SharedBytes;
 pub use source::Source;
