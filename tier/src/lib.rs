@@ -14,6 +14,7 @@
 mod activation;
 pub mod devices;
 mod dram;
+pub mod drives;
 mod front;
 mod ranges;
 mod tier;

@@ -1,6 +1,7 @@
 //! A drive's power state: asked for, and changed.
 
 use std::fmt;
+use std::path::Path;
 
 use super::drive::{Bus, Drive, Requests};
 use super::error::DriveError;
@@ -92,7 +93,7 @@ pub struct Asleep {
     pub reading: PowerReading,
     /// The NVMe state that it was in before, if it does not go back there by itself.
     pub restores: Option<u8>,
-    /// The NVMe state that it was in before, whether it goes back there by itself or not.
+    /// The NVMe state that it was in before, if that does reads and writes.
     pub was: Option<u8>,
 }
 
@@ -100,6 +101,15 @@ pub struct Asleep {
 pub trait DrivePower: Send {
     /// The kernel's name of the drive.
     fn name(&self) -> &str;
+
+    /// How it is connected, in a word.
+    fn bus(&self) -> String;
+
+    /// The kernel's own power management of the drive: its state, and whether it may change it.
+    fn runtime(&self) -> Option<(String, String)>;
+
+    /// Whether a directory of sysfs is that of the drive's device, or of a part of it.
+    fn owns(&self, device: &Path) -> bool;
 
     /// The requests that the kernel has counted.
     ///
@@ -131,6 +141,18 @@ impl DrivePower for Drive {
         self.name()
     }
 
+    fn bus(&self) -> String {
+        self.bus().to_string()
+    }
+
+    fn runtime(&self) -> Option<(String, String)> {
+        self.runtime()
+    }
+
+    fn owns(&self, device: &Path) -> bool {
+        self.owns(device)
+    }
+
     fn requests(&self) -> std::io::Result<Requests> {
         self.requests()
     }
@@ -139,7 +161,7 @@ impl DrivePower for Drive {
         if self.is_suspended() {
             return Err(DriveError::Suspended);
         }
-        match self.bus() {
+        match Drive::bus(self) {
             Bus::Nvme(_) => {
                 let path = self.command_file("Identify Controller")?;
                 let states = nvme::states(&path)?;
@@ -157,7 +179,7 @@ impl DrivePower for Drive {
         if self.is_suspended() {
             return Err(DriveError::Suspended);
         }
-        match self.bus() {
+        match Drive::bus(self) {
             Bus::Nvme(_) => {
                 let path = self.command_file("Identify Controller")?;
                 let states = nvme::states(&path)?;
@@ -169,9 +191,11 @@ impl DrivePower for Drive {
                 };
                 nvme::set_state(&path, deepest)?;
                 let reading = nvme_reading(&states, nvme::state(&path)?)?;
-                let is_left_by_itself = states.get(deepest).is_some_and(|s| !s.is_operational);
-                let restores = (!is_left_by_itself && was != deepest).then_some(was);
-                Ok(Asleep { reading, restores, was: Some(was) })
+                let does_requests = |n| states.get(n).is_some_and(|state| state.is_operational);
+                // The kernel's own management may have put it into a quiet state before.
+                let was = Some(was).filter(|was| does_requests(*was) && *was != deepest);
+                let restores = was.filter(|_| does_requests(deepest));
+                Ok(Asleep { reading, restores, was })
             }
             Bus::Ata => {
                 let path = self.command_file("STANDBY IMMEDIATE")?;
@@ -185,7 +209,7 @@ impl DrivePower for Drive {
     }
 
     fn restore(&self, number: u8) -> Result<(), DriveError> {
-        match self.bus() {
+        match Drive::bus(self) {
             Bus::Nvme(_) => nvme::set_state(&self.command_file("Set Features")?, number),
             bus => Err(no_interface(bus)),
         }

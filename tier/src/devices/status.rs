@@ -58,6 +58,11 @@ pub struct DevicesStatus {
 }
 
 impl Devices {
+    /// Number and directory of each device.
+    pub fn places(&self) -> Vec<(u16, String)> {
+        self.members().iter().map(|member| (member.number(), member.place.clone())).collect()
+    }
+
     /// What the devices hold and have done.
     pub fn status(&self) -> DevicesStatus {
         let now_ns = self.clock.now_ns();
