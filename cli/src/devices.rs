@@ -1,13 +1,17 @@
 //! `serve --device`: the devices on which values lie that are not in memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use perdura_media::drives::Roots;
+use perdura_media::meters::Meters;
 use perdura_media::{Bytes, Clock};
 use perdura_slots::Heap;
 use perdura_store::{FAR_ROOT_NAME, OpenError, Unreadable};
 use perdura_tier::devices::{Devices, Named, Policy, Watts};
+use perdura_tier::drives::{DriveKeeper, Keeper, Lookup, Sleep};
 
 use crate::serve_args::ServeArgs;
 
@@ -41,6 +45,25 @@ fn named(text: &str) -> Result<Named> {
     let dir = Path::new(dir);
     std::fs::create_dir_all(dir).with_context(|| format!("--device {}", dir.display()))?;
     Named::in_directory(dir, limit_bytes).context("--device")
+}
+
+/// Starts looking at the drives behind the devices. Those of `never` are not told to sleep.
+pub fn keep_drives(
+    args: &ServeArgs,
+    devices: &Arc<Devices>,
+    clock: &Arc<dyn Clock>,
+    never: &[PathBuf],
+) -> Result<Arc<DriveKeeper>> {
+    let after = args.device_sleep.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    let never = never.iter().map(|dir| dir.display().to_string()).collect();
+    let roots = Roots::default();
+    let meters = Meters::find(&roots);
+    let keeper =
+        Keeper::new(Sleep { after, never }, meters, move |place| Lookup::real(&roots, place));
+    let followed = Arc::downgrade(devices);
+    let places = move || followed.upgrade().map(|devices| devices.places()).unwrap_or_default();
+    let keeper = DriveKeeper::start(keeper, Arc::clone(clock), places);
+    keeper.map(Arc::new).context("start a thread that looks at drives")
 }
 
 /// The power of a device, as it was given.

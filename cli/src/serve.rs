@@ -58,6 +58,8 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let (grace, threads) = (place.warning, place.threads);
     let memory_bytes = place.config.region_bytes;
+    let mut own_dirs = vec![place.dir.clone()];
+    own_dirs.extend(args.place.memory_dir.clone());
     let announcement = first_start::prepare(&mut place, args.place.log.is_some(), "--memory")?;
     let dir = place.dir.clone();
     let name_free = |error: DirectoryError| first_start::name_free(error.into(), &dir);
@@ -109,6 +111,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
         say(devices::describe(&devices));
         let mover = Mover::new(Arc::clone(&devices));
         mover.start(Arc::downgrade(&store)).context("start a thread")?;
+        server.drives = Some(devices::keep_drives(args, &devices, &clock, &own_dirs)?);
         server.devices = Some(devices);
     }
     remark(args, clients_wanted, &server);
@@ -149,7 +152,12 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     service_manager::tell("STOPPING=1");
     tracing::info!(commands = report.commands, "intake stopped; flushing");
     store.save_counts();
-    finish(store.region(), &dir, holders, threads, grace, began)
+    let finished = finish(store.region(), &dir, holders, threads, grace, began);
+    // After the flush, which must not wait for a drive.
+    if let Some(drives) = &server.drives {
+        drives.end();
+    }
+    finished
 }
 
 /// Logs what the given options cannot do or give away. It comes after the banner, which is read

@@ -83,9 +83,14 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR[,SIZE]", help_heading = DATA)]
     pub device: Vec<String>,
     /// Power of a device while it is idle and while it is busy, in watts: INFO models each device's
-    /// energy by it. Nothing is measured.
+    /// energy by it, as `modelled_`. What is measured is in other fields.
     #[arg(long, value_name = "IDLE,BUSY", requires = "device", help_heading = EXPERT)]
     pub device_watts: Option<String>,
+    /// Tell the drives of devices to sleep that had no request for so many seconds: ATA stand-by, or
+    /// NVMe's deepest power state. They wake by their next request. A drive on which the store's
+    /// image lies is left alone. 0: all are [default: 0].
+    #[arg(long, value_name = "SECONDS", requires = "device", help_heading = EXPERT)]
+    pub device_sleep: Option<u64>,
     /// Start although a --device that has values is not given: commands that need these values
     /// fail, and the others work.
     #[arg(long, requires = "device", help_heading = DATA)]

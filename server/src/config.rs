@@ -11,6 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use perdura_region::Terms;
 use perdura_tier::devices::{Devices, Watts};
+use perdura_tier::drives::DriveKeeper;
 
 use crate::power::Power;
 use crate::resp::Limits;
@@ -114,6 +115,8 @@ pub struct ServerConfig {
     pub power: Option<Arc<Power>>,
     /// The devices on which values lie that are not in memory, if the store has any.
     pub devices: Option<Arc<Devices>>,
+    /// Who looks at the real drives behind the devices, for INFO.
+    pub drives: Option<Arc<DriveKeeper>>,
     /// Power of a device, by which INFO models its energy.
     pub device_watts: Option<Watts>,
     /// Threads that a drill flushes with.
@@ -155,6 +158,7 @@ impl Default for ServerConfig {
             has_guard: false,
             power: None,
             devices: None,
+            drives: None,
             device_watts: None,
             flush_threads: 2,
             null_value_bytes: None,

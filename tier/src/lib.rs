@@ -5,11 +5,12 @@
 //! device in one go (*sync*), and what is read often is fetched in advance to the primary's *cache*
 //! (*prefetch*).
 //!
-//! This room decides and does nothing: it is told of requests and says which devices to use. Who
+//! That part decides and does nothing: it is told of requests and says which devices to use. Who
 //! calls it reads and writes, on modelled or real devices, and reads the clock. `ranges` orders
 //! entries by how often they are used, `front` is what a primary has of one idle device and of all
 //! of them, `tier` is the whole, and `activation` chooses the number of primaries. `dram` is a
-//! battery-backed front before all devices, primaries too.
+//! battery-backed front before all devices, primaries too. `devices` are the real ones of a store,
+//! and `drives` what lies behind them.
 
 mod activation;
 pub mod devices;

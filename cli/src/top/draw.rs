@@ -7,6 +7,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Gauge, Paragraph, Row as TableRow, Sparkline, Table};
 
+use super::devices::DeviceRow;
 use super::view::{Row, View, Watched};
 
 /// From this part of the time on, the gauge is a warning.
@@ -20,10 +21,16 @@ const CURVE_ROWS: u16 = 6;
 pub fn draw(frame: &mut Frame, watched: &Watched) {
     let Some(view) = watched.view() else { return };
     let notes = notes(watched, view);
-    let [head, gauge, table, curve, foot] = Layout::vertical([
+    // A line for each, and their head; nothing where there are none.
+    let device_lines = match view.devices.len() {
+        0 => 0,
+        devices => u16::try_from(devices + 1).unwrap_or(u16::MAX),
+    };
+    let [head, gauge, table, devices, curve, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(3),
-        Constraint::Min(3),
+        Constraint::Min(2),
+        Constraint::Length(device_lines),
         Constraint::Length(CURVE_ROWS),
         Constraint::Length(notes.len() as u16),
     ])
@@ -31,6 +38,7 @@ pub fn draw(frame: &mut Frame, watched: &Watched) {
     frame.render_widget(head_line(watched, view), head);
     draw_gauge(frame, gauge, watched, view);
     draw_table(frame, table, &view.rows);
+    draw_devices(frame, devices, &view.devices);
     draw_curve(frame, curve, watched, view);
     frame.render_widget(Paragraph::new(notes), foot);
 }
@@ -115,6 +123,34 @@ fn draw_table(frame: &mut Frame, area: Rect, rows: &[Row]) {
     frame.render_widget(table, area);
 }
 
+fn draw_devices(frame: &mut Frame, area: Rect, devices: &[DeviceRow]) {
+    if devices.is_empty() {
+        return;
+    }
+    let title = ["DEVICE", "STATE", "USED", "READ", "WRITTEN", "BUSY", "POWER STATE", "WATTS"];
+    let row = |device: &DeviceRow| {
+        let style = match device.told.state.as_str() {
+            "failed" => Style::new().fg(Color::Red),
+            "full" => Style::new().fg(Color::Yellow),
+            _ => Style::new(),
+        };
+        TableRow::new(device.cells()).style(style)
+    };
+    let widths = [
+        Constraint::Min(12),
+        Constraint::Length(7),
+        Constraint::Length(10),
+        Constraint::Length(12),
+        Constraint::Length(12),
+        Constraint::Length(5),
+        Constraint::Fill(1),
+        Constraint::Fill(1),
+    ];
+    let table = Table::new(devices.iter().map(row), widths)
+        .header(TableRow::new(title).style(Style::new().add_modifier(Modifier::BOLD)));
+    frame.render_widget(table, area);
+}
+
 /// A bar for a part of a whole.
 fn bar(part: u64, whole: u64) -> String {
     let filled = (part as f64 / whole.max(1) as f64 * BAR_CELLS as f64).round() as usize;
@@ -155,6 +191,8 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
+    use crate::top::devices::tests::INFO;
+    use crate::top::devices::{rows, told};
     use crate::top::view::tests::view;
 
     /// The text of the screen.
@@ -188,6 +226,27 @@ mod tests {
         watched.note(Err(anyhow::anyhow!("no guard listens there")));
         let text = screen(&watched, 110, 24);
         assert!(text.contains("OLD, for nobody answers now: no guard listens there"), "{text}");
+    }
+
+    #[test]
+    fn devices_have_a_line_each_and_are_not_spoken_of_where_there_are_none() {
+        let mut watched = Watched::new("server".into());
+        watched.note(Ok(view()));
+        assert!(!screen(&watched, 140, 24).contains("POWER STATE"));
+        let (now, before) = (told(INFO), told(INFO));
+        let devices = rows(now, &before, std::time::Duration::from_secs(1));
+        watched.note(Ok(crate::top::view::View { devices, ..view() }));
+        let text = screen(&watched, 140, 24);
+        for words in
+            ["POWER STATE", "/mnt/a;b", "1 MiB", "0 %", "ps4 (of 0 to 4", "0.005 W nameplate"]
+        {
+            assert!(text.contains(words), "{words:?} is missing in:\n{text}");
+        }
+        assert!(text.lines().any(|line| line.contains("/mnt/c") && line.contains("failed")));
+        assert!(text.contains("/srv/b") && text.contains("q: end"), "{text}");
+        for (columns, rows) in [(1, 1), (3, 50), (200, 3), (80, 10)] {
+            let _ = screen(&watched, columns, rows);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `perdura top`: a guard's servers, or one server, live in a terminal.
 
+mod devices;
 mod draw;
 mod view;
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use perdura_guard::{GuardedRegion, Looked, look};
@@ -11,6 +11,8 @@ use crate::args::TopArgs;
 use crate::client::{Client, PATIENCE};
 use crate::password::password;
 use crate::status::Status;
+
+use super::devices::{DeviceRow, Told, rows, told};
 
 /// How many looks are remembered, for the curve.
 const PAST_MAX: usize = 600;
@@ -23,6 +25,8 @@ pub enum Source {
         password: Option<String>,
         /// `None` after a failure: a later answer would be taken for that of another question.
         client: Option<Client>,
+        /// What the devices had done at the look before, and when that was.
+        devices: Option<(Instant, Vec<Told>)>,
     },
 }
 
@@ -58,6 +62,8 @@ pub struct View {
     /// The longest time to be safe that the guard or server knows of.
     pub worst: Option<Duration>,
     pub rows: Vec<Row>,
+    /// The devices of a server whose data are larger than memory.
+    pub devices: Vec<DeviceRow>,
     /// What is wrong, if anything is.
     pub wrong: Vec<String>,
 }
@@ -78,7 +84,12 @@ impl Source {
             return Ok(Self::Guard(socket.clone()));
         }
         let password = password(&args.asked.password_file)?;
-        Ok(Self::Server { address: args.asked.connect.clone(), password, client: None })
+        Ok(Self::Server {
+            address: args.asked.connect.clone(),
+            password,
+            client: None,
+            devices: None,
+        })
     }
 
     pub fn title(&self) -> String {
@@ -91,14 +102,22 @@ impl Source {
     pub fn look(&mut self) -> Result<View> {
         match self {
             Self::Guard(socket) => Ok(of_guard(&look(socket)?)),
-            Self::Server { address, password, client } => {
+            Self::Server { address, password, client, devices } => {
                 let mut open = match client.take() {
                     Some(open) => open,
                     None => Client::connect(address, password.clone(), PATIENCE)?,
                 };
-                let status = Status::of(&open.ask(&["INFO", "perdura"])?)?;
+                let info = open.ask(&["INFO", "perdura", "devices"])?;
+                let status = Status::of(&info)?;
                 *client = Some(open);
-                Ok(of_server(address, &status))
+                let (now, told_now) = (Instant::now(), told(&info));
+                let (time, before) = match devices.as_ref() {
+                    Some((at, before)) => (now.duration_since(*at), before.as_slice()),
+                    None => (Duration::ZERO, [].as_slice()),
+                };
+                let device_rows = rows(told_now.clone(), before, time);
+                *devices = Some((now, told_now));
+                Ok(View { devices: device_rows, ..of_server(address, &status) })
             }
         }
     }
@@ -132,7 +151,7 @@ fn of_guard(looked: &Looked) -> View {
             nearest.map_or_else(Default::default, |row| (row.to_safe, row.allowed, None))
         }
     };
-    View { power, to_safe, allowed, worst, rows, wrong }
+    View { power, to_safe, allowed, worst, rows, devices: Vec::new(), wrong }
 }
 
 fn of_region(region: &GuardedRegion) -> Row {
@@ -170,6 +189,7 @@ fn of_server(address: &str, status: &Status) -> View {
         allowed: row.allowed,
         worst: Some(seconds(status.time_to_safe_max_s)),
         rows: vec![row],
+        devices: Vec::new(),
         wrong: status.broken_by.clone(),
     }
 }

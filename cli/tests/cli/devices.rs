@@ -63,7 +63,8 @@ fn device_line(client: &mut Client, number: u32) -> Option<String> {
 #[test]
 fn data_larger_than_memory_survive_kill_9_and_a_flush() {
     let place = Place::new();
-    let server = place.start_with(&[0, 1, 2], &["--device-watts", "1.91,3.64"]);
+    let server =
+        place.start_with(&[0, 1, 2], &["--device-watts", "1.91,3.64", "--device-sleep", "1"]);
     let writer = write_until_cut(server.port, 0);
     wait_until("enough data", || keys(&server) >= KEYS || writer.is_finished());
     let line = device_line(&mut server.client(), 1).unwrap();
@@ -74,6 +75,13 @@ fn data_larger_than_memory_survive_kill_9_and_a_flush() {
     // Busy for a part of the time, so between the two.
     assert!((1.9101..3.64).contains(&field("modelled_watts")), "{line}");
     assert!(field("busy_seconds") > 0.0 && field("written_bytes") > 0.0, "{line}");
+    assert!(line.contains(",drives=") && field("share_of_hits") <= 1.0, "{line}");
+    // The image lies where the devices do, so no drive of this machine is told to sleep.
+    let info = server.client().ask(&["INFO", "devices"]);
+    assert!(info.contains("\nmeters:"), "{info}");
+    for drive in info.lines().filter(|line| line.contains(",bus=")) {
+        assert!(drive.contains(",sleep=left alone: ") && drive.contains(",sleeps=0"), "{drive}");
+    }
     server.signal("KILL");
     let acknowledged = writer.join().unwrap();
     assert!(acknowledged >= KEYS, "{acknowledged}");

@@ -57,7 +57,8 @@ fn send(path: &Path, what: &'static str, ata: u8) -> Result<Registers, DriveErro
     // Not blocking: a drive is opened without a look at its medium.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
-    let answer = crate::sys::scsi_without_data(&file, &command(ata), PATIENCE_MS).map_err(failed)?;
+    let answer =
+        crate::sys::scsi_without_data(&file, &command(ata), PATIENCE_MS).map_err(failed)?;
     let registers = registers(&answer).map_err(|why| DriveError::Ata { what, why })?;
     match registers.status & FAILED {
         0 => Ok(registers),

@@ -129,11 +129,8 @@ impl Drive {
             Bus::Nvme(controller) => (self.dev.join(controller), self.device.join("dev")),
             _ => (self.dev.join(&self.name), self.dir.join("dev")),
         };
-        let system = |path: &Path, source| DriveError::System {
-            what,
-            path: path.to_owned(),
-            source,
-        };
+        let system =
+            |path: &Path, source| DriveError::System { what, path: path.to_owned(), source };
         let (major, minor) = device_number(&number).map_err(|error| system(&number, error))?;
         let found = rustix::fs::stat(&path).map_err(|error| system(&path, error.into()))?;
         let of = |device| (rustix::fs::major(device), rustix::fs::minor(device));

@@ -167,9 +167,9 @@ fn gather(parts: impl Iterator<Item = Behind>) -> Behind {
 /// The number in a file such as `dev` of sysfs: `8:1`.
 pub(super) fn device_number(path: &Path) -> io::Result<(u32, u32)> {
     let text = text(path)?;
-    let numbers = text.split_once(':').and_then(|(major, minor)| {
-        Some((major.parse().ok()?, minor.parse().ok()?))
-    });
+    let numbers = text
+        .split_once(':')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     numbers.ok_or_else(|| {
         let why = format!("{}: expected a device's number, found {text:?}", path.display());
         io::Error::new(io::ErrorKind::InvalidData, why)

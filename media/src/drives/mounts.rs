@@ -8,8 +8,22 @@ use super::roots::{Roots, names, text};
 
 /// File systems in memory, and of other machines.
 const ELSEWHERE: &[&str] = &[
-    "tmpfs", "ramfs", "devtmpfs", "hugetlbfs", "nfs", "nfs4", "cifs", "smb3", "ceph", "9p",
-    "virtiofs", "afs", "lustre", "gfs2", "proc", "sysfs",
+    "tmpfs",
+    "ramfs",
+    "devtmpfs",
+    "hugetlbfs",
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "ceph",
+    "9p",
+    "virtiofs",
+    "afs",
+    "lustre",
+    "gfs2",
+    "proc",
+    "sysfs",
 ];
 
 /// A mount, as `/proc/self/mountinfo` has it.

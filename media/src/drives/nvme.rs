@@ -178,9 +178,8 @@ mod tests {
 
     #[test]
     fn the_deepest_state_is_one_that_the_drive_leaves_by_itself_if_it_has_such() {
-        let deepest = |table: &[(u16, u8)]| {
-            NvmeStates::decode(&identified(table)).unwrap().deepest()
-        };
+        let deepest =
+            |table: &[(u16, u8)]| NvmeStates::decode(&identified(table)).unwrap().deepest();
         assert_eq!(deepest(&[(2500, 0)]), None, "there is only one");
         assert_eq!(deepest(&[(2500, 0), (1200, 0), (900, 0)]), Some(2));
         assert_eq!(deepest(&[(2500, 0), (400, 3), (900, 0)]), Some(1));

@@ -64,6 +64,17 @@ pub enum PowerState {
     Ata(AtaMode),
 }
 
+impl PowerState {
+    /// Whether it is one to sleep in: an NVMe state other than the first, or a medium that stands
+    /// still.
+    pub fn is_low(self) -> bool {
+        match self {
+            Self::Nvme { number, .. } => number > 0,
+            Self::Ata(mode) => matches!(mode, AtaMode::Standby | AtaMode::StandbyWithFlash),
+        }
+    }
+}
+
 impl fmt::Display for PowerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

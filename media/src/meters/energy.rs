@@ -25,7 +25,10 @@ impl Account {
     pub fn note(&mut self, now_ns: u64, look: &Look) {
         let seconds_since = |at_ns: u64| now_ns.saturating_sub(at_ns) as f64 / 1e9;
         let interval = match (self.last, look) {
-            (Some(Seen::Counted { at_ns, microjoules: before }), Look::Counted { microjoules, range }) => {
+            (
+                Some(Seen::Counted { at_ns, microjoules: before }),
+                Look::Counted { microjoules, range },
+            ) => {
                 let now = *microjoules;
                 let used = match (now.checked_sub(before), range) {
                     (Some(used), _) => used,

@@ -57,10 +57,7 @@ trait Meter: Send {
 /// What is seen at one look.
 enum Look {
     /// A count of energy that goes up, and from how much on it begins at zero again.
-    Counted {
-        microjoules: u64,
-        range: Option<u64>,
-    },
+    Counted { microjoules: u64, range: Option<u64> },
     /// The power now.
     Power(Watts),
 }

@@ -20,16 +20,18 @@ pub(super) fn devices_section(
 ) -> std::fmt::Result {
     let Some(devices) = &server.config.devices else { return write!(out, "devices:0\r\n") };
     let (status, far) = (devices.status(), server.store.far_stats());
-    let hits = server.shared.stats().keyspace_hits.get().max(1) as f64;
+    let hits = server.shared.stats().keyspace_hits.get();
+    let drives = server.config.drives.as_ref().map(|keeper| keeper.status());
     write!(
         out,
         "devices:{}\r\nfar_reads:{}\r\nfar_reads_kept:{}\r\nfar_reads_per_keyspace_hit:{:.4}\r\n\
-         far_uses_to_return:{}\r\nfar_moved_values:{}\r\nfar_moved_bytes:{}\r\n\
+         memory_hit_rate:{:.4}\r\nfar_uses_to_return:{}\r\nfar_moved_values:{}\r\nfar_moved_bytes:{}\r\n\
          far_moved_on_values:{}\r\nfar_emptied_segments:{}\r\nfar_error:{}\r\n",
         status.devices.len(),
         far.reads,
         far.kept,
-        far.reads as f64 / hits,
+        far.reads as f64 / hits.max(1) as f64,
+        memory_hit_rate(hits, far.reads),
         status.uses_to_return,
         status.moved_values,
         status.moved_bytes,
@@ -38,9 +40,30 @@ pub(super) fn devices_section(
         one_line(status.last_error.as_deref().unwrap_or_default()),
     )?;
     for device in &status.devices {
-        write!(out, "device{}:{}{}\r\n", device.number, fields(device), watts(server, device))?;
+        let (fields, share) = (fields(device), share_of_hits(hits, device.reads));
+        let modelled = modelled(server, device);
+        write!(out, "device{}:{fields},share_of_hits={share:.4}", device.number)?;
+        if let Some((joules, watts)) = modelled {
+            write!(out, ",modelled_joules={joules:.1},modelled_watts={watts:.3}")?;
+        }
+        if let Some(drives) = &drives {
+            let modelled = modelled.map(|(_, watts)| watts);
+            out.push_str(&super::drives::of_device(drives, device, modelled));
+        }
+        out.push_str("\r\n");
     }
-    Ok(())
+    drives.map_or(Ok(()), |drives| super::drives::lines(&drives, server.now_ns, out))
+}
+
+/// The share of keys found that memory answered. Reads of devices are also those of commands that
+/// find no key for INFO, such as APPEND's, so there may be more of them than keys found.
+fn memory_hit_rate(hits: u64, far_reads: u64) -> f64 {
+    if hits == 0 { 0.0 } else { hits.saturating_sub(far_reads) as f64 / hits as f64 }
+}
+
+/// The share of keys found that one device answered.
+fn share_of_hits(hits: u64, reads: u64) -> f64 {
+    if hits == 0 { 0.0 } else { reads.min(hits) as f64 / hits as f64 }
 }
 
 /// What is told of one device, in the form of INFO's other lines with several values.
@@ -134,14 +157,25 @@ fn add(ctx: &Context<'_, '_, '_>, devices: &Devices, args: Args<'_>) -> Result<u
     added.map_err(|error| CommandError::Device(error.to_string()))
 }
 
-/// The energy of a device as it is modelled, if the power of devices was given.
-fn watts(server: &Server<'_>, device: &DeviceStatus) -> String {
-    let Some(watts) = &server.config.device_watts else { return String::new() };
-    let joules = watts.joules(device.busy_ns, device.open_ns);
-    let mean = joules / (device.open_ns.max(1) as f64 / 1e9);
-    format!(",modelled_joules={joules:.1},modelled_watts={mean:.3}")
+/// The energy and the mean power of a device as they are modelled, if the power of devices was
+/// given.
+fn modelled(server: &Server<'_>, device: &DeviceStatus) -> Option<(f64, f64)> {
+    let joules = server.config.device_watts?.joules(device.busy_ns, device.open_ns);
+    Some((joules, joules / (device.open_ns.max(1) as f64 / 1e9)))
 }
 
 fn one_line(text: &str) -> String {
     text.replace(['\r', '\n'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_are_divided_between_memory_and_devices() {
+        assert_eq!((memory_hit_rate(0, 0), share_of_hits(0, 0)), (0.0, 0.0));
+        assert_eq!((memory_hit_rate(100, 25), share_of_hits(100, 25)), (0.75, 0.25));
+        assert_eq!((memory_hit_rate(100, 125), share_of_hits(100, 125)), (0.0, 1.0));
+    }
 }

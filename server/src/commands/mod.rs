@@ -7,6 +7,7 @@ mod connection;
 mod context;
 mod devices;
 mod dispatch;
+mod drives;
 mod error;
 mod expiry;
 mod figures;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test's own failure
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl DrivePower for Fake {
         None
     }
     fn owns(&self, device: &Path) -> bool {
-        device == PathBuf::from(self.name)
+        device == Path::new(self.name)
     }
     fn requests(&self) -> std::io::Result<Requests> {
         let facts = self.facts.lock();
@@ -142,7 +142,10 @@ fn a_drive_without_a_request_for_so_long_is_told_to_sleep_once() {
     (0..10).for_each(|second| keeper.look(second * S, false));
     assert_eq!((machine.told("sda").len(), rested(&keeper, "sda")), (0, Rested::Awake));
     (10..30).for_each(|second| keeper.look(second * S, false));
-    assert_eq!((machine.told("sda"), rested(&keeper, "sda")), (vec!["sleep".into()], Rested::Asleep));
+    assert_eq!(
+        (machine.told("sda"), rested(&keeper, "sda")),
+        (vec!["sleep".into()], Rested::Asleep)
+    );
     // Whoever asks the drive for something wakes it; the time begins again.
     machine.drives["sda"].lock().requests += 1;
     (30..40).for_each(|second| keeper.look(second * S, false));
@@ -177,14 +180,16 @@ fn drives_are_left_alone_unless_somebody_wants_them_to_sleep() {
 
 #[test]
 fn a_drive_of_the_image_is_left_alone_and_the_others_are_not() {
-    let machine =
-        Machine::new(&[("/image", &["sda"]), ("/a", &["sda", "sdb"]), ("/b", &["sdc"])]);
+    let machine = Machine::new(&[("/image", &["sda"]), ("/a", &["sda", "sdb"]), ("/b", &["sdc"])]);
     let mut keeper = machine.keeper(&["/image"]);
     keeper.follow(&devices(&["/a", "/b"]));
     (0..60).for_each(|second| keeper.look(second * S, false));
     assert!(matches!(rested(&keeper, "sda"), Rested::LeftAlone(why) if why.contains("/image")));
     assert_eq!(machine.told("sda").len(), 0);
-    assert_eq!((machine.told("sdb"), machine.told("sdc")), (vec!["sleep".into()], vec!["sleep".into()]));
+    assert_eq!(
+        (machine.told("sdb"), machine.told("sdc")),
+        (vec!["sleep".into()], vec!["sleep".into()])
+    );
 }
 
 #[test]
@@ -203,7 +208,8 @@ fn devices_of_one_drive_let_it_sleep_only_if_none_of_them_wants_it() {
     let mut keeper = machine.keeper(&["/memory"]);
     keeper.follow(&devices(&["/a", "/b", "/memory", "/union"]));
     let status = keeper.status();
-    let of: Vec<_> = status.devices.iter().map(|one| (one.words.as_str(), one.drives.len())).collect();
+    let of: Vec<_> =
+        status.devices.iter().map(|one| (one.words.as_str(), one.drives.len())).collect();
     assert_eq!(of, [("sda", 1), ("sda+sdb", 2), ("none (tmpfs)", 0), ("unknown (overlay)", 0)]);
     assert_eq!((status.drives.len(), &status.devices[1].drives), (2, &vec![0, 1]));
     for second in 0..60 {
