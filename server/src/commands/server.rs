@@ -26,7 +26,7 @@ pub(super) fn lastsave(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcom
     Ok(())
 }
 
-/// SAVE: a checkpoint, before the reply; every client waits meanwhile
+/// SAVE: a checkpoint, before the reply; the other clients of the loop wait meanwhile
 pub(super) fn save(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
     let Shared { store, clock, saving, .. } = ctx.server.shared;
     let saved = saving.save(store, *clock, ctx.server.shared.changes());

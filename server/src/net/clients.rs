@@ -100,7 +100,9 @@ impl Serve<'_> {
 
     /// Takes what other loops have left for this one.
     pub(super) fn open_inbox(&mut self) {
-        for conn in self.server.own.inbox.take_conns() {
+        for mut conn in self.server.own.inbox.take_conns() {
+            // Somebody may have killed the client before the loop had it.
+            conn.session.killed = conn.session.card.is_killed();
             self.add(Box::new(conn));
         }
     }
@@ -111,6 +113,9 @@ impl Serve<'_> {
             tracing::warn!(%error, "cannot watch a connection; it is closed");
             self.forget(&conn);
             return;
+        }
+        if conn.session.killed {
+            self.finished.push(slot);
         }
         match self.free.pop() {
             Some(slot) => self.conns[slot as usize] = Some(conn),
