@@ -6,6 +6,14 @@
 //! loss is less than half of alpha, so that the next trial upwards would not bring it back. A trial
 //! that failed is not repeated until the rates have changed by alpha.
 
+/// The gain that keeps one more primary awake (the paper's alpha).
+pub const ALPHA: f64 = 0.1;
+/// Primaries that are busy for more of the time are pressed, a share. With much time left, one more
+/// would gain little, and a trial costs energy.
+pub const PRESSED_ABOVE: f64 = 0.8;
+/// Most idle devices behind one primary (the paper's M).
+pub const BEHIND_MAX: u16 = 3;
+
 /// What is seen of a period.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rates {
@@ -32,12 +40,25 @@ impl Rates {
 }
 
 /// What to do after a period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
     /// Number of primaries from now on.
     pub primaries: u16,
     /// Whether that is a trial: the next period decides.
     pub is_trial: bool,
+    /// The outcome of the trial that the period was, if it was one.
+    pub judged: Option<Judged>,
+}
+
+/// The outcome of a trial.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Judged {
+    /// The gains of reads and writes, added up: shares, negative for a loss.
+    pub gain: f64,
+    /// Whether one more was tried, and not one fewer.
+    pub is_up: bool,
+    /// Whether the number that was tried stays.
+    pub stays: bool,
 }
 
 /// Chooses the number of primaries.
@@ -68,16 +89,40 @@ impl Activation {
         Self { alpha, least, most, primaries: least, trial, failed_up, failed_down }
     }
 
-    /// Decides after a period with these rates.
-    pub fn decide(&mut self, rates: Rates) -> Decision {
-        match self.trial.take() {
-            Some(trial) => self.judge(&trial, rates),
-            None => self.consider(rates),
-        }
-        Decision { primaries: self.primaries, is_trial: self.trial.is_some() }
+    /// The number of primaries now.
+    pub fn primaries(&self) -> u16 {
+        self.primaries
     }
 
-    fn judge(&mut self, trial: &Trial, rates: Rates) {
+    /// Goes on between other bounds, because a device has come or gone. What was learned with
+    /// other devices is forgotten.
+    pub fn set_bounds(&mut self, least: u16, most: u16) {
+        if (least, most) == (self.least, self.most) {
+            return;
+        }
+        self.end_trial();
+        (self.least, self.most) = (least, most);
+        (self.failed_up, self.failed_down) = (None, None);
+        self.primaries = self.primaries.clamp(least, most.max(least));
+    }
+
+    /// Ends a trial without an outcome: something else has changed the rates meanwhile.
+    pub fn end_trial(&mut self) {
+        if let Some(trial) = self.trial.take() {
+            self.primaries = trial.from;
+        }
+    }
+
+    /// Decides after a period with these rates.
+    pub fn decide(&mut self, rates: Rates) -> Decision {
+        let judged = self.trial.take().map(|trial| self.judge(&trial, rates));
+        if judged.is_none() {
+            self.consider(rates);
+        }
+        Decision { primaries: self.primaries, is_trial: self.trial.is_some(), judged }
+    }
+
+    fn judge(&mut self, trial: &Trial, rates: Rates) -> Judged {
         let gain = rates.gain_over(&trial.base);
         let is_up = self.primaries > trial.from;
         let stays = if is_up { gain >= self.alpha } else { gain > -self.alpha / 2.0 };
@@ -97,6 +142,7 @@ impl Activation {
         } else {
             self.primaries = trial.from;
         }
+        Judged { gain, is_up, stays }
     }
 
     fn consider(&mut self, rates: Rates) {
@@ -198,8 +244,30 @@ mod tests {
         let mut activation = Activation::new(1, 2, 0.1);
         let of = |reads_per_s: f64| Rates { reads_per_s, writes_per_s: 0.0, is_pressed: true };
         assert!(activation.decide(of(100.0)).is_trial);
-        assert_eq!(activation.decide(of(100.0)), Decision { primaries: 1, is_trial: false });
+        let judged = Some(Judged { gain: 0.0, is_up: true, stays: false });
+        let expected = Decision { primaries: 1, is_trial: false, judged };
+        assert_eq!(activation.decide(of(100.0)), expected);
         assert!(!activation.decide(of(109.0)).is_trial);
         assert!(activation.decide(of(120.0)).is_trial);
+    }
+
+    #[test]
+    fn what_was_learned_ends_with_the_bounds_and_a_trial_that_was_disturbed_has_no_outcome() {
+        let mut activation = Activation::new(1, 4, 0.1);
+        let pressed = Rates { reads_per_s: 100.0, writes_per_s: 0.0, is_pressed: true };
+        assert!(activation.decide(pressed).is_trial);
+        activation.end_trial();
+        assert_eq!(activation.primaries(), 1);
+        assert!(activation.decide(pressed).is_trial, "it was not a failure");
+        activation.set_bounds(1, 4);
+        assert_eq!(activation.primaries(), 2, "nothing has changed");
+        assert!(!activation.decide(pressed).is_trial, "it gained nothing");
+        activation.set_bounds(2, 5);
+        assert_eq!(activation.primaries(), 2);
+        assert!(activation.decide(pressed).is_trial, "with other devices it may gain");
+        activation.set_bounds(1, 2);
+        assert_eq!(activation.primaries(), 2);
+        activation.set_bounds(1, 1);
+        assert_eq!(activation.primaries(), 1);
     }
 }

@@ -20,7 +20,7 @@ mod front;
 mod ranges;
 mod tier;
 
-pub use activation::{Activation, Decision, Rates};
+pub use activation::{ALPHA, Activation, BEHIND_MAX, Decision, Judged, PRESSED_ABOVE, Rates};
 pub use dram::{Destage, Dram, DramCapacity, Missed};
 pub use front::{Capacity, Fetched};
 pub use tier::{DeviceId, Key, Prefetch, Request, Served, Settings, Synced, Tier};

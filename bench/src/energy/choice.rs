@@ -5,18 +5,13 @@
 //! equal-time energy and delay, the paper's measure of energy efficiency. Trials know only the
 //! rates of the numbers that they try.
 
-use perdura_tier::{Activation, Rates};
+use perdura_tier::{ALPHA, Activation, PRESSED_ABOVE, Rates};
 use serde::{Deserialize, Serialize};
 
 use super::outcome::Outcome;
 use super::result::EnergyResult;
 use super::schemes::{DEVICES, Workload};
 
-/// The gain that keeps one more primary awake (the paper's alpha).
-const ALPHA: f64 = 0.1;
-/// A primary that is accessed for more of the time is pressed. With much time left, one more would
-/// gain little, and a trial costs energy.
-const PRESSED_ABOVE: f64 = 0.8;
 /// Periods in which trials come to an end.
 const PERIODS: u32 = 12;
 
