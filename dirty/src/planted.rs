@@ -55,6 +55,9 @@ pub enum Planted {
     FarBeforeFlush,
     /// Room of a device is written again without a checkpoint of the store before.
     FarReuseEmptied,
+    /// *tier*: values of a batch that a device refused, because it is full or fails, count as
+    /// written there.
+    FarRefusedBatch,
     /// A value that has changed since it was copied to a device is replaced by the old one there.
     FarIgnoreChange,
     /// Bytes that a killed process was overwriting are not put back.
@@ -99,7 +102,8 @@ impl Planted {
     pub const SCHEDULED: [Self; 2] = [Self::BytesBeforeBits, Self::ReleaseBeforeCopy];
 
     /// Bugs of values that lie on devices.
-    pub const FAR: [Self; 3] = [Self::FarBeforeFlush, Self::FarReuseEmptied, Self::FarIgnoreChange];
+    pub const FAR: [Self; 4] =
+        [Self::FarBeforeFlush, Self::FarReuseEmptied, Self::FarIgnoreChange, Self::FarRefusedBatch];
 
     /// The same as [`Planted::SCHEDULED`], where stores trap.
     pub const SCHEDULED_TRAPPED: [Self; 1] = [Self::ClearAfterRelease];
@@ -137,6 +141,7 @@ impl Planted {
             Self::SkipSmallGroups => "skip-small-groups",
             Self::ReadOthersWrites => "read-others-writes",
             Self::FarBeforeFlush => "far-before-flush",
+            Self::FarRefusedBatch => "far-refused-batch",
             Self::FarReuseEmptied => "far-reuse-emptied",
             Self::FarIgnoreChange => "far-ignore-change",
             Self::LeaveOverwritten => "leave-overwritten",

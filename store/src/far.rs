@@ -133,9 +133,9 @@ pub trait FarStorage: Send + Sync {
     /// Waits until values were moved out of memory, if that is possible. Returns whether it is
     /// worth trying again to allocate.
     fn make_room(&self) -> bool;
-    /// Whether a value that was just read is better kept in memory: `uses` is how often its key was
-    /// used lately.
-    fn keeps_near(&self, uses: u8) -> bool;
+    /// Whether a value that was just read at this address is better kept in memory: `uses` is how
+    /// often its key was used lately.
+    fn keeps_near(&self, uses: u8, at: FarAddress) -> bool;
 }
 
 /// A value in memory that can be made far.
@@ -255,7 +255,7 @@ impl Store {
                 Ok(bytes) => {
                     let key = Key { db: value.db, bytes: &value.key };
                     let uses = far.uses.of(hash_key(value.db, &value.key));
-                    if far.storage.keeps_near(uses) {
+                    if far.storage.keeps_near(uses, value.at) {
                         self.bring_near(far, key, value.at, &bytes);
                     }
                     fetched.values.insert(value.at, bytes);
@@ -295,7 +295,7 @@ impl Store {
                 Some(Ok(value)) if now == at => {
                     let result = f(Some(entry.with_value(&at, &value)));
                     drop(lane);
-                    if far.storage.keeps_near(far.uses.of(place.hash)) {
+                    if far.storage.keeps_near(far.uses.of(place.hash), at) {
                         self.bring_near(far, key, at, &value);
                     }
                     return result;

@@ -45,10 +45,15 @@ impl EmptyingRun {
 }
 
 impl Store {
+    /// Bytes of free memory that only who empties runs of slots may use.
+    pub fn reserve_bytes(&self) -> u64 {
+        reserve_bytes(self.region().len_bytes(), self.heap.shards())
+    }
+
     /// Most bytes of runs that are to be emptied at a time: their addresses have room in the
     /// reserve, even if they take as much memory as the values.
     pub fn emptying_bytes_max(&self) -> u64 {
-        reserve_bytes(self.region().len_bytes(), self.heap.shards()) / 2
+        self.reserve_bytes() / 2
     }
 
     /// Looks at the first run of slots at region offset `from` or behind it, and moves `from`

@@ -10,8 +10,8 @@ use perdura_media::sim::SimDevice;
 use perdura_media::{Clock, SimClock};
 use perdura_region::Region;
 use perdura_store::{
-    FAR_ROOT_NAME, FarAddress, FarCursor, FarError, FarStorage, FarValue, Heap, Key, OpenError,
-    Store, StoreError, StoreOptions, TxError, Unreadable,
+    FAR_ROOT_NAME, FarAddress, FarCursor, FarError, FarStorage, FarValue, FoundRun, Heap, Key,
+    OpenError, Store, StoreError, StoreOptions, TxError, Unreadable,
 };
 use rand::Rng;
 
@@ -80,7 +80,7 @@ impl FarStorage for Shelf {
         false
     }
 
-    fn keeps_near(&self, uses: u8) -> bool {
+    fn keeps_near(&self, uses: u8, _: FarAddress) -> bool {
         u64::from(uses) >= self.keeps_from.load(Ordering::Relaxed)
     }
 }
@@ -335,4 +335,48 @@ fn a_value_that_is_used_often_comes_back_whichever_operation_reads_it() {
         assert_eq!(store.far_address(key), None, "{reads_in_operation}");
         assert!(shelf.kept.lock().is_empty(), "the place is free again");
     }
+}
+
+#[test]
+fn a_run_that_has_anything_else_than_values_is_left_alone() {
+    let (_, _, shelf, store) = one_far_value();
+    // Strings, and the fields of a hash with a table, whose records take the same slots: the hash
+    // is in the shard of some of the strings.
+    let names: Vec<_> = (0..4000).map(|number| format!("string {number}").into_bytes()).collect();
+    let hash = Key::new(b"a hash");
+    for (number, name) in names.iter().enumerate() {
+        store.put(Key::new(name), &[3; 190]).unwrap();
+        if number >= 400 {
+            continue;
+        }
+        let field = format!("field  {number}").into_bytes();
+        let set = |tx: &mut perdura_store::Tx<'_>| tx.hash_set(hash, &field, &[4; 190]).map(drop);
+        store.run(perdura_store::Access::Key(hash), set).unwrap();
+    }
+    while store.rebuild_next().unwrap() {}
+    let (mut from, mut emptied, mut others) = (0, 0, 0);
+    loop {
+        let mut cold = Vec::new();
+        let found = store.begin_emptying(
+            &mut from,
+            |_, _| true,
+            |near| cold.push((near.key.bytes.to_vec(), near.kind, near.value.to_vec())),
+        );
+        match found {
+            FoundRun::End => break,
+            FoundRun::Other => others += 1,
+            FoundRun::Emptying(run) => {
+                for (name, kind, value) in cold {
+                    let at = shelf.put(0, &name, kind, &value);
+                    assert!(store.make_far(Key::new(&name), &value, at, true).unwrap());
+                }
+                let len_bytes = run.len_bytes();
+                assert_eq!(store.end_emptying(run).unwrap(), len_bytes, "values moved in vain");
+                emptied += 1;
+            }
+        }
+    }
+    assert!(emptied > 0 && others > 0, "{emptied} runs emptied, {others} others");
+    let far = names.iter().filter(|name| store.far_address(Key::new(name)).is_some()).count();
+    assert!(far > 0 && far < names.len(), "{far} strings are far: none shared a run with fields");
 }

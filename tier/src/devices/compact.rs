@@ -1,7 +1,7 @@
 //! Emptying segments of a device, so that their room can be written again.
 //!
 //! Each record of the segment is looked up in the store. One whose key still has its address is
-//! moved on: to the same device, or away from a device that is leaving. That no key has an address
+//! moved on: to the same device, or away from a device that is leaving or can sleep. That no key has an address
 //! in a segment is known by this search alone; the count of live bytes says which segment to take,
 //! and must agree in the end.
 
@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use perdura_region::Planted;
 use perdura_store::{FarAddress, Key, Store};
 
+use super::assign::can_sleep;
 use super::device::{DeviceState, FarDevice};
 use super::error::MoveError;
 use super::format;
@@ -36,9 +37,15 @@ impl Mover {
                 }
                 DeviceState::Online => {
                     let is_full = member.is_full.load(Relaxed);
-                    let live_percent = policy.live_percent_wanted(is_full);
-                    let live_bytes_max = sums.used_bytes * live_percent / 100;
-                    if sums.used_bytes <= 4 * segment_bytes || sums.live_bytes >= live_bytes_max {
+                    let live_percent = policy.live_percent_wanted(
+                        is_full,
+                        can_sleep(member, &members),
+                        member.is_tidied.load(Relaxed),
+                    );
+                    let is_sparse = sums.live_bytes < sums.used_bytes * live_percent / 100;
+                    let is_due = is_sparse && sums.used_bytes > 4 * segment_bytes;
+                    member.is_tidied.store(is_due, Relaxed);
+                    if !is_due {
                         continue;
                     }
                     segment_bytes * live_percent / 100
@@ -50,9 +57,10 @@ impl Mover {
                 DeviceState::Online => one.segments.lock().room_bytes(),
                 DeviceState::Leaving | DeviceState::Failed(_) => 0,
             };
-            let room_bytes = match member.state() {
-                DeviceState::Leaving => members.iter().map(room_bytes).max().unwrap_or(0),
-                _ => room_bytes(member),
+            let moves_away = member.state() == DeviceState::Leaving || can_sleep(member, &members);
+            let room_bytes = match moves_away {
+                true => members.iter().map(room_bytes).max().unwrap_or(0),
+                false => room_bytes(member),
             };
             let live_bytes_max = live_bytes_max.min(room_bytes);
             let sparsest = member.segments.lock().sparsest(live_bytes_max);
@@ -103,11 +111,11 @@ impl Mover {
                 live.push((record, at));
             }
         });
-        let is_leaving = member.state() == DeviceState::Leaving;
+        let moves_away = member.state() == DeviceState::Leaving || can_sleep(member, members);
         let own = members.iter().position(|one| one.number() == number);
         self.prepare(members);
         for (record, at) in live {
-            let to = if is_leaving { target(members, record.db, record.key) } else { own };
+            let to = if moves_away { target(members, record.db, record.key) } else { own };
             let Some(to) = to else { return Ok(()) };
             if !self.batches[to].fits(record.key.len(), record.value.len()) {
                 self.write_batches(store, members, false, moved)?;

@@ -109,6 +109,10 @@ pub(crate) struct FarDevice {
     pub is_leaving: AtomicBool,
     /// Whether the last batch found no room.
     pub is_full: AtomicBool,
+    /// Whether it takes no batches while a primary has room.
+    pub is_idle: AtomicBool,
+    /// Whether segments are being emptied although it is idle: it is awake until enough are.
+    pub is_tidied: AtomicBool,
     pub counts: Counts,
     pub busy: Busy,
     /// When the device was opened, nanoseconds of the clock.
@@ -157,8 +161,10 @@ impl FarDevice {
             failed: Mutex::new(None),
             is_leaving: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            is_idle: AtomicBool::new(false),
+            is_tidied: AtomicBool::new(false),
             counts: Counts::default(),
-            busy: Busy::default(),
+            busy: Busy::since(clock.now_ns()),
             opened_ns: clock.now_ns(),
             clock,
         }

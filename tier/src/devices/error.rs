@@ -82,6 +82,19 @@ pub enum DevicesError {
         /// Number of the device.
         number: u16,
     },
+    /// So many primaries are not possible.
+    #[error(
+        "{asked} primaries of {devices} devices that work: expected {least} to {devices}, because \
+         a primary has at most 3 idle devices behind it"
+    )]
+    Primaries {
+        /// The number asked for.
+        asked: u16,
+        /// Devices that work.
+        devices: u16,
+        /// Fewest primaries of so many devices.
+        least: u16,
+    },
     /// The device works, so its values need not be given up.
     #[error("device {number} works: take it away without FORCE, and its values move first")]
     Works {

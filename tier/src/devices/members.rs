@@ -1,19 +1,22 @@
 //! The devices of a store: opening them, adding one, taking one away, plugging one in again.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use perdura_media::Clock;
 use perdura_store::{FAR_ROOT_NAME, Heap, Store};
 
+use super::assign::takes_batches;
+use super::busy::Busy;
 use super::device::{DeviceState, FarDevice, Named};
 use super::error::DevicesError;
 use super::format::Superblock;
 use super::home::home_of;
 use super::policy::{Level, Policy};
 use super::readers::Readers;
+use super::roles::Roles;
 
 /// Name of the heap's root that has a bit for each device of the set.
 const MEMBERS_ROOT_NAME: &str = "far devices";
@@ -33,6 +36,12 @@ pub struct Devices {
     changing: Mutex<()>,
     /// Fewest uses of a value that is worth bringing back to memory.
     pub(crate) uses_to_return: AtomicU8,
+    pub(crate) roles: Mutex<Roles>,
+    /// Reads and writes of clients so far.
+    pub(crate) client_reads: AtomicU64,
+    pub(crate) client_writes: AtomicU64,
+    /// Time in which a writer waited for memory.
+    pub(crate) waiting: Busy,
     pub(crate) progress: Mutex<Progress>,
     /// Signalled when the mover has done something, or has found that it cannot.
     pub(crate) moved: Condvar,
@@ -123,6 +132,10 @@ impl Devices {
             readers: Readers::default(),
             changing: Mutex::default(),
             uses_to_return: AtomicU8::new(Level::default().uses_to_return()),
+            roles: Mutex::default(),
+            client_reads: AtomicU64::new(0),
+            client_writes: AtomicU64::new(0),
+            waiting: Busy::default(),
             progress: Mutex::default(),
             moved: Condvar::new(),
             wanted: Condvar::new(),
@@ -162,6 +175,12 @@ impl Devices {
     /// # Errors
     /// The device refuses, has something else, or belongs to another store.
     pub fn add(&self, store: &Store, named: Named) -> Result<u16, DevicesError> {
+        let number = self.enter_or_plug_in(store, named)?;
+        self.assign_roles(&self.members());
+        Ok(number)
+    }
+
+    fn enter_or_plug_in(&self, store: &Store, named: Named) -> Result<u16, DevicesError> {
         let superblock = FarDevice::superblock(&named)?;
         let Some(superblock) = superblock else { return self.enter(store.heap(), named) };
         let place = named.place.clone();
@@ -259,14 +278,16 @@ impl Devices {
     }
 }
 
-/// The index, among `members`, of the device that a key's value is written to: its home, or the
-/// next best if that takes none.
+/// The index, among `members`, of the device that a key's value is written to: its home among the
+/// primaries, or the next best if that takes none. Roles are advice: where no primary takes values
+/// any device that does is as good, so that nobody waits for a change of roles.
 pub(crate) fn target(members: &[Arc<FarDevice>], db: u8, key: &[u8]) -> Option<usize> {
-    let takes = |(index, member): (usize, &Arc<FarDevice>)| {
-        let is_ready = member.takes_values() && !member.is_full.load(Relaxed);
-        is_ready.then(|| (member.number(), index))
+    let home = |is_ready: fn(&FarDevice) -> bool| {
+        let ready = members.iter().enumerate().filter(|(_, member)| is_ready(member));
+        home_of(db, key, ready.map(|(index, member)| (member.number(), index)))
     };
-    home_of(db, key, members.iter().enumerate().filter_map(takes))
+    home(takes_batches)
+        .or_else(|| home(|member| member.takes_values() && !member.is_full.load(Relaxed)))
 }
 
 fn refuse_other_sets(

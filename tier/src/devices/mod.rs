@@ -3,7 +3,8 @@
 //! Memory is the buffer and the cache before all devices: values are written in memory, leave it in
 //! batches when it is nearly full, the coldest first, and come back when they are used often. Each
 //! value has a home device, by the hash of its key; the batches of several devices are written at
-//! the same time, so that a device works in short bursts and can sleep between them.
+//! the same time, so that a device works in short bursts and can sleep between them. If not all
+//! devices are primaries, the home is one of these, and the idle ones are only read.
 //!
 //! [`Devices`] reads (it is the store's [`FarStorage`]), and [`Mover`] moves. The only record of
 //! where a value lies is its address in the store's memory, which is durable as everything there
@@ -16,6 +17,7 @@
 //! 3. room that no address leads to any more is written again only after a checkpoint of the store
 //!    that began later, because an older state may still have such addresses.
 
+mod assign;
 mod batch;
 mod busy;
 mod compact;
@@ -28,6 +30,7 @@ mod members;
 mod mover;
 mod policy;
 mod readers;
+mod roles;
 mod segments;
 mod status;
 mod storage;
@@ -40,4 +43,5 @@ pub use error::{DevicesError, MoveError};
 pub use members::Devices;
 pub use mover::{Moved, Mover};
 pub use policy::{Memory, Policy};
+pub use roles::{NotPrimaries, Primaries, RolesStatus};
 pub use status::{DeviceStatus, DevicesStatus};

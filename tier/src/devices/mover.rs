@@ -131,6 +131,7 @@ impl Mover {
             self.aged_ns = now_ns;
             store.age_uses();
         }
+        self.devices.look_at_roles(&self.devices.members(), now_ns);
         let least = if is_wanted { MOVE_BYTES_MIN } else { 0 };
         let memory = memory(store);
         let policy = &self.devices.policy;
@@ -156,6 +157,7 @@ impl Mover {
             if !members.iter().any(|member| member.takes_values() && !is_full(member)) {
                 return Ok(());
             }
+            self.devices.assign_roles(&members);
             let has_come_round = self.gather(store, &members, wanted - moved.bytes);
             self.write_batches(store, &members, false, moved)?;
             if has_come_round {
@@ -219,6 +221,7 @@ impl Mover {
             if !members.iter().any(|member| member.takes_values() && !is_full(member)) {
                 return Ok(());
             }
+            self.devices.assign_roles(&members);
             self.prepare(&members);
             let mut emptying = Emptying { store, runs: Vec::new() };
             let mut emptying_bytes = 0;
@@ -301,7 +304,9 @@ impl Mover {
         empties_runs: bool,
         moved: &mut Moved,
     ) -> Result<(), MoveError> {
-        let flushes = !store.region().planted().is(Planted::FarBeforeFlush);
+        let planted = store.region().planted();
+        let flushes = !planted.is(Planted::FarBeforeFlush);
+        let keeps_refused = planted.is(Planted::FarRefusedBatch);
         let mut due: Vec<_> =
             members.iter().zip(&mut self.batches).filter(|(_, batch)| !batch.is_empty()).collect();
         let write = |(member, batch): &mut (&Arc<FarDevice>, &mut Batch)| {
@@ -311,7 +316,9 @@ impl Mover {
                 Err(error) => member.fail(&error),
             }
             // The values stay where they are, and go elsewhere next time.
-            batch.clear();
+            if !keeps_refused {
+                batch.clear();
+            }
         };
         if !self.devices.policy.is_parallel {
             due.iter_mut().for_each(write);
@@ -381,7 +388,8 @@ impl Drop for Ending {
 fn memory(store: &Store) -> Memory {
     let span_bytes = store.stats().free_bytes;
     let free_bytes = span_bytes + store.heap().free_slot_bytes();
-    Memory { region_bytes: store.region().len_bytes(), free_bytes, span_bytes }
+    let (region_bytes, reserve_bytes) = (store.region().len_bytes(), store.reserve_bytes());
+    Memory { region_bytes, free_bytes, span_bytes, reserve_bytes }
 }
 
 fn is_full(member: &FarDevice) -> bool {

@@ -9,6 +9,8 @@ pub struct Memory {
     pub free_bytes: u64,
     /// Memory of this that is free for objects of any size.
     pub span_bytes: u64,
+    /// Memory of that which only the mover may use.
+    pub reserve_bytes: u64,
 }
 
 /// Percentages and limits by which values are moved.
@@ -24,6 +26,10 @@ pub struct Policy {
     pub span_percent: u64,
     /// A device is tidied up while less of its used space is live, percent.
     pub live_percent: u64,
+    /// An idle device that could sleep is tidied up only once less of its used space is live,
+    /// percent; and then as far as any other, because it is awake anyway. What is left of its
+    /// segments goes to a primary.
+    pub idle_live_percent: u64,
     /// Values with more bytes stay in memory.
     pub value_bytes_max: u64,
     /// Bytes of a segment on a device that is new, and so the most that one batch writes there.
@@ -39,6 +45,7 @@ impl Default for Policy {
             stop_percent: 87,
             span_percent: 5,
             live_percent: 66,
+            idle_live_percent: 33,
             value_bytes_max: 1 << 20,
             segment_bytes: 4 << 20,
             is_parallel: true,
@@ -56,15 +63,25 @@ impl Policy {
         used - memory.region_bytes * self.stop_percent / 100
     }
 
-    /// Bytes of whole spans that are to be freed; 0 while there are enough.
+    /// Bytes of whole spans that are to be freed; 0 while there are enough. In little memory with
+    /// many shards the reserve is most of it, and a part is to be left for others all the same:
+    /// addresses that change, and values that come back.
     pub fn spans_to_free(&self, memory: Memory) -> u64 {
-        (memory.region_bytes * self.span_percent / 100).saturating_sub(memory.span_bytes)
+        let wanted = memory.region_bytes * self.span_percent / 100;
+        let least = memory.reserve_bytes + memory.region_bytes / 64;
+        wanted.max(least.min(wanted * 2)).saturating_sub(memory.span_bytes)
     }
 
     /// The share of a device's used space that is to be live, percent: segments are emptied until
-    /// it is. A device that is full is worth more work.
-    pub fn live_percent_wanted(&self, is_full: bool) -> u64 {
-        if is_full { self.live_percent.max(90) } else { self.live_percent }
+    /// it is. A device that is full is worth more work, and one that could sleep less, until it is
+    /// awake for it.
+    pub fn live_percent_wanted(&self, is_full: bool, can_sleep: bool, is_tidied: bool) -> u64 {
+        match (can_sleep, is_tidied) {
+            (true, false) => self.idle_live_percent,
+            (true, true) => self.live_percent,
+            (false, _) if is_full => self.live_percent.max(90),
+            (false, _) => self.live_percent,
+        }
     }
 }
 
@@ -130,12 +147,16 @@ mod tests {
     #[test]
     fn nothing_moves_while_a_tenth_is_free_and_then_until_more_is() {
         let policy = Policy::default();
-        let memory = |free_bytes| Memory { region_bytes: 1000, free_bytes, span_bytes: 0 };
+        let memory = |free_bytes| Memory { region_bytes: 1000, free_bytes, ..Memory::default() };
         assert_eq!(policy.bytes_to_move(memory(100)), 0);
         assert_eq!(policy.bytes_to_move(memory(99)), 31);
         assert_eq!(policy.bytes_to_move(memory(0)), 130);
         assert_eq!(policy.spans_to_free(memory(500)), 50);
         assert_eq!(policy.spans_to_free(Memory { span_bytes: 50, ..memory(500) }), 0);
+        for (reserve_bytes, wanted) in [(35, 50), (36, 51), (85, 100), (125, 100)] {
+            let memory = Memory { reserve_bytes, ..memory(500) };
+            assert_eq!(policy.spans_to_free(memory), wanted, "a reserve of {reserve_bytes}");
+        }
     }
 
     #[test]

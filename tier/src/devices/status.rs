@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::device::DeviceState;
 use super::members::Devices;
+use super::roles::RolesStatus;
 
 /// A reading of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct DeviceStatus {
     pub state: DeviceState,
     /// Whether the last batch found no room.
     pub is_full: bool,
+    /// Whether it takes no values while a primary has room.
+    pub is_idle: bool,
     /// Bytes of values that keys lead to, with their keys and headers.
     pub live_bytes: u64,
     /// Bytes of segments that are in use, garbage included.
@@ -34,12 +37,17 @@ pub struct DeviceStatus {
     pub written_bytes: u64,
     /// Time in which a request was under way since the opening, nanoseconds.
     pub busy_ns: u64,
+    /// Time in pauses of at least a second since the opening, nanoseconds: a drive can sleep in
+    /// them.
+    pub quiet_ns: u64,
+    /// Requests that ended such a pause.
+    pub wakeups: u64,
     /// Time since the opening, nanoseconds.
     pub open_ns: u64,
 }
 
 /// A reading of all devices.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DevicesStatus {
     /// The devices, in no order.
     pub devices: Vec<DeviceStatus>,
@@ -53,6 +61,8 @@ pub struct DevicesStatus {
     pub moved_on_values: u64,
     /// Fewest uses of a value that comes back to memory when it is read.
     pub uses_to_return: u8,
+    /// Which devices are primaries.
+    pub roles: RolesStatus,
     /// Why the mover's last step ended early, if it did.
     pub last_error: Option<String>,
 }
@@ -68,11 +78,13 @@ impl Devices {
         let now_ns = self.clock.now_ns();
         let of = |member: &std::sync::Arc<super::device::FarDevice>| {
             let (sums, counts) = (member.sums(), &member.counts);
+            let (quiet_ns, wakeups) = member.busy.quiet(now_ns);
             DeviceStatus {
                 number: member.number(),
                 place: member.place.clone(),
                 state: member.state(),
                 is_full: member.is_full.load(Relaxed),
+                is_idle: member.is_idle.load(Relaxed),
                 live_bytes: sums.live_bytes,
                 used_bytes: sums.used_bytes,
                 suspect_segments: sums.suspect,
@@ -82,10 +94,13 @@ impl Devices {
                 writes: counts.writes.load(Relaxed),
                 written_bytes: counts.written_bytes.load(Relaxed),
                 busy_ns: member.busy.total_ns(now_ns),
+                quiet_ns,
+                wakeups,
                 open_ns: now_ns.saturating_sub(member.opened_ns),
             }
         };
         let devices = self.members().iter().map(of).collect();
+        let roles = self.roles();
         let progress = self.progress.lock();
         DevicesStatus {
             devices,
@@ -94,6 +109,7 @@ impl Devices {
             emptied_segments: progress.segments,
             moved_on_values: progress.moved_on,
             uses_to_return: self.uses_to_return.load(Relaxed),
+            roles,
             last_error: progress.last_error.clone(),
         }
     }

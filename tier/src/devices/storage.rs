@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use perdura_store::{FarAddress, FarError, FarStorage, FarValue};
 
+use super::assign::can_sleep;
 use super::members::Devices;
 
 /// Longest wait of an allocation for the mover. A device that takes longer for a batch is as good
@@ -52,6 +53,7 @@ impl FarStorage for Devices {
         }
         let (bytes, failures) = (progress.bytes, progress.failures);
         let end = Instant::now() + PATIENCE;
+        self.waiting.begin(self.clock.now_ns());
         while progress.bytes == bytes && progress.failures == failures && !progress.is_over {
             progress.is_wanted = true;
             self.wanted.notify_all();
@@ -59,11 +61,18 @@ impl FarStorage for Devices {
                 break;
             }
         }
+        self.waiting.end(self.clock.now_ns());
         progress.bytes != bytes
     }
 
-    fn keeps_near(&self, uses: u8) -> bool {
-        uses >= self.uses_to_return.load(Relaxed)
+    fn keeps_near(&self, uses: u8, at: FarAddress) -> bool {
+        if uses >= self.uses_to_return.load(Relaxed) {
+            return true;
+        }
+        // It leaves memory to a primary, so that it wakes the idle device only once.
+        let members = self.members();
+        let member = members.iter().find(|member| member.number() == at.device);
+        member.is_some_and(|member| can_sleep(member, &members))
     }
 }
 

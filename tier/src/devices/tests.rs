@@ -14,6 +14,9 @@ use perdura_store::{
 
 use super::*;
 
+mod batches;
+mod roles;
+
 const MIB: u64 = 1 << 20;
 
 struct World {
