@@ -10,7 +10,7 @@ use perdura_media::meters::Meters;
 use perdura_media::{Bytes, Clock};
 use perdura_slots::Heap;
 use perdura_store::{FAR_ROOT_NAME, OpenError, Unreadable};
-use perdura_tier::devices::{Devices, Named, Policy, Watts};
+use perdura_tier::devices::{Devices, Named, Policy, Primaries, Watts};
 use perdura_tier::drives::{DriveKeeper, Keeper, Lookup, Sleep};
 
 use crate::serve_args::ServeArgs;
@@ -27,7 +27,15 @@ pub fn open(args: &ServeArgs, heap: &Heap, clock: &Arc<dyn Clock>) -> Result<Opt
     let named = args.device.iter().map(|text| named(text)).collect::<Result<Vec<_>>>()?;
     let (clock, policy) = (Arc::clone(clock), Policy::default());
     let devices = Devices::open(heap, named, clock, policy, args.allow_missing_devices);
-    devices.map(Some).context("--device")
+    let devices = devices.context("--device")?;
+    devices.set_primaries(primaries(args)?).context("--device-primaries")?;
+    Ok(Some(devices))
+}
+
+/// How many devices are to be primaries, as it was given.
+pub fn primaries(args: &ServeArgs) -> Result<Primaries> {
+    let text = args.device_primaries.as_deref().unwrap_or("all");
+    text.parse().context("--device-primaries")
 }
 
 /// The device that is named by a directory, or by a directory and the most that may lie there.

@@ -47,6 +47,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     place.config.defer_load = true;
     let mut server = settings::server(args, place.warning)?;
     server.device_watts = devices::watts(args)?;
+    devices::primaries(args)?;
     let response = settings::response(args, place.warning)?;
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;

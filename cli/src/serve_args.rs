@@ -91,6 +91,11 @@ pub struct ServeArgs {
     /// image lies is left alone. 0: all are [default: 0].
     #[arg(long, value_name = "SECONDS", requires = "device", help_heading = EXPERT)]
     pub device_sleep: Option<u64>,
+    /// How many devices take the values that leave memory. The others are only read, so that their
+    /// drives can sleep. `all`; a number, with at most three others for each; or `auto`: as many as
+    /// trials find worth it [default: all].
+    #[arg(long, value_name = "all|auto|N", requires = "device", help_heading = DATA)]
+    pub device_primaries: Option<String>,
     /// Start although a --device that has values is not given: commands that need these values
     /// fail, and the others work.
     #[arg(long, requires = "device", help_heading = DATA)]

@@ -187,6 +187,46 @@ fn a_device_comes_and_goes_while_clients_are_served() {
 }
 
 #[test]
+fn only_primaries_take_values_and_their_number_changes_while_clients_are_served() {
+    let place = Place::new();
+    let server = place.start_with(&[0, 1, 2], &["--device-primaries", "1"]);
+    let writer = write_until_cut(server.port, 0);
+    let moved = || server.figure("far_moved_values");
+    wait_until("values leave memory", || moved() > 20_000 || writer.is_finished());
+    let mut client = server.client();
+    let roles = |client: &mut Client| {
+        [0, 1, 2].map(|number| {
+            let line = device_line(client, number).unwrap();
+            let is_idle = line.contains("role=idle");
+            assert!(is_idle || line.contains("role=primary"), "{line}");
+            (is_idle, !line.contains("written_bytes=0,"))
+        })
+    };
+    assert_eq!(roles(&mut client), [(false, true), (true, false), (true, false)]);
+    assert_eq!(client.ask(&["PERDURA", "DEVICE", "PRIMARIES"]), "1");
+    for (number, why) in [("4", "expected 1 to 3"), ("none", "expected all, auto"), ("0", "from 1")]
+    {
+        let refused = client.ask(&["PERDURA", "DEVICE", "PRIMARIES", number]);
+        assert!(refused.starts_with("-ERR") && refused.contains(why), "{refused}");
+    }
+    assert_eq!(client.ask(&["PERDURA", "DEVICE", "PRIMARIES", "auto"]), "+OK");
+    assert_eq!(client.ask(&["PERDURA", "DEVICE", "PRIMARIES"]), "auto");
+    assert!(client.ask(&["INFO", "devices"]).contains("device_primaries_asked:auto"));
+    assert_eq!(client.ask(&["PERDURA", "DEVICE", "PRIMARIES", "all"]), "+OK");
+    wait_until("all take values", || {
+        roles(&mut client) == [(false, true); 3] || writer.is_finished()
+    });
+    assert_eq!(roles(&mut client), [(false, true); 3]);
+    server.signal("KILL");
+    let acknowledged = writer.join().unwrap();
+    drop(server);
+    let server = place.start_with(&[0, 1, 2], &["--device-primaries", "auto"]);
+    verify(&server, acknowledged);
+    let primaries = server.figure("device_primaries");
+    assert!((1..=3).contains(&primaries), "{primaries}");
+}
+
+#[test]
 fn a_device_that_is_left_out_on_purpose_fails_its_own_values_only() {
     let place = Place::new();
     let mut server = place.start(&[0, 1]);

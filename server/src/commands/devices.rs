@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use perdura_tier::devices::{DeviceState, DeviceStatus, Devices, Named};
+use perdura_tier::devices::{
+    DeviceState, DeviceStatus, Devices, DevicesStatus, Named, Primaries, RolesStatus,
+};
 
 use super::call::Outcome;
 use super::context::{Clients, Context, Server};
@@ -26,7 +28,7 @@ pub(super) fn devices_section(
         out,
         "devices:{}\r\nfar_reads:{}\r\nfar_reads_kept:{}\r\nfar_reads_per_keyspace_hit:{:.4}\r\n\
          memory_hit_rate:{:.4}\r\nfar_uses_to_return:{}\r\nfar_moved_values:{}\r\nfar_moved_bytes:{}\r\n\
-         far_moved_on_values:{}\r\nfar_emptied_segments:{}\r\nfar_error:{}\r\n",
+         far_moved_on_values:{}\r\nfar_emptied_segments:{}\r\nfar_error:{}\r\n{}",
         status.devices.len(),
         far.reads,
         far.kept,
@@ -38,6 +40,7 @@ pub(super) fn devices_section(
         status.moved_on_values,
         status.emptied_segments,
         one_line(status.last_error.as_deref().unwrap_or_default()),
+        roles(&status),
     )?;
     for device in &status.devices {
         let (fields, share) = (fields(device), share_of_hits(hits, device.reads));
@@ -66,6 +69,22 @@ fn share_of_hits(hits: u64, reads: u64) -> f64 {
     if hits == 0 { 0.0 } else { reads.min(hits) as f64 / hits as f64 }
 }
 
+/// How many devices are primaries, and what trials have found.
+fn roles(status: &DevicesStatus) -> String {
+    let primaries = status.devices.iter().filter(|one| !one.is_idle).count();
+    let RolesStatus { wish, trials, trials_kept, activations, last_trial } = &status.roles;
+    let last = last_trial.map_or(String::new(), |last| {
+        let tried = if last.is_up { "more" } else { "fewer" };
+        let end = if last.stays { "kept" } else { "undone" };
+        format!("one {tried},gain={:.4},{end}", last.gain)
+    });
+    format!(
+        "device_primaries:{primaries}\r\ndevice_primaries_asked:{wish}\r\n\
+         device_trials:{trials}\r\ndevice_trials_kept:{trials_kept}\r\n\
+         device_activations:{activations}\r\ndevice_last_trial:{last}\r\n"
+    )
+}
+
 /// What is told of one device, in the form of INFO's other lines with several values.
 fn fields(device: &DeviceStatus) -> String {
     let state = match &device.state {
@@ -78,9 +97,11 @@ fn fields(device: &DeviceStatus) -> String {
         DeviceState::Failed(why) => format!(",failure={}", one_line(why).replace(',', ";")),
         _ => String::new(),
     };
+    let role = if device.is_idle { "idle" } else { "primary" };
     format!(
-        "state={state},path={},live_bytes={},used_bytes={},suspect_segments={},reads={},\
-         failed_reads={},read_bytes={},writes={},written_bytes={},busy_seconds={:.3}{why}",
+        "state={state},role={role},path={},live_bytes={},used_bytes={},suspect_segments={},reads={},\
+         failed_reads={},read_bytes={},writes={},written_bytes={},busy_seconds={:.3},\
+         quiet_seconds={:.3},wakeups={}{why}",
         device.place.replace(',', ";"),
         device.live_bytes,
         device.used_bytes,
@@ -91,12 +112,14 @@ fn fields(device: &DeviceStatus) -> String {
         device.writes,
         device.written_bytes,
         device.busy_ns as f64 / 1e9,
+        device.quiet_ns as f64 / 1e9,
+        device.wakeups,
     )
 }
 
-/// PERDURA DEVICE LIST | ADD directory [bytes] | REMOVE number [FORCE]. A device is added by a
-/// client of this machine only: a directory's name is about this machine's files. FORCE gives a
-/// device up that has failed or is missing, and the values there with it.
+/// PERDURA DEVICE LIST | ADD directory [bytes] | REMOVE number [FORCE] | PRIMARIES [all|auto|n]. A
+/// device is added by a client of this machine only: a directory's name is about this machine's
+/// files. FORCE gives a device up that has failed or is missing, and the values there with it.
 pub(super) fn device(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let devices = ctx.server.config.devices.clone().ok_or(CommandError::NoDevices)?;
     match args.len() {
@@ -112,6 +135,19 @@ pub(super) fn device(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         4 | 5 if is(args.get(2), "ADD") => {
             let number = add(ctx, &devices, args)?;
             ctx.reply.len(u64::from(number));
+            Ok(())
+        }
+        3 if is(args.get(2), "PRIMARIES") => {
+            ctx.reply.bulk(devices.roles().wish.to_string().as_bytes());
+            Ok(())
+        }
+        4 if is(args.get(2), "PRIMARIES") => {
+            let text = String::from_utf8_lossy(args.get(3));
+            let wish: Result<Primaries, _> = text.parse();
+            let wish = wish.map_err(|error| CommandError::Device(one_line(&error.to_string())))?;
+            let set = devices.set_primaries(wish);
+            set.map_err(|error| CommandError::Device(error.to_string()))?;
+            ctx.reply.ok();
             Ok(())
         }
         4 | 5 if is(args.get(2), "REMOVE") => {

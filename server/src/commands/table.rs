@@ -213,7 +213,7 @@ pub(crate) static TABLE: &[Command] = &[
     c("memory|usage", -3, READ | NOVALUE, SECOND, Server, "4.0.0", Read(keys::memory_usage), "Estimate the memory usage of a key"),
     c("perdura", -2, SUBS, NONE, Server, "0.1.0", Container, "A container for the promise's commands"),
     c("perdura|budget", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::budget), "Return or change the bytes that may be dirty"),
-    c("perdura|device", -3, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(devices::device), "List, add or take away a device with values"),
+    c("perdura|device", -3, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(devices::device), "List, add or take away a device with values, or choose which take them"),
     c("perdura|drill", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::drill), "Flush a full budget for real and report its time"),
     c("perdura|help", 2, LOADING | STALE, NONE, Server, "0.1.0", Control(perdura::help), "Show helpful text about the different subcommands"),
     c("perdura|stats", 2, LOADING | STALE | FACTS, NONE, Server, "0.1.0", Control(figures::stats), "Get the figures of INFO perdura as a map of integers"),

@@ -430,6 +430,11 @@ impl<'a> Serve<'a> {
         if self.server.number == 0 {
             self.listen();
             self.server.shared.sample(self.server.now_ns);
+            if let Some(devices) = &self.server.config.devices {
+                let (shared, stats) = (self.server.shared, self.server.shared.stats());
+                let reads = stats.keyspace_hits.get() + stats.keyspace_misses.get();
+                devices.count_requests(reads, shared.changes());
+            }
             if !self.server.is_power_low {
                 self.tidy();
             }
