@@ -2,7 +2,8 @@
 //! them.
 //!
 //! A *life* draws steps from a seed: clients write and delete, values are moved, segments are
-//! emptied, devices fail, leave and come, checkpoints are made. Before each durable call of any
+//! emptied, devices fail, are plugged in again, leave and come, the number of primaries changes,
+//! checkpoints are made. Before each durable call of any
 //! device (the image's or one of those with values) the whole machine is copied, and the copy is
 //! lost in each of three ways:
 //!
@@ -19,10 +20,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use perdura_media::{Device, LoneClock, SimDevice};
+use perdura_media::faulty::{FaultPlan, FaultyDevice};
+use perdura_media::{Clock, Device, LoneClock, SimDevice};
 use perdura_region::{Config, Planted, Region};
 use perdura_store::{Access, Expiry, Heap, Key, Store, StoreOptions, Unreadable};
-use perdura_tier::devices::{Devices, Mover, Named, Policy};
+use perdura_tier::devices::{DeviceState, Devices, Mover, Named, Policy, Primaries};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -50,6 +52,12 @@ pub struct Shown {
     pub emptied: u64,
     /// Bytes of memory freed by emptying runs of slots.
     pub span_bytes: u64,
+    /// Times that an idle device became a primary.
+    pub activations: u64,
+    /// Devices that failed and were plugged in again.
+    pub failed: u64,
+    /// Values that came back to memory because they were read.
+    pub kept: u64,
 }
 
 /// Everything that a loss leaves something of.
@@ -68,11 +76,21 @@ struct Machine {
     held: Mutex<Option<(OwnedFd, OwnedFd)>>,
     copies: Mutex<Vec<Copy>>,
     calls: Mutex<u64>,
+    /// What is to go wrong with each device that has values.
+    plans: Vec<Arc<FaultPlan>>,
     /// A client's write that happens while the mover writes to a device.
     client: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Machine {
+    /// A device that has values, as the process that lives sees it.
+    fn named(&self, number: usize, clock: &Arc<LoneClock>) -> Named {
+        let (device, plan) = (self.values[number].clone(), Arc::clone(&self.plans[number]));
+        let clock: Arc<dyn Clock> = clock.clone();
+        let device = Arc::new(FaultyDevice::new(device, plan, clock));
+        Named { device, ..named(number, &self.values[number]) }
+    }
+
     /// Copies the machine before a durable call of one of its devices.
     fn see(&self) {
         let held = self.held.lock();
@@ -132,19 +150,16 @@ struct Process {
 }
 
 impl Process {
-    /// Opens the store in a region with those of the devices that are there.
+    /// Opens the store in a region with the devices that are there.
     fn open(
         region: Region,
-        values: &[SimDevice],
-        present: &[bool],
+        named: Vec<Named>,
         clock: &Arc<LoneClock>,
         policy: Policy,
         defer_rebuild: bool,
     ) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let heap = Heap::open(region).map_err(|e| text(&e))?;
-        let there = values.iter().enumerate().filter(|(number, _)| present[*number]);
-        let named = there.map(|(number, device)| named(number, device)).collect();
         let devices = Devices::open(&heap, named, clock.clone(), policy, false);
         let devices = devices.map_err(|e| text(&e))?;
         let options = StoreOptions { defer_rebuild, ..StoreOptions::default() };
@@ -186,12 +201,13 @@ pub fn life(seed: u64, steps: u64, planted: Planted) -> Result<Shown, String> {
     let values: Vec<_> = (1..=DEVICES as u64).map(|n| SimDevice::new(0, seed ^ n)).collect();
     let (held, copies, calls) = (Mutex::new(None), Mutex::default(), Mutex::new(0));
     let client = Mutex::default();
-    let machine = Arc::new(Machine { image, values, held, copies, calls, client });
+    let plans = values.iter().map(|_| Arc::new(FaultPlan::new())).collect();
+    let machine = Arc::new(Machine { image, values, held, copies, calls, plans, client });
     let mut present = vec![true, true, false, false];
     let opened = Region::open(Arc::new(machine.image.clone()), clock.clone(), config(planted));
     let region = opened.map_err(|error| error.to_string())?;
-    let mut process =
-        Process::open(region, &machine.values, &present, &clock, policy(seed), false)?;
+    let there = [0, 1].map(|number| machine.named(number, &clock));
+    let mut process = Process::open(region, there.into(), &clock, policy(seed), false)?;
     let (memory, ledger) = process.store.region().fds();
     let held = (memory.try_clone_to_owned(), ledger.try_clone_to_owned());
     let (Ok(memory), Ok(ledger)) = held else { return Err("no descriptors".into()) };
@@ -215,8 +231,18 @@ pub fn life(seed: u64, steps: u64, planted: Planted) -> Result<Shown, String> {
     for number in 0..steps {
         let before = oracle.clone();
         let present_before = present.clone();
-        let what = step(&mut process, &machine, &mut present, &mut random, &mut oracle, &mut shown)
-            .map_err(|why| format!("seed {seed}, step {number}: {why}"))?;
+        // Long enough for a trial of several steps.
+        clock.sleep_ns(500_000_000);
+        let what = step(
+            &mut process,
+            &machine,
+            &clock,
+            &mut present,
+            &mut random,
+            &mut oracle,
+            &mut shown,
+        )
+        .map_err(|why| format!("seed {seed}, step {number}: {why}"))?;
         let in_memory = [before, oracle.clone()];
         for copy in std::mem::take(&mut *machine.copies.lock()) {
             shown.copies += 1;
@@ -242,6 +268,8 @@ pub fn life(seed: u64, steps: u64, planted: Planted) -> Result<Shown, String> {
     if found != oracle {
         return Err(format!("seed {seed}, at the end: {}", difference(&found, &oracle)));
     }
+    shown.activations = process.devices.roles().activations;
+    shown.kept = process.store.far_stats().kept;
     Ok(shown)
 }
 
@@ -249,6 +277,7 @@ pub fn life(seed: u64, steps: u64, planted: Planted) -> Result<Shown, String> {
 fn step(
     process: &mut Process,
     machine: &Machine,
+    clock: &Arc<LoneClock>,
     present: &mut [bool],
     random: &mut Random,
     oracle: &mut Values,
@@ -257,7 +286,7 @@ fn step(
     let key = format!("key {}", random.random_range(0..KEYS)).into_bytes();
     let refused = |error: &dyn std::fmt::Display| format!("refused: {error}");
     let store = &process.store;
-    match random.random_range(0..100) {
+    match random.random_range(0..110) {
         0..40 => {
             let len = random.random_range(32..6000);
             let value = vec![random.random(); len];
@@ -344,10 +373,41 @@ fn step(
             let Some(new) = present.iter().position(|is_there| !is_there) else {
                 return Ok("nothing to add".into());
             };
-            let added = process.devices.add(&process.store, named(new, &machine.values[new]));
+            let added = process.devices.add(&process.store, machine.named(new, clock));
             let number = added.map_err(|e| refused(&e))?;
             present[new] = true;
             Ok(format!("device {number} added"))
+        }
+        97..102 => {
+            let wish = [Primaries::All, Primaries::Number(1), Primaries::Number(2)];
+            let wish = wish[random.random_range(0..3)];
+            // With fewer devices that work it is refused, and nothing changes.
+            let set = process.devices.set_primaries(wish);
+            Ok(format!("primaries: {wish}, {set:?}"))
+        }
+        102..104 => {
+            // A batch is refused, or a flush behind it: whichever device gets it.
+            for (plan, _) in machine.plans.iter().zip(&*present).filter(|(_, is_there)| **is_there)
+            {
+                match random.random_range(0..4) {
+                    0 => plan.fail_write(1),
+                    1 => plan.fail_flush(1),
+                    _ => {}
+                }
+            }
+            Ok("devices are about to fail".into())
+        }
+        104..107 => {
+            machine.plans.iter().for_each(|plan| plan.heal());
+            for one in process.devices.status().devices {
+                let place = one.place.strip_prefix("device ").and_then(|it| it.parse().ok());
+                if let (DeviceState::Failed(_), Some(index)) = (one.state, place) {
+                    let again = machine.named(index, clock);
+                    process.devices.add(&process.store, again).map_err(|e| refused(&e))?;
+                    shown.failed += 1;
+                }
+            }
+            Ok("devices that failed are plugged in again".into())
         }
         _ => {
             let status = process.devices.status().devices;
@@ -417,7 +477,12 @@ fn check(
     // A device that was added in the step under way may be known to the store already, or not.
     let [before, after] = presents;
     let both: Vec<_> = before.iter().zip(after).map(|(a, b)| *a || *b).collect();
-    let mut process = Process::open(region, values, &both, clock, policy(0), true)?;
+    let there = values.iter().enumerate().filter(|(number, _)| both[*number]);
+    let there = there.map(|(number, device)| named(number, device)).collect();
+    let mut process = Process::open(region, there, clock, policy(0), true)?;
+    // Roles are not kept over a start: any will do.
+    let wish = [Primaries::All, Primaries::Number(1), Primaries::Auto][random.random_range(0..3)];
+    process.devices.set_primaries(wish).map_err(|error| error.to_string())?;
     let found = process.values()?;
     if !allowed.contains(&found) {
         let newest = allowed.last().map(|newest| difference(&found, newest));
