@@ -208,6 +208,7 @@ mod tests {
             place: "/a".into(),
             state: DeviceState::Online,
             is_full: false,
+            is_idle: false,
             live_bytes: 0,
             used_bytes: 0,
             suspect_segments: 0,
@@ -217,6 +218,8 @@ mod tests {
             writes: 0,
             written_bytes: 0,
             busy_ns: 0,
+            quiet_ns: 0,
+            wakeups: 0,
             open_ns: 0,
         }
     }
