@@ -82,3 +82,13 @@ fn a_file_system_without_space_makes_the_device_full_and_not_failed() {
     }));
     assert_eq!(world.unreadable(count), 0);
 }
+
+#[test]
+fn the_first_batch_that_finds_no_space_marks_the_device_full() {
+    let clock: Arc<dyn Clock> = Arc::new(LoneClock::new(1));
+    let small = Small { device: SimDevice::new(0, 1), room_bytes: 4096 };
+    let superblock = Superblock { set: 7, number: 0, segment_bytes: MIB };
+    let device = FarDevice::create(on(0, Arc::new(small), u64::MAX), superblock, clock).unwrap();
+    assert!(matches!(device.reserve(4096, false), Ok(None)));
+    assert!(device.is_full.load(Relaxed));
+}
