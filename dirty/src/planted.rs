@@ -40,6 +40,8 @@ pub enum Planted {
     KeepCapacity,
     /// The number of keys that was saved stays when the number changes.
     KeepSavedCount,
+    /// A push to a list fills room that its own operation has made, and keeps no old bytes.
+    FillFreedRoom,
     /// The server counts a group as durable before its commit has returned.
     ReplyBeforeGroup,
     /// The server counts groups that were ordered during a commit as durable with it.
@@ -74,7 +76,7 @@ pub enum Planted {
 
 impl Planted {
     /// All bugs that one thread shows, for tests that must catch each of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -89,6 +91,7 @@ impl Planted {
         Self::ZeroUntaken,
         Self::KeepCapacity,
         Self::KeepSavedCount,
+        Self::FillFreedRoom,
         Self::ReplyBeforeGroup,
         Self::CountLateGroups,
         Self::ReplyThoughFailed,
@@ -135,6 +138,7 @@ impl Planted {
             Self::ZeroUntaken => "zero-untaken",
             Self::KeepCapacity => "keep-capacity",
             Self::KeepSavedCount => "keep-saved-count",
+            Self::FillFreedRoom => "fill-freed-room",
             Self::ReplyBeforeGroup => "reply-before-group",
             Self::CountLateGroups => "count-late-groups",
             Self::ReplyThoughFailed => "reply-though-failed",

@@ -187,10 +187,12 @@ fn every_planted_bug_has_a_test_here() {
         Planted::SkipSmallGroups,
     ];
     // A store has no capacity memory: `region/tests/region/kinds.rs` catches that one. Overwriting
-    // in place is killed at each of its steps in `store/tests/store/overwrite.rs`.
+    // in place is killed at each of its steps in `store/tests/store/overwrite.rs`, and changes of
+    // lists in `store/tests/store/lists.rs`.
     // What a loop sends of another loop's writes is seen in `server/tests/server/loops.rs`.
     let elsewhere = [
         Planted::KeepCapacity,
+        Planted::FillFreedRoom,
         Planted::ReadOthersWrites,
         Planted::LeaveOverwritten,
         Planted::UndoWithoutBytes,

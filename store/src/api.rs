@@ -32,6 +32,8 @@ pub enum Kind {
     Hash,
     /// A sorted set: members in the order of their scores.
     Sorted,
+    /// A list: elements in an order of their own.
+    List,
 }
 
 /// When a value that is written goes away.

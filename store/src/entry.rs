@@ -4,6 +4,7 @@ use perdura_slots::Lane;
 
 use crate::api::Kind;
 use crate::far::{self, FarAddress};
+use crate::list::{self, Root};
 use crate::members;
 use crate::packed;
 use crate::record::{Header, RecordKind};
@@ -52,6 +53,7 @@ impl<'a> Entry<'a> {
             RecordKind::String => Kind::String,
             RecordKind::PackedHash | RecordKind::TableHash | RecordKind::Field => Kind::Hash,
             RecordKind::PackedSorted | RecordKind::TreeSorted | RecordKind::Member => Kind::Sorted,
+            RecordKind::PackedList | RecordKind::LargeList | RecordKind::ListPart => Kind::List,
             RecordKind::Far => return Self::of_far(lane, at, header),
         };
         let expire_at_ms = (header.expire_at_ms != 0).then_some(header.expire_at_ms);
@@ -65,6 +67,7 @@ impl<'a> Entry<'a> {
         let kind = match far::address(lane, &entry).map(|at| at.record_kind()) {
             Some(RecordKind::PackedHash) => Kind::Hash,
             Some(RecordKind::PackedSorted) => Kind::Sorted,
+            Some(RecordKind::PackedList) => Kind::List,
             _ => Kind::String,
         };
         Self { kind, ..entry }
@@ -143,10 +146,18 @@ impl<'a> Entry<'a> {
         is_tree.then(|| members::top(self.lane, self.table_root()))
     }
 
+    /// The root of a large list.
+    pub(crate) fn list_root(&self) -> Option<Root> {
+        (self.header.kind == RecordKind::LargeList).then(|| Root::of(self))
+    }
+
     /// Bytes of memory that the key takes, slack included. The call looks at every field or member
     /// of a large value.
     pub fn memory_bytes(&self) -> u64 {
         let own = self.lane.usable_bytes(self.at);
+        if let Some(root) = self.list_root() {
+            return own + list::memory_bytes(self.lane, &root);
+        }
         if !self.has_table() {
             return own;
         }

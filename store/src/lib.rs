@@ -1,4 +1,4 @@
-//! A key-value engine on a heap of slots: shards, index, records, hashes, sorted sets, expiry.
+//! A key-value engine on a heap of slots: shards, index, records, hashes, sorted sets, lists, expiry.
 //!
 //! A shard is a lane: one lock for the index of some keys, their records and the dirty bits of
 //! both. The key's hash picks the shard, then the bucket. An operation ([`Store::run`]) holds the
@@ -25,6 +25,8 @@ mod far;
 mod far_runs;
 mod fields;
 mod key_counts;
+mod list;
+mod listpack;
 mod members;
 mod packed;
 mod read;
@@ -50,6 +52,7 @@ pub use entry::Entry;
 pub use error::{Damaged, OpenError, StoreError, TxError, Unreadable, WrongType};
 pub use far::{FarAddress, FarCursor, FarError, FarStats, FarStorage, FarValue, NearValue};
 pub use far_runs::{EmptyingRun, FoundRun};
+pub use list::{End, List};
 pub use rebuild::{FAR_ROOT_NAME, StoreOptions};
 pub use scan::Range;
 pub use sorted::Sorted;

@@ -16,6 +16,8 @@ use crate::error::{Damaged, OpenError, Unreadable};
 use crate::far::{FAR_WITHOUT_DEVICES, Far, FarAddress, FarStorage};
 use crate::fields::FIELD_DB;
 use crate::key_counts::{KeyCount, KeyCounts};
+use crate::list;
+use crate::listpack;
 use crate::members::{self, MEMBER_DB};
 use crate::packed;
 use crate::record::{Header, RecordKind};
@@ -214,6 +216,9 @@ impl Trace<'_, '_, '_> {
                     return refuse(what, record.at, value);
                 }
             }
+            if let Some(root) = record.list_root() {
+                return list::trace(trace.lane, trace.marks, &root);
+            }
             if !record.has_table() {
                 return Ok(());
             }
@@ -297,15 +302,20 @@ fn check(
         RecordKind::PackedSorted if !packed::members::is_whole(value()) => {
             refuse("packed sorted set", at, header.first_word())
         }
+        RecordKind::PackedList if !is_packed_list(value()) => {
+            refuse("packed list", at, header.first_word())
+        }
         RecordKind::Far if FarAddress::decode(value()).is_none() => {
             refuse("far value's address", at, header.first_word())
         }
         RecordKind::Member if f64::from_bits(header.expire_at_ms).is_nan() => {
             refuse("score of a member", at + Header::AT_SCORE, header.expire_at_ms)
         }
-        RecordKind::TableHash | RecordKind::TreeSorted => {
-            // The value is the padding before the root's offset, and the offset.
-            let needed = header.value_at().next_multiple_of(8) - header.value_at() + 8;
+        RecordKind::TableHash | RecordKind::TreeSorted | RecordKind::LargeList => {
+            // The value is the padding before the root's offset, and the offset; or the root.
+            let is_list = header.kind == RecordKind::LargeList;
+            let word_bytes = if is_list { list::ROOT_BYTES as u64 } else { 8 };
+            let needed = header.value_at().next_multiple_of(8) - header.value_at() + word_bytes;
             match u64::from(header.value_len) == needed {
                 true => Ok(()),
                 false => refuse("record length", at, header.len_bytes()),
@@ -313,6 +323,11 @@ fn check(
         }
         _ => Ok(()),
     }
+}
+
+/// Whether these are the entries of a list that is one record: some, and no parts.
+fn is_packed_list(value: &[u8]) -> bool {
+    matches!(listpack::count(value), Some((1.., 0)))
 }
 
 fn refuse(what: &'static str, offset: u64, value: u64) -> Result<(), OpenError> {

@@ -11,7 +11,7 @@
 //!
 //! The first word changes in one store, so an append becomes visible at once. A hash or a sorted
 //! set that outgrew its record keeps, as the value, the offset of its root, at the next multiple of
-//! 8 behind the key.
+//! 8 behind the key; a list keeps its root itself there.
 
 use perdura_slots::Lane;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -38,6 +38,12 @@ pub(crate) enum RecordKind {
     Member = 6,
     /// A value that is not in memory; the record's value is its address (`far.rs`).
     Far = 7,
+    /// A list whose elements are packed in the value.
+    PackedList = 8,
+    /// A list whose elements are in chunks, to which the value leads (`list.rs`).
+    LargeList = 9,
+    /// A part of a large list: a chunk, or an element too long for a chunk. It has no key.
+    ListPart = 10,
 }
 
 impl RecordKind {
@@ -51,6 +57,9 @@ impl RecordKind {
             5 => Some(Self::TreeSorted),
             6 => Some(Self::Member),
             7 => Some(Self::Far),
+            8 => Some(Self::PackedList),
+            9 => Some(Self::LargeList),
+            10 => Some(Self::ListPart),
             _ => None,
         }
     }
@@ -58,12 +67,13 @@ impl RecordKind {
     /// The kind with this number, if values of that kind can be far.
     pub fn of_far_value(kind: u8) -> Option<Self> {
         let kind = Self::decode(kind)?;
-        matches!(kind, Self::String | Self::PackedHash | Self::PackedSorted).then_some(kind)
+        let (hash, sorted) = (Self::PackedHash, Self::PackedSorted);
+        [Self::String, hash, sorted, Self::PackedList].contains(&kind).then_some(kind)
     }
 
     /// Whether a key of a database, and not a part of another value, has such a record.
     pub fn is_of_key(self) -> bool {
-        !matches!(self, Self::Field | Self::Member)
+        !matches!(self, Self::Field | Self::Member | Self::ListPart)
     }
 }
 
@@ -149,9 +159,12 @@ impl Header {
     pub fn of(key: &[u8], db: u8, kind: RecordKind, value_len: u64, expire_at_ms: u64) -> Self {
         let can_be_short = match kind {
             RecordKind::String | RecordKind::PackedHash | RecordKind::PackedSorted => true,
-            RecordKind::Field | RecordKind::Far => true,
+            RecordKind::Field | RecordKind::Far | RecordKind::PackedList => true,
+            // Never one of a key: made by `list::chunk::part_header`.
+            RecordKind::ListPart => true,
             // The word behind the key has a fixed place, and the score lies in the expiry's word.
-            RecordKind::TableHash | RecordKind::TreeSorted | RecordKind::Member => false,
+            RecordKind::TableHash | RecordKind::TreeSorted | RecordKind::LargeList => false,
+            RecordKind::Member => false,
         };
         let len = Self::SHORT_BYTES + key.len() as u64 + value_len;
         let is_short = can_be_short && expire_at_ms == 0 && len <= Self::SHORT_UP_TO_BYTES;
@@ -162,6 +175,11 @@ impl Header {
     /// Whether the key goes away by itself.
     pub fn expires(&self) -> bool {
         self.expire_at_ms != 0 && self.kind != RecordKind::Member
+    }
+
+    /// Whether the value leads to other objects, which belong to this record alone.
+    pub fn leads_on(&self) -> bool {
+        self.has_table() || self.kind == RecordKind::LargeList
     }
 
     /// Whether the value is the offset of a table's root.
@@ -238,7 +256,7 @@ mod tests {
             let header = Header::decode([u64::from(kind) << 56, 0]);
             match header {
                 Some(header) => assert_eq!(header.kind as u8, kind),
-                None => assert!(kind > RecordKind::Far as u8, "kind {kind}"),
+                None => assert!(kind > RecordKind::ListPart as u8, "kind {kind}"),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A shard's volatile state, and detached tables, which are freed piece by piece.
+//! A shard's volatile state, and detached tables and lists, which are freed piece by piece.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,6 +8,8 @@ use perdura_slots::Lane;
 use crate::api::DATABASES;
 use crate::entry::Entry;
 use crate::far::FarStorage;
+use crate::list::chunk::Chunk;
+use crate::list::{Root, index};
 use crate::table::{self, Part, ROOT_WORDS};
 use crate::tree;
 
@@ -40,7 +42,9 @@ impl Shard {
     }
 }
 
-/// A table, with a sorted set's tree, that an operation which has committed cut off.
+/// A table, with a sorted set's tree, or pieces of a list, that an operation which has committed
+/// cut off.
+#[derive(Default)]
 pub(crate) struct Detached {
     root: [u64; ROOT_WORDS],
     /// Offset of the root, if the root is an object of its own.
@@ -49,6 +53,10 @@ pub(crate) struct Detached {
     next_bucket: u64,
     /// Nodes of the tree whose children are not freed yet; the tree is freed before the table.
     nodes: Vec<u64>,
+    /// Nodes of a list's index of which nothing is freed yet.
+    index_nodes: Vec<u64>,
+    /// Chunks of a list that are not freed yet, nor the elements that have records of their own.
+    chunks: Vec<u64>,
 }
 
 impl Detached {
@@ -56,11 +64,27 @@ impl Detached {
     pub fn new(lane: &Lane<'_>, root: u64, owned: bool) -> Self {
         let words = table::root_words(lane, root);
         let root_at = owned.then_some(root);
-        Self { root: words, root_at, next_bucket: 0, nodes: Vec::new() }
+        Self { root: words, root_at, ..Self::default() }
     }
 
-    /// The table that a record leads to, if it has one.
+    /// Pieces of a list's index, and chunks, to which no reference leads any more.
+    pub fn of_pieces(index_nodes: Vec<u64>, chunks: Vec<u64>) -> Self {
+        Self { index_nodes, chunks, ..Self::default() }
+    }
+
+    /// The chunks of a large list.
+    fn of_list(root: &Root) -> Self {
+        let present = |at: &u64| *at != 0;
+        let index_nodes = [root.top].into_iter().filter(present).collect();
+        let chunks = [root.head, root.tail].into_iter().filter(present).collect();
+        Self::of_pieces(index_nodes, chunks)
+    }
+
+    /// What a record leads to, if it leads on.
     pub fn of(entry: &Entry<'_>) -> Option<Self> {
+        if let Some(root) = entry.list_root() {
+            return Some(Self::of_list(&root));
+        }
         let nodes = entry.tree_top().into_iter().collect();
         let table = entry.has_table().then(|| Self::new(entry.lane, entry.table_root(), true))?;
         Some(Self { nodes, ..table })
@@ -78,6 +102,22 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
             && let Some(node) = table.nodes.pop()
         {
             table.nodes.extend(tree::children(lane, node));
+            doomed.push(node);
+            done += 1;
+        }
+        while done < parts
+            && let Some(at) = table.chunks.pop()
+        {
+            let chunk = Chunk::load(lane, at);
+            doomed.extend(chunk.parts_in(lane, chunk.entries(lane)));
+            doomed.push(at);
+            done += 1 + chunk.parts;
+        }
+        while done < parts
+            && let Some(node) = table.index_nodes.pop()
+        {
+            let (are_chunks, below) = index::children(lane, node);
+            if are_chunks { &mut table.chunks } else { &mut table.index_nodes }.extend(below);
             doomed.push(node);
             done += 1;
         }
@@ -100,7 +140,9 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
             table.next_bucket += 1;
             done += 1 + (doomed.len() - before) as u64;
         }
-        let finished = table.nodes.is_empty() && table.next_bucket >= table.root[0];
+        let is_list_left = !(table.index_nodes.is_empty() && table.chunks.is_empty());
+        let finished =
+            table.nodes.is_empty() && !is_list_left && table.next_bucket >= table.root[0];
         if finished {
             let listed = table::pieces::for_each::<()>(lane, &table.root, |at| {
                 doomed.push(at);

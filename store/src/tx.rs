@@ -1,6 +1,7 @@
 //! One attempt of an operation: reading and changing keys of the shards that the operation holds.
 
 mod hash;
+mod list;
 mod records;
 mod sorted;
 mod strings;
@@ -49,6 +50,9 @@ pub struct Tx<'s> {
     wanted: RefCell<Vec<FarValue>>,
     /// Addresses that no key has any more once the attempt commits, each with its shard's lane.
     freed_far: Vec<(LaneId, FarAddress)>,
+    /// Whether this attempt has made room in a chunk of a list, whose old bytes count until it
+    /// commits.
+    has_freed_room: bool,
 }
 
 /// A change of a shard's volatile state, made on commit.
@@ -107,6 +111,7 @@ impl<'s> Tx<'s> {
             halt,
             wanted,
             freed_far,
+            has_freed_room: false,
         }
     }
 

@@ -108,7 +108,7 @@ impl Tx<'_> {
         let (lane, record) = (self.op.lane(place.lane), found.record());
         let is_alike = lane.load(record) == header.first_word()
             && found.expires() == header.expires()
-            && !header.has_table()
+            && !header.leads_on()
             // Who moves values wants another record.
             && !self.session.is_movers;
         if !is_alike || !self.session.staged.is_empty() {
@@ -202,7 +202,7 @@ impl Tx<'_> {
         self.count(place, -1, -i8::from(found.expires()), Some(key.bytes))
     }
 
-    /// Frees a record on commit. A table that the record has is detached, and freed piece by piece.
+    /// Frees a record on commit. What it leads to is detached, and freed piece by piece.
     pub(super) fn free_record(&mut self, lane: LaneId, record: u64) {
         let entry = Entry::new(self.op.lane(lane), record);
         let (table, far) = (Detached::of(&entry), entry.far());

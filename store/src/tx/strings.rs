@@ -3,6 +3,7 @@
 use crate::api::{Expiry, Key, Kind, VALUE_BYTES_MAX};
 use crate::entry::Entry;
 use crate::error::{TxError, WrongType};
+use crate::list::Root;
 use crate::record::{Header, RecordKind};
 use crate::store::Place;
 use crate::table::Found;
@@ -131,6 +132,10 @@ impl Tx<'_> {
         match kind {
             RecordKind::TableHash => return self.copy_table(from, &target, to, expiry),
             RecordKind::TreeSorted => return self.copy_sorted(from, to, expiry),
+            RecordKind::LargeList => {
+                let root = Root::of(&entry);
+                return self.copy_list(&source, &root, &target, to, expiry);
+            }
             _ => {}
         }
         let value = entry.value().to_vec();

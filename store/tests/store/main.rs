@@ -8,6 +8,7 @@ mod deferred;
 mod far;
 mod harness;
 mod limits;
+mod lists;
 mod loading;
 mod model;
 mod overwrite;

@@ -2,14 +2,14 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
 use perdura_region::{Config, Region};
 use perdura_store::{
-    Access, Entry, Expiry, Heap, Key, Kind, Store, StoreError, StoreOptions, Tx, TxError,
+    Access, End, Entry, Expiry, Heap, Key, Kind, Store, StoreError, StoreOptions, Tx, TxError,
 };
 use rand::{Rng, SeedableRng};
 pub use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -48,6 +48,7 @@ pub enum Value {
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
     /// Scores by name, as bits.
     Sorted(BTreeMap<Vec<u8>, u64>),
+    List(VecDeque<Vec<u8>>),
 }
 
 /// The contents that a store should have: for each database and key, the value and its expiry.
@@ -76,6 +77,13 @@ fn value_of(tx: &Tx<'_>, key: Key<'_>, entry: &Entry<'_>) -> Value {
             assert_eq!(sorted.len(), members.len() as u64);
             assert!(!members.is_empty());
             Value::Sorted(members)
+        }
+        Kind::List => {
+            let list = entry.list().unwrap();
+            list.assert_sound();
+            let mut elements = VecDeque::new();
+            list.for_each(0..u64::MAX, false, &mut |element| elements.push_back(element.to_vec()));
+            Value::List(elements)
         }
     }
 }
@@ -126,6 +134,13 @@ pub enum Step {
     SortedAdd(u8, Vec<u8>, Vec<(Vec<u8>, f64)>),
     SortedRemove(u8, Vec<u8>, Vec<Vec<u8>>),
     SortedRemoveRanks(u8, Vec<u8>, u64, u64),
+    ListPush(u8, Vec<u8>, End, Vec<Vec<u8>>),
+    ListCut(u8, Vec<u8>, End, u64),
+    /// A pop at one end, pushes at the other and at the same one, in one operation.
+    ListTurn(u8, Vec<u8>, End, u64, Vec<Vec<u8>>),
+    ListSet(u8, Vec<u8>, u64, Vec<u8>),
+    ListInsert(u8, Vec<u8>, u64, Vec<u8>),
+    ListRemove(u8, Vec<u8>, Vec<u8>, u64, bool),
     Aborted(u8, Vec<u8>, Vec<u8>),
     FlushDb(u8),
     FlushAll,
@@ -167,6 +182,26 @@ impl std::fmt::Debug for Step {
             Self::SortedRemoveRanks(db, key, from, to) => {
                 write!(f, "SortedRemoveRanks({db}, {}, {from}..{to})", text(key))
             }
+            Self::ListPush(db, key, end, elements) => {
+                write!(f, "ListPush({db}, {}, {end:?}, {} elements)", text(key), elements.len())
+            }
+            Self::ListCut(db, key, end, count) => {
+                write!(f, "ListCut({db}, {}, {end:?}, {count})", text(key))
+            }
+            Self::ListTurn(db, key, end, count, elements) => {
+                let len = elements.len();
+                write!(f, "ListTurn({db}, {}, {end:?}, {count}, {len} elements)", text(key))
+            }
+            Self::ListSet(db, key, index, element) => {
+                write!(f, "ListSet({db}, {}, {index}, {} bytes)", text(key), element.len())
+            }
+            Self::ListInsert(db, key, index, element) => {
+                write!(f, "ListInsert({db}, {}, {index}, {} bytes)", text(key), element.len())
+            }
+            Self::ListRemove(db, key, element, most, down) => {
+                let element = text(element);
+                write!(f, "ListRemove({db}, {}, {element}, {most}, {down})", text(key))
+            }
             Self::Aborted(db, key, _) => write!(f, "Aborted({db}, {})", text(key)),
             Self::FlushDb(db) => write!(f, "FlushDb({db})"),
             Self::FlushAll => write!(f, "FlushAll"),
@@ -200,7 +235,7 @@ fn bytes(random: &mut Random, largest: usize) -> Vec<u8> {
 
 pub fn draw(random: &mut Random, now_ms: u64) -> Step {
     let (db, name) = key(random);
-    match random.random_range(0..1000) {
+    match random.random_range(0..1180) {
         0..260 => {
             let count = if random.random_bool(0.8) { 1 } else { random.random_range(2..6) };
             let keys = (0..count).map(|_| key(random)).collect();
@@ -263,7 +298,45 @@ pub fn draw(random: &mut Random, now_ms: u64) -> Step {
         }
         970..996 => Step::Aborted(db, name, bytes(random, 2_000)),
         996..999 => Step::FlushDb(db),
-        _ => Step::FlushAll,
+        999 => Step::FlushAll,
+        _ => draw_list(random, db),
+    }
+}
+
+/// An element of a list: mostly one of few, so that some are equal.
+fn element(random: &mut Random) -> Vec<u8> {
+    match random.random_range(0..40) {
+        0 => bytes(random, 3_000),
+        1..5 => bytes(random, 300),
+        5..20 => random.random_range(-300_000..300_000).to_string().into_bytes(),
+        _ => format!("element {}", random.random_range(0..12)).into_bytes(),
+    }
+}
+
+fn draw_list(random: &mut Random, db: u8) -> Step {
+    let name = match random.random_bool(0.95) {
+        true => format!("list:{}", random.random_range(0..7)).into_bytes(),
+        false => key(random).1,
+    };
+    let end = if random.random_bool(0.5) { End::Front } else { End::Back };
+    let index = match random.random_bool(0.5) {
+        true => random.random_range(0..10),
+        false => random.random_range(0..400),
+    };
+    let elements = |random: &mut Random, count| (0..count).map(|_| element(random)).collect();
+    match random.random_range(0..20) {
+        0..9 => {
+            let count = [1, 3, 20, 150][random.random_range(0..4)];
+            Step::ListPush(db, name, end, elements(random, count))
+        }
+        9..12 => Step::ListCut(db, name, end, [1, 2, 40, index][random.random_range(0..4)]),
+        12..14 => Step::ListTurn(db, name, end, index % 9, elements(random, 5)),
+        14..16 => Step::ListSet(db, name, index, element(random)),
+        16..18 => Step::ListInsert(db, name, index, element(random)),
+        _ => {
+            let most = [1, 3, u64::MAX][random.random_range(0..3)];
+            Step::ListRemove(db, name, element(random), most, random.random_bool(0.5))
+        }
     }
 }
 
@@ -326,6 +399,39 @@ pub fn apply(store: &Store, step: &Step) -> Result<(), StoreError> {
         Step::SortedRemoveRanks(db, key, from, to) => {
             let key = one(*db, key);
             store.run(Access::Key(key), |tx| tx.sorted_remove_ranks(key, *from..*to)).map(drop)
+        }
+        Step::ListPush(db, key, end, elements) => {
+            let (key, elements) = (one(*db, key), || elements.iter().map(Vec::as_slice));
+            store.run(Access::Key(key), |tx| tx.list_push(key, *end, elements()).map(drop))
+        }
+        Step::ListCut(db, key, end, count) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| tx.list_cut(key, *end, *count).map(drop))
+        }
+        Step::ListTurn(db, key, end, count, elements) => {
+            let (key, elements) = (one(*db, key), || elements.iter().map(Vec::as_slice));
+            let other = if *end == End::Front { End::Back } else { End::Front };
+            store.run(Access::Key(key), |tx| {
+                tx.list_cut(key, *end, *count)?;
+                tx.list_push(key, other, elements())?;
+                tx.list_push(key, *end, elements()).map(drop)
+            })
+        }
+        Step::ListSet(db, key, index, element) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| tx.list_set(key, *index, element).map(drop))
+        }
+        Step::ListInsert(db, key, index, element) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| {
+                let len = tx.list(key)?.map_or(0, |list| list.len());
+                if *index <= len && len > 0 { tx.list_insert(key, *index, element) } else { Ok(()) }
+            })
+        }
+        Step::ListRemove(db, key, element, most, down) => {
+            let key = one(*db, key);
+            let run = |tx: &mut Tx<'_>| tx.list_remove(key, element, *most, *down).map(drop);
+            store.run(Access::Key(key), run)
         }
         Step::Aborted(db, key, value) => {
             let key = one(*db, key);
@@ -435,11 +541,79 @@ fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
                 model.remove(&(db, key));
             }
         }
+        Step::ListPush(db, key, end, elements) => {
+            let entry = model.entry((db, key)).or_insert((Value::List(VecDeque::new()), None));
+            let Value::List(list) = &mut entry.0 else { return Err(wrong()) };
+            elements.into_iter().for_each(|element| push(list, end, element));
+        }
+        Step::ListTurn(db, key, end, count, elements) => {
+            oracle(model, &Step::ListCut(db, key.clone(), end, count), now_ms)?;
+            let other = if end == End::Front { End::Back } else { End::Front };
+            oracle(model, &Step::ListPush(db, key.clone(), other, elements.clone()), now_ms)?;
+            oracle(model, &Step::ListPush(db, key, end, elements), now_ms)?;
+        }
+        Step::ListCut(db, key, ..)
+        | Step::ListSet(db, key, ..)
+        | Step::ListInsert(db, key, ..)
+        | Step::ListRemove(db, key, ..) => {
+            let Some(entry) = model.get_mut(&(db, key.clone())) else { return Ok(()) };
+            let Value::List(list) = &mut entry.0 else { return Err(wrong()) };
+            change_list(list, step);
+            if list.is_empty() {
+                model.remove(&(db, key));
+            }
+        }
         Step::Aborted(..) => {}
         Step::FlushDb(db) => model.retain(|key, _| key.0 != db),
         Step::FlushAll => model.clear(),
     }
     Ok(())
+}
+
+pub fn push(list: &mut VecDeque<Vec<u8>>, end: End, element: Vec<u8>) {
+    match end {
+        End::Front => list.push_front(element),
+        End::Back => list.push_back(element),
+    }
+}
+
+/// Runs a step that changes a list which is there.
+pub fn change_list(list: &mut VecDeque<Vec<u8>>, step: &Step) {
+    match step {
+        Step::ListPush(_, _, end, elements) => {
+            elements.iter().for_each(|element| push(list, *end, element.clone()));
+        }
+        Step::ListCut(_, _, end, count) => {
+            for _ in 0..*count {
+                match end {
+                    End::Front => list.pop_front(),
+                    End::Back => list.pop_back(),
+                };
+            }
+        }
+        Step::ListSet(_, _, index, element) => {
+            if let Some(old) = list.get_mut(*index as usize) {
+                old.clone_from(element);
+            }
+        }
+        Step::ListInsert(_, _, index, element) => {
+            if !list.is_empty() && *index <= list.len() as u64 {
+                list.insert(*index as usize, element.clone());
+            }
+        }
+        Step::ListRemove(_, _, element, most, down) => {
+            for _ in 0..*most {
+                let is_equal = |other: &Vec<u8>| other == element;
+                let at = match down {
+                    true => list.iter().rposition(is_equal),
+                    false => list.iter().position(is_equal),
+                };
+                let Some(at) = at else { break };
+                list.remove(at);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Members in order.
