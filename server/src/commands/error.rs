@@ -82,6 +82,17 @@ pub(crate) enum CommandError {
     InputKeys(&'static str),
     #[error("ERR weight value is not a float")]
     Weight,
+    #[error(
+        "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use \
+         negative to start from the end of the list"
+    )]
+    RankZero,
+    #[error("ERR COUNT can't be negative")]
+    CountNegative,
+    #[error("ERR MAXLEN can't be negative")]
+    MaxLenNegative,
+    #[error("ERR index out of range")]
+    IndexOutOfRange,
     #[error("ERR LIMIT can't be negative")]
     LimitNegative,
     #[error("ERR no such key")]

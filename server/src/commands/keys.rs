@@ -6,8 +6,8 @@ use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::keyspace::Keyspace;
 use super::options::{
-    LISTPACK_BYTES_MAX, LISTPACK_HASH_ENTRIES_MAX, LISTPACK_SORTED_ENTRIES_MAX, ScanOptions,
-    cursor, database, is, kind_name,
+    LISTPACK_BYTES_MAX, LISTPACK_HASH_ENTRIES_MAX, LISTPACK_LIST_BYTES_MAX,
+    LISTPACK_SORTED_ENTRIES_MAX, ScanOptions, cursor, database, is, kind_name,
 };
 use crate::number::parse_i64;
 
@@ -228,6 +228,11 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
                 small &= field.len().max(value.len()) <= LISTPACK_BYTES_MAX;
             })?;
             if small { "listpack" } else { "hashtable" }
+        }
+        Kind::List => {
+            let list = tx.list(key)?;
+            let small = list.is_none_or(|list| list.fits_listpack(LISTPACK_LIST_BYTES_MAX));
+            if small { "listpack" } else { "quicklist" }
         }
         Kind::Sorted => {
             let mut small = true;

@@ -18,6 +18,7 @@ mod info;
 mod introspect;
 mod keys;
 mod keyspace;
+mod lists;
 mod null;
 mod options;
 mod perdura;

@@ -12,6 +12,8 @@ pub(super) const STRING_MAX_BYTES: u64 = 512 << 20;
 pub(super) const LISTPACK_HASH_ENTRIES_MAX: u64 = 512;
 /// Most members of a sorted set that OBJECT ENCODING calls a listpack.
 pub(super) const LISTPACK_SORTED_ENTRIES_MAX: u64 = 128;
+/// Most bytes of a list that OBJECT ENCODING calls a listpack (`list-max-listpack-size -2`).
+pub(super) const LISTPACK_LIST_BYTES_MAX: u64 = 8 << 10;
 /// Longest field, value or member in what OBJECT ENCODING calls a listpack, bytes.
 pub(super) const LISTPACK_BYTES_MAX: usize = 64;
 
@@ -119,6 +121,11 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
+/// Reads an integer of at least `least`.
+pub(super) fn positive(arg: &[u8], least: u64) -> Option<u64> {
+    parse_i64(arg).and_then(|number| u64::try_from(number).ok()).filter(|n| *n >= least)
+}
+
 /// Reads the number of a database.
 pub(super) fn database(arg: &[u8], invalid: CommandError) -> Result<u8, CommandError> {
     let number = parse_i64(arg).ok_or(invalid)?;
@@ -133,6 +140,7 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
         Kind::String => "string",
         Kind::Hash => "hash",
         Kind::Sorted => "zset",
+        Kind::List => "list",
     }
 }
 

@@ -6,8 +6,8 @@ use perdura_store::{Entry, Key, Sorted, Tx};
 
 use super::call::{Call, Outcome, Random};
 use super::error::CommandError;
-use super::options::{ScanOptions, cursor, is};
-use crate::number::{format_double, parse_double, parse_i64};
+use super::options::{ScanOptions, cursor, is, positive};
+use crate::number::{format_double, parse_double};
 use crate::resp::Reply;
 
 /// Members with their scores.
@@ -298,11 +298,6 @@ fn pop(tx: &mut Tx<'_>, key: Key<'_>, count: u64, max: bool) -> Result<Members, 
     sorted.for_each(ranks.clone(), max, &mut |name, score| members.push((name.to_vec(), score)));
     tx.sorted_remove_ranks(key, ranks)?;
     Ok(members)
-}
-
-/// Reads an integer of at least `least`.
-fn positive(arg: &[u8], least: u64) -> Option<u64> {
-    parse_i64(arg).and_then(|number| u64::try_from(number).ok()).filter(|n| *n >= least)
 }
 
 /// ZSCAN key cursor [MATCH pattern] [COUNT count]

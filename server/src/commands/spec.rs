@@ -91,6 +91,7 @@ impl Keys {
 pub(crate) enum Group {
     String,
     Hash,
+    List,
     SortedSet,
     Generic,
     Connection,
@@ -104,6 +105,7 @@ impl Group {
         match self {
             Self::String => "string",
             Self::Hash => "hash",
+            Self::List => "list",
             Self::SortedSet => "sorted-set",
             Self::Generic => "generic",
             Self::Connection => "connection",
@@ -117,6 +119,7 @@ impl Group {
         match self {
             Self::String => Some("@string"),
             Self::Hash => Some("@hash"),
+            Self::List => Some("@list"),
             Self::SortedSet => Some("@sortedset"),
             Self::Generic => Some("@keyspace"),
             Self::Connection => Some("@connection"),

@@ -4,8 +4,8 @@ use super::handler::{Command, Handler};
 use super::spec::flag::*;
 use super::spec::{Group, Keys, Spec};
 use super::{
-    client, connection, devices, expiry, figures, hashes, info, introspect, keys, perdura, server,
-    settings, sorted, sorted_algebra, sorted_range, strings, strings_lcs, strings_set,
+    client, connection, devices, expiry, figures, hashes, info, introspect, keys, lists, perdura,
+    server, settings, sorted, sorted_algebra, sorted_range, strings, strings_lcs, strings_set,
     transactions,
 };
 use Group::{Connection, Generic, Hash, Server, SortedSet, Transactions};
@@ -82,6 +82,24 @@ pub(crate) static TABLE: &[Command] = &[
     c("hsetnx", 4, GROW | FAST, KEY, Hash, "2.0.0", Data(hashes::hsetnx), "Set the value of a hash field, only if the field does not exist"),
     c("hstrlen", 3, READ | FAST, KEY, Hash, "3.2.0", Field(hashes::hstrlen), "Get the length of the value of a hash field"),
     c("hvals", 2, READ, KEY, Hash, "2.0.0", Data(hashes::hvals), "Get all the values in a hash"),
+    // Lists
+    c("lindex", 3, READ, KEY, Group::List, "1.0.0", Read(lists::lindex), "Get an element from a list by its index"),
+    c("linsert", 5, GROW, KEY, Group::List, "2.2.0", Data(lists::linsert), "Insert an element before or after another element in a list"),
+    c("llen", 2, READ | FAST, KEY, Group::List, "1.0.0", Read(lists::llen), "Get the length of a list"),
+    c("lmove", 5, GROW, TWO, Group::List, "6.2.0", Data(lists::lmove), "Pop an element from a list, push it to another list and return it"),
+    c("lmpop", -4, WRITE | MOVABLE, COUNTED, Group::List, "7.0.0", Data(lists::lmpop), "Pop elements from a list"),
+    c("lpop", -2, WRITE | FAST, KEY, Group::List, "1.0.0", Data(lists::lpop), "Remove and get the first elements in a list"),
+    c("lpos", -3, READ, KEY, Group::List, "6.0.6", Read(lists::lpos), "Return the index of matching elements on a list"),
+    c("lpush", -3, GROW | FAST, KEY, Group::List, "1.0.0", Data(lists::lpush), "Prepend one or multiple elements to a list"),
+    c("lpushx", -3, GROW | FAST, KEY, Group::List, "2.2.0", Data(lists::lpushx), "Prepend an element to a list, only if the list exists"),
+    c("lrange", 4, READ, KEY, Group::List, "1.0.0", Read(lists::lrange), "Get a range of elements from a list"),
+    c("lrem", 4, WRITE, KEY, Group::List, "1.0.0", Data(lists::lrem), "Remove elements from a list"),
+    c("lset", 4, GROW, KEY, Group::List, "1.0.0", Data(lists::lset), "Set the value of an element in a list by its index"),
+    c("ltrim", 4, WRITE, KEY, Group::List, "1.0.0", Data(lists::ltrim), "Trim a list to the specified range"),
+    c("rpop", -2, WRITE | FAST, KEY, Group::List, "1.0.0", Data(lists::rpop), "Remove and get the last elements in a list"),
+    c("rpoplpush", 3, GROW, TWO, Group::List, "1.2.0", Data(lists::rpoplpush), "Remove the last element in a list, prepend it to another list and return it"),
+    c("rpush", -3, GROW | FAST, KEY, Group::List, "1.0.0", Data(lists::rpush), "Append one or multiple elements to a list"),
+    c("rpushx", -3, GROW | FAST, KEY, Group::List, "2.2.0", Data(lists::rpushx), "Append an element to a list, only if the list exists"),
     // Sorted sets
     c("zadd", -4, GROW | FAST, KEY, SortedSet, "1.2.0", Data(sorted::zadd), "Add one or more members to a sorted set, or update its score if it already exists"),
     c("zcard", 2, READ | FAST, KEY, SortedSet, "1.2.0", Read(sorted::zcard), "Get the number of members in a sorted set"),

@@ -62,6 +62,24 @@ const MEMBERS: [&str; 9] = [
     "a b\r\nc",
     "x123456789012345678901234567890123456789012345678901234567890123456789",
 ];
+const ELEMENTS: [&str; 16] = [
+    "a",
+    "b",
+    "a",
+    "",
+    "0",
+    "7",
+    "-1",
+    "007",
+    "4096",
+    "-40000",
+    "8388608",
+    "9223372036854775807",
+    "9223372036854775808",
+    "a b\r\nc",
+    "x123456789012345678901234567890123456789012345678901234567890123456789",
+    "hello",
+];
 // -0 is left out, because Redis keeps it in large sets only.
 const SCORES: [&str; 21] = [
     "0",
@@ -138,6 +156,11 @@ impl Generator {
                 "L" => self.one(&LEX_BOUNDS),
                 "O" => self.one(&["nx", "XX", "gt", "Lt", "ch", "INCR"]),
                 "A" => self.one(&["sum", "MIN", "max", "bogus"]),
+                "l" => self.one(&["l1", "l1", "l2", "l3", "a", "h1"]),
+                "E" => self.one(&ELEMENTS),
+                // Elements of large lists.
+                "G" => return vec![b'g'; self.random.random_range(0..300)],
+                "H" => return vec![b'h'; self.random.random_range(0..9_000)],
                 // A member of a large set, and a score of few.
                 "N" => return format!("m{}", self.random.random_range(0..900)).into_bytes(),
                 "P" => return format!("{}", self.random.random_range(1..250)).into_bytes(),

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
 mod generator;
+mod list_templates;
 mod redis;
 #[path = "../server/running/mod.rs"]
 mod running;
@@ -15,6 +16,7 @@ mod templates;
 use std::collections::BTreeSet;
 
 use generator::{Generator, Words};
+use list_templates::LISTS;
 use rand::prelude::*;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use redis::Redis;
@@ -71,6 +73,21 @@ fn replies_equal_those_of_redis_in_resp3() {
 #[test]
 fn large_sorted_sets_answer_as_those_of_redis() {
     compare(LARGE, false);
+}
+
+#[test]
+fn lists_answer_as_those_of_redis() {
+    compare(LISTS, false);
+}
+
+#[test]
+fn lists_answer_as_those_of_redis_in_resp3() {
+    compare(LISTS, true);
+}
+
+#[test]
+fn large_lists_answer_as_those_of_redis() {
+    compare(list_templates::LARGE, false);
 }
 
 #[test]
@@ -190,7 +207,7 @@ fn every_command_is_compared() {
     let server = start(config());
     for name in every(&mut server.client()) {
         let words = name.replace('|', " ");
-        let all = TEMPLATES.iter().chain(SORTED);
+        let all = TEMPLATES.iter().chain(SORTED).chain(LISTS);
         let mut templates = all.map(|template| template.to_ascii_lowercase());
         let has_template = templates.any(|t| t == words || t.starts_with(&format!("{words} ")));
         let is_ours = name.starts_with("perdura") || name.starts_with("debug");
