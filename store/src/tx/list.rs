@@ -146,6 +146,9 @@ impl Tx<'_> {
 
     /// Stores the words of a root that have changed.
     fn save_root(&mut self, lane: LaneId, before: &Root, root: &Root) -> Result<(), TxError> {
+        if before == root {
+            return Ok(());
+        }
         let (old, new) = (before.encode(), root.encode());
         let Some(from) = (0..new.len()).step_by(8).find(|at| old[*at..][..8] != new[*at..][..8])
         else {

@@ -94,28 +94,34 @@ impl Tx<'_> {
     /// # Errors
     /// The key holds another kind of value; the attempt is over.
     pub fn list_cut(&mut self, key: Key<'_>, end: End, count: u64) -> Result<u64, TxError> {
-        let Some(len) = self.list(key)?.map(|list| list.len()) else { return Ok(0) };
+        let Some(stored) = self.list_stored(key)? else { return Ok(0) };
+        let place = self.place(key);
+        let len = match &stored {
+            Stored::Packed(packed) => listpack::count(packed).map_or(0, |(len, _)| len),
+            Stored::Large(root) => root.len(self.op.lane(place.lane)),
+        };
         if count >= len {
             self.delete(key)?;
             return Ok(len);
         }
-        let place = self.place(key);
-        match self.list_stored(key)? {
-            Some(Stored::Packed(packed)) if count > 0 => {
+        if count == 0 {
+            return Ok(0);
+        }
+        match stored {
+            Stored::Packed(packed) => {
                 let kept = match end {
                     End::Front => &packed[packed_offset(&packed, count)..],
                     End::Back => &packed[..packed_offset(&packed, len - count)],
                 };
                 self.put_packed_list(&place, key, kept, Expiry::Keep)?;
             }
-            Some(Stored::Large(root)) if count > 0 => {
+            Stored::Large(root) => {
                 self.touch(key);
                 let mut cut = root;
                 self.cut_chunks(place.lane, &mut cut, end.is_front(), count)?;
                 self.save_root(place.lane, &root, &cut)?;
                 self.repack(&place, key, &cut)?;
             }
-            _ => {}
         }
         Ok(count)
     }
