@@ -32,6 +32,8 @@ pub(crate) const PACKED_BYTES_MAX: usize = 1024;
 pub(crate) const REPACKED_BYTES_MAX: usize = PACKED_BYTES_MAX / 4;
 /// Bytes of a root.
 pub(crate) const ROOT_BYTES: usize = 32;
+/// Where the word of the elements below the top lies in a root.
+const AT_MIDDLE: u64 = 24;
 
 /// An end of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -394,40 +396,32 @@ pub(crate) fn memory_bytes(lane: &Lane<'_>, root: &Root) -> u64 {
 
 /// Marks all that the root of a large list leads to, and refuses what no store writes.
 pub(crate) fn trace(lane: &Lane<'_>, marks: &mut Marks<'_>, root: &Root) -> Result<(), OpenError> {
-    let counts = |found: u64| -> Result<(), OpenError> {
-        match found == root.middle && root.head | root.tail | root.top != 0 {
-            true => Ok(()),
-            false => {
-                let (offset, value) = (root.at + 24, root.middle);
-                Err(Damaged { what: "elements of a list", offset, value }.into())
-            }
-        }
-    };
     for at in [root.head, root.tail].into_iter().filter(|at| *at != 0) {
         trace_chunk(lane, marks, at)?;
     }
-    let mut left = Vec::from_iter((root.top != 0).then_some((root.top, None)));
-    let mut below_top = 0u64;
-    while let Some((at, level)) = left.pop() {
+    // Each node with the level and the number of elements that it has to have.
+    let top = (root.top != 0).then(|| (root.top, None, root.middle));
+    if top.is_none() && (root.middle != 0 || root.head | root.tail == 0) {
+        let (offset, value) = (root.at + AT_MIDDLE, root.middle);
+        return Err(Damaged { what: "elements of a list", offset, value }.into());
+    }
+    let mut left = Vec::from_iter(top);
+    while let Some((at, level, count)) = left.pop() {
         marks.mark(at)?;
         let node = Node::load(lane, at);
         let fits = level.is_none_or(|level| level == node.level());
-        if !fits || !node.is_sound(lane) {
+        if !fits || !node.is_sound(lane) || node.elements(lane) != count {
             return Err(node.damaged(lane).into());
         }
         for item in node.items(lane) {
-            if node.level() == 0 {
-                let count = trace_chunk(lane, marks, item.child)?;
-                if count != item.count {
-                    return Err(node.damaged(lane).into());
-                }
-                below_top += count;
-            } else {
-                left.push((item.child, Some(node.level() - 1)));
+            if node.level() > 0 {
+                left.push((item.child, Some(node.level() - 1), item.count));
+            } else if trace_chunk(lane, marks, item.child)? != item.count {
+                return Err(node.damaged(lane).into());
             }
         }
     }
-    counts(below_top)
+    Ok(())
 }
 
 fn trace_chunk(lane: &Lane<'_>, marks: &mut Marks<'_>, at: u64) -> Result<u64, OpenError> {

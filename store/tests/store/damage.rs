@@ -24,6 +24,9 @@ const FIELD: u64 = 3;
 const PACKED_SORTED: u64 = 4;
 const MEMBER: u64 = 6;
 const FAR: u64 = 7;
+const PACKED_LIST: u64 = 8;
+const LARGE_LIST: u64 = 9;
+const LIST_PART: u64 = 10;
 
 /// The first word of a record's header.
 fn header(kind: u64, value_len: u64, key_len: u64) -> u64 {
@@ -150,6 +153,96 @@ fn damaged_tables_and_trees_are_refused_by_place_and_value() {
     let node = "node of a sorted set";
     for head in [61, 0, 2 | 24 << 8, 2 | 1 << 8 | 60 << 32] {
         expect_refused(node, &large_set, &top, head, 0);
+    }
+}
+
+fn list(store: &Store, elements: u32) {
+    let elements: Vec<_> = (0..elements).map(|number| format!("element {number}")).collect();
+    let all = || elements.iter().map(|element| element.as_bytes());
+    store.run(Access::Key(KEY), |tx| tx.list_put(KEY, all(), Expiry::None)).unwrap();
+}
+
+#[test]
+fn damaged_lists_are_refused_by_place_and_value() {
+    let small = |store: &Store| list(store, 1);
+    // Encoding, nine bytes, their length: the first bytes of the value, behind header and key.
+    let record = |store: &Store| place_of(store, header(PACKED_LIST, 11, 8) | SHORT);
+    let entry = |store: &Store| record(store) + 16;
+    for word in [0, u64::from_le_bytes(*b"\x8aelement"), u64::from_le_bytes(*b"\xf5element")] {
+        expect_refused("packed list", &small, &entry, word, 16);
+    }
+    let large = |store: &Store| list(store, 20_000);
+    // First chunk, last chunk, top, elements below the top.
+    let root = |store: &Store| place_of(store, header(LARGE_LIST, 32, 8)) + 24;
+    let middle = |store: &Store| root(store) + 24;
+    let first = |store: &Store| store.region().peek(root(store));
+    let bounds = |store: &Store| first(store) + 8;
+    let chunk = "chunk of a list";
+    // Before the room, behind it, out of order; more elements than entries, none, parts.
+    for (start, end, count, parts) in [
+        (15, 4_000, 300, 0),
+        (16, 4_097, 300, 0),
+        (17, 16, 300, 0),
+        (16, 4_000, 1, 0),
+        (16, 16, 0, 0),
+        (16, 4_000, 1, 2),
+    ] {
+        let word = start | end << 16 | count << 32 | parts << 48;
+        expect_refused(chunk, &large, &bounds, word, 8);
+    }
+    expect_refused("record's kind", &large, &first, header(STRING, 8, 0), 0);
+    expect_refused("record's kind", &large, &first, header(LIST_PART, 8, 0), 0);
+    let top = |store: &Store| store.region().peek(root(store) + 16);
+    for head in [61, 0, 2 | 24 << 8, 2 | 1 << 8 | 60 << 32] {
+        expect_refused("node of a list", &large, &top, head, 0);
+    }
+    let long = |store: &Store| {
+        let both = || [&[b'x'; 2_000][..], b"y"].into_iter();
+        store.run(Access::Key(KEY), |tx| tx.list_put(KEY, both(), Expiry::None)).unwrap();
+    };
+    let part = |store: &Store| place_of(store, header(LIST_PART, 2_000, 0) | SHORT);
+    expect_refused("record's kind", &long, &part, header(FIELD, 2_000, 0) | SHORT, 0);
+    // What is wrong shows in what lies below the damaged word, or above it.
+    let above = |find: &dyn Fn(&Store) -> u64, fill: &dyn Fn(&Store), value, what| {
+        let (device, offset) = image(fill, find);
+        damage(&device, offset, value);
+        let clock = Arc::new(SimClock::new(1_000_000));
+        let heap = Heap::open(region(&device)).unwrap();
+        let opened = Store::open(heap, clock, StoreOptions::default()).map(drop);
+        assert!(matches!(opened, Err(OpenError::Corrupt(found)) if found.what == what), "{what}");
+    };
+    above(&part, &long, header(LIST_PART, 9_000, 0) | SHORT, "record length");
+    above(&(|store: &Store| top(store) + 64 + 8), &large, 1, "node of a list");
+    above(&middle, &large, 77, "node of a list");
+    let leaf = |store: &Store| store.region().peek(top(store) + 64);
+    above(&(|store: &Store| leaf(store) + 64 + 8), &large, 1, "node of a list");
+    above(&middle, &long, 77, "elements of a list");
+    above(&first, &large, 0, "record's kind");
+}
+
+#[test]
+fn a_damaged_list_that_is_read_before_the_rebuild_ends_that_operation_only() {
+    let fill = |store: &Store| list(store, 20_000);
+    let root = |store: &Store| place_of(store, header(LARGE_LIST, 32, 8)) + 24;
+    let chunk = |store: &Store| store.region().peek(root(store));
+    let top = |store: &Store| store.region().peek(root(store) + 16);
+    for (find, value) in [
+        (&(|store: &Store| chunk(store) + 8) as &dyn Fn(&Store) -> u64, u64::MAX),
+        (&|store: &Store| chunk(store) + 16, u64::MAX),
+        (&|store: &Store| top(store), 61),
+        (&|store: &Store| root(store) + 24, 30_000),
+    ] {
+        let (device, offset) = image(&fill, find);
+        damage(&device, offset, value);
+        let store = deferred_on(region(&device), &Arc::new(SimClock::new(1_000_000)));
+        let read = Unreadable::catch(|| {
+            store.read(KEY, |entry| {
+                entry.unwrap().list().unwrap().for_each(0..u64::MAX, false, &mut |_| {});
+            });
+        });
+        assert!(matches!(read, Err(Unreadable::Damaged(_))), "{value:#x}: {read:?}");
+        store.put(Key::new(b"other"), b"sound").unwrap();
+        assert_eq!(store.get(Key::new(b"other")).unwrap(), b"sound");
     }
 }
 
