@@ -106,6 +106,56 @@ fn an_index_of_keys_is_scanned_by_score() {
     );
 }
 
+/// 7.2 names a list after its bytes, 7.0 does not.
+#[test]
+fn lists_of_any_size_serve_commands_on_any_key() {
+    let server = start(config());
+    let mut client = server.client();
+    let element = "e".repeat(100);
+    // An entry of 103 bytes: with 79 of them a listpack is below 8 KiB, and with 80 above.
+    for number in 1..=79 {
+        assert_eq!(client.call(&format!("RPUSH list {element}")), format!(":{number}"));
+    }
+    check(&mut client, &[("OBJECT ENCODING list", "$8 listpack"), ("LPUSH list 1", ":80")]);
+    check(&mut client, &[("LPOP list", "$1 1")]);
+    for _ in 0..921 {
+        client.call(&format!("LPUSH list {element}"));
+    }
+    let bytes: u64 = client.call("MEMORY USAGE list")[1..].parse().unwrap();
+    assert!((103_000..110_000).contains(&bytes), "{bytes} bytes");
+    check(
+        &mut client,
+        &[
+            ("OBJECT ENCODING list", "$9 quicklist"),
+            ("TYPE list", "+list"),
+            ("SCAN 0 TYPE list COUNT 1000", "*2 $1 0 *1 $4 list"),
+            ("COPY list copy", ":1"),
+            ("EXPIRE list 100", ":1"),
+            ("LTRIM list 0 1", "+OK"),
+            ("TTL list", ":100"),
+            ("LLEN copy", ":1000"),
+            ("RENAME copy list", "+OK"),
+            ("TTL list", ":-1"),
+            ("MOVE list 1", ":1"),
+            ("EXISTS list", ":0"),
+            ("SELECT 1", "+OK"),
+            ("LLEN list", ":1000"),
+            ("SWAPDB 0 1", "+OK"),
+            ("SELECT 0", "+OK"),
+            ("LREM list -1 nothing", ":0"),
+            ("MULTI", "+OK"),
+            ("RPOP list", "+QUEUED"),
+            ("RPUSH list x y", "+QUEUED"),
+            ("LRANGE list -2 -1", "+QUEUED"),
+            ("LMOVE list other RIGHT LEFT", "+QUEUED"),
+        ],
+    );
+    let popped = format!("*4 $100 {element} :1001 *2 $1 x $1 y $1 y");
+    assert_eq!(client.call("EXEC"), popped);
+    check(&mut client, &[("LPOS list x RANK -1", ":999"), ("LRANGE other 0 -1", "*1 $1 y")]);
+    check(&mut client, &[("UNLINK list", ":1"), ("LPOP list", "$-1"), ("LPOP list 2", "*-1")]);
+}
+
 #[test]
 fn keys_end_by_themselves() {
     let server = start(config());

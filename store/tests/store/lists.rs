@@ -255,6 +255,31 @@ fn room_made_and_filled_by_one_operation_is_put_back() {
     }
 }
 
+/// As [`turned`]: the room comes from elements that are removed, or become shorter.
+#[test]
+fn room_that_removals_and_shorter_elements_make_is_put_back() {
+    let mut before = numbered(300);
+    for index in [3, 290, 297] {
+        before[index] = b"removed from the middle".to_vec();
+    }
+    let last = before.len() as u64 - 1;
+    let removed = |tx: &mut Tx<'_>| {
+        tx.list_remove(LIST, b"removed from the middle", u64::MAX, true)?;
+        push(tx, End::Back, 2)
+    };
+    let shorter = |tx: &mut Tx<'_>| {
+        tx.list_set(LIST, last, b"s")?;
+        push(tx, End::Back, 1)?;
+        tx.list_set(LIST, 0, b"s")?;
+        push(tx, End::Front, 1)
+    };
+    let changes: [Change<'_>; 2] = [&removed, &shorter];
+    for change in changes {
+        assert_eq!(torn(&before, change, 1, Planted::None), 0);
+        assert!(torn(&before, change, 1, Planted::FillFreedRoom) > 0);
+    }
+}
+
 #[test]
 fn an_aborted_operation_puts_the_room_back_that_it_filled() {
     let run = |bug| {
