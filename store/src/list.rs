@@ -75,6 +75,11 @@ impl Root {
         Self { at, head: word(0), tail: word(1), top: word(2), middle: word(3) }
     }
 
+    /// Offset of the chunk at an end of the list, outside of the tree; or 0.
+    pub fn near(&self, is_front: bool) -> u64 {
+        if is_front { self.head } else { self.tail }
+    }
+
     /// The words as they are stored.
     pub fn encode(&self) -> [u8; ROOT_BYTES] {
         let mut bytes = [0; ROOT_BYTES];
@@ -89,6 +94,22 @@ impl Root {
     pub fn len(&self, lane: &Lane<'_>) -> u64 {
         let ends = [self.head, self.tail].into_iter().filter(|at| *at != 0);
         ends.fold(self.middle, |sum, at| sum.saturating_add(Chunk::load(lane, at).count))
+    }
+
+    /// The element at this end of the list.
+    fn end(&self, lane: &Lane<'_>, is_front: bool) -> Spot {
+        let ends = [(Place::Head, self.head), (Place::Tail, self.tail)];
+        let [near, far] = if is_front { ends } else { [ends[1], ends[0]] };
+        let spot = match (near, self.top) {
+            ((place, chunk), _) if chunk != 0 => Spot::at(lane, place, chunk),
+            (_, 0) => Spot::at(lane, far.0, far.1),
+            (_, top) => {
+                let path = Path::to_end(lane, top, is_front);
+                Spot::at(lane, Place::Middle(path), path.item(lane).child)
+            }
+        };
+        let index = if is_front { 0 } else { spot.chunk.count.saturating_sub(1) };
+        Spot { index, ..spot }
     }
 
     /// Finds the element at `index`, which the list must have.
@@ -232,6 +253,19 @@ impl<'a> List<'a> {
         self.walk_items(indices, down, &mut |item| with_element(lane, item, &mut *f));
     }
 
+    /// Calls `f` with the elements from an end of the list on, until it breaks. The length of the
+    /// list is not asked for.
+    pub fn walk_from(&self, end: End, f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+        let (lane, down) = (self.lane, end == End::Back);
+        let mut each = |item: Item<'_>| with_element(lane, item, &mut *f);
+        match self.form {
+            Form::Packed(packed) => walk_packed(packed, 0..u64::MAX, down, &mut each),
+            Form::Large(root) => {
+                self.walk_on(&root, root.end(lane, !down), u64::MAX, down, &mut each);
+            }
+        }
+    }
+
     fn walk_items(
         &self,
         indices: Range<u64>,
@@ -246,8 +280,24 @@ impl<'a> List<'a> {
         if indices.start >= end {
             return;
         }
-        let mut left = end - indices.start;
-        let mut spot = root.seek(self.lane, if down { end - 1 } else { indices.start });
+        let left = end - indices.start;
+        let spot = root.seek(self.lane, if down { end - 1 } else { indices.start });
+        if let Some(chunk) = self.walk_on(&root, spot, left, down, f) {
+            // The counts say that there are more.
+            chunk.damaged(self.lane).unwind();
+        }
+    }
+
+    /// Calls `f` with up to `left` elements from a spot on, until it breaks. Returns the last chunk
+    /// if the list has fewer elements.
+    fn walk_on(
+        &self,
+        root: &Root,
+        mut spot: Spot,
+        mut left: u64,
+        down: bool,
+        f: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
+    ) -> Option<Chunk> {
         loop {
             let (chunk, entries) = (spot.chunk, spot.chunk.entries(self.lane));
             let here = if down { spot.index + 1 } else { chunk.count.saturating_sub(spot.index) };
@@ -264,18 +314,17 @@ impl<'a> List<'a> {
                     item
                 };
                 if f(item).is_break() {
-                    return;
+                    return None;
                 }
             }
             left -= here.min(left);
             if left == 0 {
-                return;
+                return None;
             }
-            let Some(next) = root.next(self.lane, &spot, down) else {
-                // The counts say that there are more.
-                chunk.damaged(self.lane).unwind()
-            };
-            spot = next;
+            match root.next(self.lane, &spot, down) {
+                Some(next) => spot = next,
+                None => return Some(chunk),
+            }
         }
     }
 
@@ -400,7 +449,7 @@ pub(crate) fn trace(lane: &Lane<'_>, marks: &mut Marks<'_>, root: &Root) -> Resu
         trace_chunk(lane, marks, at)?;
     }
     // Each node with the level and the number of elements that it has to have.
-    let top = (root.top != 0).then(|| (root.top, None, root.middle));
+    let top = (root.top != 0).then_some((root.top, None, root.middle));
     if top.is_none() && (root.middle != 0 || root.head | root.tail == 0) {
         let (offset, value) = (root.at + AT_MIDDLE, root.middle);
         return Err(Damaged { what: "elements of a list", offset, value }.into());

@@ -86,8 +86,7 @@ fn pop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, end: End, name: &'static str) -
 fn reply_end(call: &mut Call<'_, '_>, list: &List<'_>, end: End, count: u64) {
     let reply = &mut *call.reply;
     let mut left = count;
-    let down = end == End::Back;
-    list.walk(0..u64::MAX, down, &mut |element| {
+    list.walk_from(end, &mut |element| {
         if left == 0 {
             return ControlFlow::Break(());
         }
@@ -287,8 +286,7 @@ fn move_between(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, from: End, to: End) ->
         call.reply.null();
         return Ok(());
     };
-    let down = from == End::Back;
-    list.walk(0..u64::MAX, down, &mut |found| {
+    list.walk_from(from, &mut |found| {
         element.extend_from_slice(found);
         ControlFlow::Break(())
     });

@@ -376,6 +376,58 @@ fn a_list_many_times_the_budget_is_copied_trimmed_and_goes() {
     assert_eq!(store.stats().free_bytes, empty_bytes(), "memory leaked");
 }
 
+/// No opening in between finds what is lost.
+#[test]
+fn elements_with_records_of_their_own_come_and_go_without_a_trace() {
+    let (store, clock, device) = fresh(1);
+    let run = |change: Change<'_>| store.run(Access::Key(LIST), |tx| change(tx)).unwrap();
+    let long = |len: usize| vec![b'l'; len];
+    let mut oracle = numbered(300);
+    for index in [0, 5, 100, 101, 290, 299] {
+        oracle[index] = long(1_001 + index);
+    }
+    for _ in 0..2 {
+        // The second time it replaces a large list by one with a root of the same length.
+        put(&store, &oracle);
+    }
+    for (index, element) in [(0, long(3_000)), (100, long(4_000)), (101, b"short".to_vec())] {
+        run(&|tx| tx.list_set(LIST, index as u64, &element).map(drop));
+        oracle[index] = element;
+    }
+    run(&|tx| tx.list_insert(LIST, 50, &long(2_500)));
+    oracle.insert(50, long(2_500));
+    run(&|tx| tx.list_remove(LIST, &long(4_000), u64::MAX, false).map(drop));
+    run(&|tx| tx.list_remove(LIST, &long(4_000), 1, true).map(drop));
+    oracle.retain(|element| element.len() != 4_000);
+    check(&store, &oracle, &mut seeded(1), "changed");
+    // A single element, too long to be packed.
+    run(&|tx| tx.list_cut(LIST, End::Front, 299).map(drop));
+    oracle.drain(..299);
+    assert_eq!((oracle.len(), oracle[0].len()), (1, 1_300));
+    check(&store, &oracle, &mut seeded(1), "one long element");
+    let bytes = store.stats().free_bytes;
+    store.region().checkpoint().unwrap();
+    let store = attach(store, &device, &clock);
+    check(&store, &oracle, &mut seeded(1), "attached");
+    store.heap().reclaim();
+    assert!(store.stats().free_bytes >= bytes);
+    drop(store);
+    let (store, ..) = fresh(1);
+    put(&store, &numbered(300));
+    let run = |change: Change<'_>| store.run(Access::Key(LIST), |tx| change(tx)).unwrap();
+    for end in [End::Front, End::Back] {
+        run(&|tx| tx.list_push(LIST, end, [&long(2_000)[..], &long(5_000)].into_iter()).map(drop));
+        run(&|tx| tx.list_set(LIST, 1, &long(1_500)).map(drop));
+        run(&|tx| tx.list_set(LIST, 1, b"short").map(drop));
+        run(&|tx| tx.list_cut(LIST, end, 1).map(drop));
+    }
+    put(&store, &oracle);
+    store.delete(LIST).unwrap();
+    store.flush_all().unwrap();
+    store.heap().reclaim();
+    assert_eq!(store.stats().free_bytes, empty_bytes(), "memory leaked");
+}
+
 #[test]
 fn a_list_trimmed_to_little_is_packed_again_and_takes_little() {
     let (store, ..) = fresh(1);

@@ -98,7 +98,14 @@ impl Tx<'_> {
         let place = self.place(key);
         let len = match &stored {
             Stored::Packed(packed) => listpack::count(packed).map_or(0, |(len, _)| len),
-            Stored::Large(root) => root.len(self.op.lane(place.lane)),
+            // The chunk at this end has more elements mostly; then the others do not matter.
+            Stored::Large(root) => {
+                let (lane, near) = (self.op.lane(place.lane), root.near(end.is_front()));
+                match near != 0 && Chunk::load(lane, near).count > count {
+                    true => u64::MAX,
+                    false => root.len(lane),
+                }
+            }
         };
         if count >= len {
             self.delete(key)?;
@@ -303,7 +310,7 @@ impl Tx<'_> {
         is_front: bool,
         mut count: u64,
     ) -> Result<(), TxError> {
-        let near = if is_front { root.head } else { root.tail };
+        let near = root.near(is_front);
         if near != 0 {
             let chunk = Chunk::load(self.op.lane(id), near);
             if count < chunk.count {
