@@ -42,6 +42,8 @@ pub enum Planted {
     KeepSavedCount,
     /// A push to a list fills room that its own operation has made, and keeps no old bytes.
     FillFreedRoom,
+    /// The number of fields of a large hash, or of members of a large set, stays when one is removed.
+    KeepFieldCount,
     /// The server counts a group as durable before its commit has returned.
     ReplyBeforeGroup,
     /// The server counts groups that were ordered during a commit as durable with it.
@@ -76,7 +78,7 @@ pub enum Planted {
 
 impl Planted {
     /// All bugs that one thread shows, for tests that must catch each of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -92,6 +94,7 @@ impl Planted {
         Self::KeepCapacity,
         Self::KeepSavedCount,
         Self::FillFreedRoom,
+        Self::KeepFieldCount,
         Self::ReplyBeforeGroup,
         Self::CountLateGroups,
         Self::ReplyThoughFailed,
@@ -139,6 +142,7 @@ impl Planted {
             Self::KeepCapacity => "keep-capacity",
             Self::KeepSavedCount => "keep-saved-count",
             Self::FillFreedRoom => "fill-freed-room",
+            Self::KeepFieldCount => "keep-field-count",
             Self::ReplyBeforeGroup => "reply-before-group",
             Self::CountLateGroups => "count-late-groups",
             Self::ReplyThoughFailed => "reply-though-failed",

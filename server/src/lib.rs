@@ -5,7 +5,9 @@
 #![deny(unsafe_code)]
 
 pub mod config;
-pub mod glob;
+pub mod geo;
+mod glob;
+mod hll;
 pub mod number;
 pub mod resp;
 

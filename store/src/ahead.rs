@@ -1,12 +1,13 @@
 //! Loading a key's memory into the cache ahead of the operation that needs it.
 //!
 //! An operation on a cold key waits for the key's bucket and then for its record. Several keys that
-//! are known at once can wait together: first all buckets are asked for, then all records, then the
-//! operations run. A request changes nothing, and a key that moves after it is only found more
+//! are known at once can wait together: first all buckets are asked for, then all records, then what
+//! large values have of their own tables, then the operations run. A request changes nothing, and a key that moves after it is only found more
 //! slowly.
 
+use crate::record::{Header, hash_field};
 use crate::store::{Place, Store};
-use crate::table::{self, BUCKET_BYTES};
+use crate::table::{self, BUCKET_BYTES, ROOT_BYTES};
 
 impl Store {
     /// Starts loading the bucket of a key into the cache.
@@ -25,19 +26,67 @@ impl Store {
     pub fn prefetch_record(&self, place: &Place) {
         let region = self.region();
         // No lock is needed: a bucket that changes meanwhile makes at worst a wrong guess.
-        let Some(at) = table::first_bucket(|at| region.peek(at), place.root, place.hash) else {
-            return;
-        };
-        // The list of pieces may hold something else since the root was read.
-        if !at.is_multiple_of(BUCKET_BYTES) || at > region.len_bytes() - BUCKET_BYTES {
-            return;
-        }
-        let bucket = std::array::from_fn(|index| region.peek(at + index as u64 * 8));
-        if let Some(record) = table::likely_record(&bucket, place.hash) {
+        if let Some(record) = self.likely_record(place) {
             region.prefetch(record, RECORD_BYTES_AHEAD);
         }
     }
+
+    /// Starts loading the bucket of a field, or of a member, of the key's value into the cache, if
+    /// the value has a table of its own. The key's record should be in the cache.
+    pub fn prefetch_field_bucket(&self, place: &Place, field: &[u8]) -> Option<FieldPlace> {
+        let record = self.likely_record(place)?;
+        // What is read here is a guess, like the record itself, so any word may stand there.
+        let root_at = record + Header::root_at(self.peek_if_there(record)?)?;
+        let root = self.peek_if_there(root_at)?;
+        let (hash, load) = (hash_field(field), |at| self.peek_if_there(at).unwrap_or(0));
+        let is_root = root.is_multiple_of(8) && root <= self.region().len_bytes() - ROOT_BYTES;
+        let bucket = is_root.then(|| table::first_bucket(load, root, hash)).flatten()?;
+        self.region().prefetch(bucket, BUCKET_BYTES);
+        Some(FieldPlace { bucket, hash })
+    }
+
+    /// Starts loading the record of a field, whose bucket is in the cache, into the cache.
+    pub fn prefetch_field_record(&self, place: &FieldPlace) {
+        let region = self.region();
+        if let Some(record) = self.likely_record_in(place.bucket, place.hash) {
+            region.prefetch(record, FIELD_BYTES_AHEAD);
+        }
+    }
+
+    /// Where the record of a key likely lies.
+    fn likely_record(&self, place: &Place) -> Option<u64> {
+        let region = self.region();
+        let at = table::first_bucket(|at| region.peek(at), place.root, place.hash)?;
+        self.likely_record_in(at, place.hash)
+    }
+
+    fn likely_record_in(&self, bucket: u64, hash: u64) -> Option<u64> {
+        let region = self.region();
+        // The list of pieces may hold something else since the root was read.
+        if !bucket.is_multiple_of(BUCKET_BYTES) || bucket > region.len_bytes() - BUCKET_BYTES {
+            return None;
+        }
+        let words = std::array::from_fn(|index| region.peek(bucket + index as u64 * 8));
+        table::likely_record(&words, hash)
+    }
+
+    /// The word at an offset that was guessed.
+    fn peek_if_there(&self, at: u64) -> Option<u64> {
+        let region = self.region();
+        let is_there = at.is_multiple_of(8) && at <= region.len_bytes() - 8;
+        is_there.then(|| region.peek(at))
+    }
 }
+
+/// Where a field or a member likely lies; see [`Store::prefetch_field_bucket`].
+#[derive(Debug, Clone, Copy)]
+pub struct FieldPlace {
+    bucket: u64,
+    hash: u64,
+}
+
+/// Bytes that are asked for of a field's record, which is smaller than a key's.
+const FIELD_BYTES_AHEAD: u64 = 64;
 
 /// Bytes of a record that are asked for: the header, the key and the beginning of the value. The
 /// processor itself goes on from there.

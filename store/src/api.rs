@@ -2,7 +2,7 @@
 
 /// Databases of a store, numbered from 0.
 pub const DATABASES: u8 = 16;
-/// Bytes of the longest key, hash field or member of a sorted set.
+/// Bytes of the longest key, hash field or member of a set.
 pub const KEY_BYTES_MAX: usize = 65_535;
 /// Bytes of the longest value.
 pub const VALUE_BYTES_MAX: usize = 512 << 20;
@@ -34,6 +34,8 @@ pub enum Kind {
     Sorted,
     /// A list: elements in an order of their own.
     List,
+    /// A set: members without an order.
+    Set,
 }
 
 /// When a value that is written goes away.

@@ -54,6 +54,7 @@ impl<'a> Entry<'a> {
             RecordKind::PackedHash | RecordKind::TableHash | RecordKind::Field => Kind::Hash,
             RecordKind::PackedSorted | RecordKind::TreeSorted | RecordKind::Member => Kind::Sorted,
             RecordKind::PackedList | RecordKind::LargeList | RecordKind::ListPart => Kind::List,
+            RecordKind::IntSet | RecordKind::PackedSet | RecordKind::TableSet => Kind::Set,
             RecordKind::Far => return Self::of_far(lane, at, header),
         };
         let expire_at_ms = (header.expire_at_ms != 0).then_some(header.expire_at_ms);
@@ -68,6 +69,7 @@ impl<'a> Entry<'a> {
             Some(RecordKind::PackedHash) => Kind::Hash,
             Some(RecordKind::PackedSorted) => Kind::Sorted,
             Some(RecordKind::PackedList) => Kind::List,
+            Some(RecordKind::IntSet | RecordKind::PackedSet) => Kind::Set,
             _ => Kind::String,
         };
         Self { kind, ..entry }

@@ -2,8 +2,8 @@
 //!
 //! The record of such a key has kind [`RecordKind::Far`] and, in the place of the value, the
 //! value's [`FarAddress`]. Name, expiry and place in the index stay in memory, so that only reading
-//! the value needs the device. Strings and packed hashes and sorted sets can be far; values with a
-//! table of their own stay in memory.
+//! the value needs the device. Strings, packed hashes, small sets and packed sorted sets can be
+//! far; values with a table of their own stay in memory.
 //!
 //! Who keeps the values implements [`FarStorage`]. A value is moved in two steps: first it is made
 //! durable there, then [`Store::make_far`] replaces the record, if it still has those bytes. So an

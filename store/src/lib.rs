@@ -1,4 +1,5 @@
-//! A key-value engine on a heap of slots: shards, index, records, hashes, sorted sets, lists, expiry.
+//! A key-value engine on a heap of slots: shards, index, records, hashes, sets, sorted sets, lists,
+//! expiry.
 //!
 //! A shard is a lane: one lock for the index of some keys, their records and the dirty bits of
 //! both. The key's hash picks the shard, then the bucket. An operation ([`Store::run`]) holds the
@@ -35,6 +36,7 @@ mod reclaim;
 mod record;
 mod run;
 mod scan;
+mod set;
 mod shard;
 mod simple;
 mod sorted;
@@ -46,6 +48,7 @@ mod tx;
 mod uses;
 mod watches;
 
+pub use ahead::FieldPlace;
 pub use api::{Access, DATABASES, Expiry, KEY_BYTES_MAX, Key, Kind, VALUE_BYTES_MAX};
 pub use counts::StoreStats;
 pub use entry::Entry;
@@ -53,8 +56,11 @@ pub use error::{Damaged, OpenError, StoreError, TxError, Unreadable, WrongType};
 pub use far::{FarAddress, FarCursor, FarError, FarStats, FarStorage, FarValue, NearValue};
 pub use far_runs::{EmptyingRun, FoundRun};
 pub use list::{End, List};
+pub use packed::ints::INTS_MAX as INT_SET_MAX;
+pub use packed::names::{NAME_BYTES_MAX as PACKED_NAME_BYTES_MAX, NAMES_MAX as PACKED_SET_MAX};
 pub use rebuild::{FAR_ROOT_NAME, StoreOptions};
 pub use scan::Range;
+pub use set::{Set, SetForm};
 pub use sorted::Sorted;
 pub use store::{Place, Store};
 pub use tree::Edge;

@@ -4,7 +4,10 @@
 //! field length u16 | value length u16 | field | value      for each field, in order of insertion
 //! ```
 
+pub(crate) mod ints;
 pub(crate) mod members;
+pub(crate) mod names;
+pub(crate) mod small;
 
 /// Most fields of a packed hash.
 const FIELDS_MAX: usize = 128;

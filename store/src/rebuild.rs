@@ -182,14 +182,17 @@ enum Records {
     Fields,
     /// Members of a sorted set.
     Members,
+    /// Members of a set, which are fields without a value.
+    Names,
 }
 
 impl Records {
-    fn include(self, kind: RecordKind) -> bool {
+    fn include(self, header: &Header) -> bool {
         match self {
-            Self::Keys => kind.is_of_key(),
-            Self::Fields => kind == RecordKind::Field,
-            Self::Members => kind == RecordKind::Member,
+            Self::Keys => header.kind.is_of_key(),
+            Self::Fields => header.kind == RecordKind::Field,
+            Self::Members => header.kind == RecordKind::Member,
+            Self::Names => header.kind == RecordKind::Field && header.value_len == 0,
         }
     }
 }
@@ -226,6 +229,9 @@ impl Trace<'_, '_, '_> {
             let (root, leaf) = (record.table_root(), &mut |_: &mut Self, _, _: &Entry<'_>| Ok(()));
             trace.marks.mark(root)?;
             match record.tree_top() {
+                None if record.header.kind == RecordKind::TableSet => {
+                    trace.table(root, FIELD_DB, Records::Names, leaf)
+                }
                 None => trace.table(root, FIELD_DB, Records::Fields, leaf),
                 Some(top) => {
                     trace.table(root, MEMBER_DB, Records::Members, leaf)?;
@@ -286,7 +292,7 @@ fn check(
     if header.len_bytes() > lane.usable_bytes(at) {
         return refuse("record length", at, header.len_bytes());
     }
-    if !records.include(header.kind) {
+    if !records.include(header) {
         return refuse("record's kind", at, header.first_word());
     }
     if header.db != db {
@@ -305,13 +311,22 @@ fn check(
         RecordKind::PackedList if !is_packed_list(value()) => {
             refuse("packed list", at, header.first_word())
         }
+        RecordKind::IntSet if !packed::ints::is_whole(value()) => {
+            refuse("set of integers", at, header.first_word())
+        }
+        RecordKind::PackedSet if !packed::names::is_whole(value()) => {
+            refuse("packed set", at, header.first_word())
+        }
         RecordKind::Far if FarAddress::decode(value()).is_none() => {
             refuse("far value's address", at, header.first_word())
         }
         RecordKind::Member if f64::from_bits(header.expire_at_ms).is_nan() => {
             refuse("score of a member", at + Header::AT_SCORE, header.expire_at_ms)
         }
-        RecordKind::TableHash | RecordKind::TreeSorted | RecordKind::LargeList => {
+        RecordKind::TableHash
+        | RecordKind::TableSet
+        | RecordKind::TreeSorted
+        | RecordKind::LargeList => {
             // The value is the padding before the root's offset, and the offset; or the root.
             let is_list = header.kind == RecordKind::LargeList;
             let word_bytes = if is_list { list::ROOT_BYTES as u64 } else { 8 };

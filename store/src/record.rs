@@ -9,9 +9,9 @@
 //! written anew; larger records have the long header from the beginning. The entry of the index
 //! says which header the record has, too.
 //!
-//! The first word changes in one store, so an append becomes visible at once. A hash or a sorted
-//! set that outgrew its record keeps, as the value, the offset of its root, at the next multiple of
-//! 8 behind the key; a list keeps its root itself there.
+//! The first word changes in one store, so an append becomes visible at once. A hash, a set or a
+//! sorted set that outgrew its record keeps, as the value, the offset of its root, at the next
+//! multiple of 8 behind the key; a list keeps its root itself there.
 
 use perdura_slots::Lane;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -28,7 +28,7 @@ pub(crate) enum RecordKind {
     PackedHash = 1,
     /// A hash whose fields are a table of [`RecordKind::Field`] records.
     TableHash = 2,
-    /// A field of a hash; the key is the field's name.
+    /// A field of a hash, or a member of a set; the key is its name.
     Field = 3,
     /// A sorted set whose members are packed in the value.
     PackedSorted = 4,
@@ -44,6 +44,12 @@ pub(crate) enum RecordKind {
     LargeList = 9,
     /// A part of a large list: a chunk, or an element too long for a chunk. It has no key.
     ListPart = 10,
+    /// A set of integers that are packed in the value.
+    IntSet = 11,
+    /// A set whose members are packed in the value.
+    PackedSet = 12,
+    /// A set whose members are a table of [`RecordKind::Field`] records without values.
+    TableSet = 13,
 }
 
 impl RecordKind {
@@ -60,6 +66,9 @@ impl RecordKind {
             8 => Some(Self::PackedList),
             9 => Some(Self::LargeList),
             10 => Some(Self::ListPart),
+            11 => Some(Self::IntSet),
+            12 => Some(Self::PackedSet),
+            13 => Some(Self::TableSet),
             _ => None,
         }
     }
@@ -67,8 +76,16 @@ impl RecordKind {
     /// The kind with this number, if values of that kind can be far.
     pub fn of_far_value(kind: u8) -> Option<Self> {
         let kind = Self::decode(kind)?;
-        let (hash, sorted) = (Self::PackedHash, Self::PackedSorted);
-        [Self::String, hash, sorted, Self::PackedList].contains(&kind).then_some(kind)
+        let is_whole_value = matches!(
+            kind,
+            Self::String
+                | Self::PackedHash
+                | Self::PackedSorted
+                | Self::PackedList
+                | Self::IntSet
+                | Self::PackedSet
+        );
+        is_whole_value.then_some(kind)
     }
 
     /// Whether a key of a database, and not a part of another value, has such a record.
@@ -159,12 +176,13 @@ impl Header {
     pub fn of(key: &[u8], db: u8, kind: RecordKind, value_len: u64, expire_at_ms: u64) -> Self {
         let can_be_short = match kind {
             RecordKind::String | RecordKind::PackedHash | RecordKind::PackedSorted => true,
-            RecordKind::Field | RecordKind::Far | RecordKind::PackedList => true,
+            RecordKind::IntSet | RecordKind::PackedSet | RecordKind::PackedList => true,
+            RecordKind::Field | RecordKind::Far => true,
             // Never one of a key: made by `list::chunk::part_header`.
             RecordKind::ListPart => true,
             // The word behind the key has a fixed place, and the score lies in the expiry's word.
-            RecordKind::TableHash | RecordKind::TreeSorted | RecordKind::LargeList => false,
-            RecordKind::Member => false,
+            RecordKind::TableHash | RecordKind::TableSet | RecordKind::LargeList => false,
+            RecordKind::TreeSorted | RecordKind::Member => false,
         };
         let len = Self::SHORT_BYTES + key.len() as u64 + value_len;
         let is_short = can_be_short && expire_at_ms == 0 && len <= Self::SHORT_UP_TO_BYTES;
@@ -184,7 +202,13 @@ impl Header {
 
     /// Whether the value is the offset of a table's root.
     pub fn has_table(&self) -> bool {
-        matches!(self.kind, RecordKind::TableHash | RecordKind::TreeSorted)
+        matches!(self.kind, RecordKind::TableHash | RecordKind::TableSet | RecordKind::TreeSorted)
+    }
+
+    /// Where the offset of a table's root lies in the record with this first word, if it has one.
+    pub fn root_at(first_word: u64) -> Option<u64> {
+        let header = Self::decode([first_word, 0]).filter(Self::has_table)?;
+        Some(header.value_at().next_multiple_of(8))
     }
 
     /// Bytes of this header.
@@ -226,7 +250,7 @@ pub(crate) fn hash_key(db: u8, key: &[u8]) -> u64 {
     xxh3_64_with_seed(key, u64::from(db))
 }
 
-/// The hash by which a field of a hash, or a member of a sorted set, is found.
+/// The hash by which a field of a hash, or a member of a set or a sorted set, is found.
 pub(crate) fn hash_field(field: &[u8]) -> u64 {
     xxh3_64_with_seed(field, FIELD_SEED)
 }
@@ -252,12 +276,13 @@ mod tests {
 
     #[test]
     fn a_header_of_a_kind_that_there_is_not_is_no_header() {
+        let mut kinds = Vec::new();
         for kind in 0..=0x7f_u8 {
-            let header = Header::decode([u64::from(kind) << 56, 0]);
-            match header {
-                Some(header) => assert_eq!(header.kind as u8, kind),
-                None => assert!(kind > RecordKind::ListPart as u8, "kind {kind}"),
+            if let Some(header) = Header::decode([u64::from(kind) << 56, 0]) {
+                assert_eq!(header.kind as u8, kind);
+                kinds.push(kind);
             }
         }
+        assert_eq!(kinds, (0..=13).collect::<Vec<_>>());
     }
 }

@@ -13,6 +13,7 @@
 //! higher number, so a scan in bucket order misses nothing. The tag holds the hash bits that splits
 //! go by, so that only splits of the smallest tables read records. Tables do not shrink.
 
+pub(crate) mod pick;
 pub(crate) mod pieces;
 
 use perdura_slots::{Heat, Lane, LaneId, OBJECT_ALIGN_BYTES, Op, Stop};

@@ -1,8 +1,10 @@
 //! One attempt of an operation: reading and changing keys of the shards that the operation holds.
 
+mod fields;
 mod hash;
 mod list;
 mod records;
+mod set;
 mod sorted;
 mod strings;
 

@@ -44,6 +44,61 @@ pub(crate) enum CommandError {
     IncrementNotFinite,
     #[error("ERR offset is out of range")]
     Offset,
+    #[error("ERR bit offset is not an integer or out of range")]
+    BitOffset,
+    #[error("ERR bit is not an integer or out of range")]
+    Bit,
+    #[error("ERR The bit argument must be 1 or 0.")]
+    BitArgument,
+    #[error("ERR BITOP NOT must be called with a single source key.")]
+    BitOpNot,
+    #[error(
+        "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but \
+         i64 is."
+    )]
+    BitfieldType,
+    #[error("ERR Invalid OVERFLOW type specified")]
+    BitfieldOverflow,
+    #[error("ERR BITFIELD_RO only supports the GET subcommand")]
+    BitfieldReadOnly,
+    #[error("ERR unsupported unit provided. please use M, KM, FT, MI")]
+    GeoUnit,
+    #[error("ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}")]
+    GeoPlace { longitude: f64, latitude: f64 },
+    #[error("ERR could not decode requested zset member")]
+    GeoMember,
+    #[error("ERR need numeric radius")]
+    GeoRadius,
+    #[error("ERR radius cannot be negative")]
+    GeoRadiusNegative,
+    #[error("ERR need numeric width")]
+    GeoWidth,
+    #[error("ERR need numeric height")]
+    GeoHeight,
+    #[error("ERR height or width cannot be negative")]
+    GeoBoxNegative,
+    #[error("ERR COUNT must be > 0")]
+    GeoCount,
+    #[error("ERR the ANY argument requires COUNT argument")]
+    GeoAny,
+    #[error("ERR {0} is not compatible with WITHDIST, WITHHASH and WITHCOORD options")]
+    GeoStoreWith(&'static str),
+    #[error("ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {0}")]
+    GeoFrom(String),
+    #[error("ERR exactly one of BYRADIUS and BYBOX can be specified for {0}")]
+    GeoBy(String),
+    #[error("WRONGTYPE Key is not a valid HyperLogLog string value.")]
+    NotHll,
+    #[error("INVALIDOBJ Corrupted HLL object detected")]
+    HllCorrupt,
+    #[error("ERR HLL encoding is not sparse")]
+    HllNotSparse,
+    #[error("ERR The specified key does not exist")]
+    NoSpecifiedKey,
+    #[error("ERR Unknown PFDEBUG subcommand '{0}'")]
+    PfdebugUnknown(String),
+    #[error("ERR Wrong number of arguments for the '{0}' subcommand")]
+    PfdebugArity(String),
     #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
     StringTooLong,
     #[error("ERR invalid expire time in '{0}' command")]
@@ -76,6 +131,8 @@ pub(crate) enum CommandError {
     NotPositive,
     #[error("ERR numkeys should be greater than 0")]
     NumKeys,
+    #[error("ERR Number of keys can't be greater than number of args")]
+    NumKeysArgs,
     #[error("ERR count should be greater than 0")]
     PopCount,
     #[error("ERR at least 1 input key is needed for '{0}' command")]

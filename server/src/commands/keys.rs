@@ -1,6 +1,6 @@
 //! Keys of any kind: existence, names, copies, and walks over all of them.
 
-use perdura_store::{DATABASES, Entry, Key, Kind, Tx};
+use perdura_store::{DATABASES, Entry, Key, Kind, SetForm, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -234,6 +234,11 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
             let small = list.is_none_or(|list| list.fits_listpack(LISTPACK_LIST_BYTES_MAX));
             if small { "listpack" } else { "quicklist" }
         }
+        Kind::Set => match tx.set(key)?.map(|set| set.form()) {
+            Some(SetForm::Ints) => "intset",
+            Some(SetForm::Packed) => "listpack",
+            _ => "hashtable",
+        },
         Kind::Sorted => {
             let mut small = true;
             if let Some(sorted) = tx.sorted(key)? {

@@ -1,6 +1,8 @@
 //! The commands: one table ([`table`]) with a function each, and one way to run them
 //! ([`dispatch`]).
 
+mod bitfield;
+mod bits;
 mod call;
 mod client;
 mod connection;
@@ -11,8 +13,11 @@ mod drives;
 mod error;
 mod expiry;
 mod figures;
+mod geo;
+mod geo_search;
 mod handler;
 mod hashes;
+mod hyperloglog;
 mod index;
 mod info;
 mod introspect;
@@ -25,6 +30,8 @@ mod perdura;
 mod process;
 mod sections;
 mod server;
+mod sets;
+mod sets_algebra;
 mod settings;
 mod sorted;
 mod sorted_algebra;

@@ -141,6 +141,7 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
         Kind::Hash => "hash",
         Kind::Sorted => "zset",
         Kind::List => "list",
+        Kind::Set => "set",
     }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use perdura_store::{Expiry, Sorted, Tx};
+use perdura_store::{Expiry, Kind, Set, Sorted, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -66,27 +66,45 @@ enum Form {
 
 /// One of the sets that the command combines.
 struct Source<'t> {
-    sorted: Option<Sorted<'t>>,
+    members: Option<Scored<'t>>,
     weight: f64,
+}
+
+/// Members with scores. Those of a set have the score 1.
+#[derive(Clone, Copy)]
+enum Scored<'t> {
+    Sorted(Sorted<'t>),
+    Set(Set<'t>),
 }
 
 impl Source<'_> {
     fn len(&self) -> u64 {
-        self.sorted.map_or(0, |sorted| sorted.len())
+        match self.members {
+            None => 0,
+            Some(Scored::Sorted(sorted)) => sorted.len(),
+            Some(Scored::Set(set)) => set.len(),
+        }
     }
 
     /// Calls `f` with each member's weighed score.
     fn for_each(&self, f: &mut dyn FnMut(&[u8], f64)) {
-        if let Some(sorted) = self.sorted {
-            sorted.for_each(0..u64::MAX, false, &mut |name, score| {
-                f(name, number(self.weight * score));
-            });
+        match self.members {
+            None => {}
+            Some(Scored::Sorted(sorted)) => {
+                sorted.for_each(0..u64::MAX, false, &mut |name, score| {
+                    f(name, number(self.weight * score));
+                });
+            }
+            Some(Scored::Set(set)) => set.for_each(&mut |name| f(name, self.weight)),
         }
     }
 
     /// The weighed score of a member, which may be NaN.
     fn score(&self, member: &[u8]) -> Option<f64> {
-        self.sorted.and_then(|sorted| sorted.score(member)).map(|score| score * self.weight)
+        match self.members? {
+            Scored::Sorted(sorted) => sorted.score(member).map(|score| score * self.weight),
+            Scored::Set(set) => set.has(member).then_some(self.weight),
+        }
     }
 }
 
@@ -134,8 +152,13 @@ fn combine(
 ) -> Outcome {
     let keys = keys_of(call, form, name)?;
     let sources = keys.clone().map(|at| {
-        let sorted = tx.sorted(call.key(at))?;
-        Ok::<_, CommandError>(Source { sorted, weight: 1.0 })
+        let key = call.key(at);
+        let is_set = tx.look(key).is_some_and(|entry| entry.kind == Kind::Set);
+        let members = match is_set {
+            true => tx.set(key)?.map(Scored::Set),
+            false => tx.sorted(key)?.map(Scored::Sorted),
+        };
+        Ok::<_, CommandError>(Source { members, weight: 1.0 })
     });
     let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
     let options = Options::parse(call, keys, operation, form, &mut sources)?;

@@ -32,6 +32,11 @@ pub(crate) mod flag {
     /// The command uses nothing of the values of its keys, but perhaps kind and expiry.
     pub const NOVALUE: u32 = 1 << 23;
 
+    /// Argument 2 is a field of a hash, or a member.
+    pub const FIELD: u32 = 1 << 24;
+    /// Argument 3 is a member.
+    pub const MEMBER: u32 = 1 << 25;
+
     /// The flags that COMMAND INFO shows.
     pub const SHOWN: [(u32, &str); 11] = [
         (WRITE, "write"),
@@ -92,7 +97,11 @@ pub(crate) enum Group {
     String,
     Hash,
     List,
+    Set,
     SortedSet,
+    Bitmap,
+    HyperLogLog,
+    Geo,
     Generic,
     Connection,
     Server,
@@ -106,7 +115,11 @@ impl Group {
             Self::String => "string",
             Self::Hash => "hash",
             Self::List => "list",
+            Self::Set => "set",
             Self::SortedSet => "sorted-set",
+            Self::Bitmap => "bitmap",
+            Self::HyperLogLog => "hyperloglog",
+            Self::Geo => "geo",
             Self::Generic => "generic",
             Self::Connection => "connection",
             Self::Server => "server",
@@ -120,7 +133,11 @@ impl Group {
             Self::String => Some("@string"),
             Self::Hash => Some("@hash"),
             Self::List => Some("@list"),
+            Self::Set => Some("@set"),
             Self::SortedSet => Some("@sortedset"),
+            Self::Bitmap => Some("@bitmap"),
+            Self::HyperLogLog => Some("@hyperloglog"),
+            Self::Geo => Some("@geo"),
             Self::Generic => Some("@keyspace"),
             Self::Connection => Some("@connection"),
             Self::Transactions => Some("@transaction"),
@@ -150,6 +167,15 @@ impl Spec {
     pub fn accepts(&self, args: usize) -> bool {
         let args = args as i32;
         if self.arity >= 0 { args == self.arity } else { args >= -self.arity }
+    }
+
+    /// The argument that names a field or a member, if there is one.
+    pub fn field_at(&self) -> Option<usize> {
+        match self.flags & (flag::FIELD | flag::MEMBER) {
+            0 => None,
+            flag::FIELD => Some(2),
+            _ => Some(3),
+        }
     }
 
     /// Bytes that the client wants to be kept: all arguments of a write but the command's name.

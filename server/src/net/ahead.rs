@@ -5,7 +5,7 @@
 //! Invariant: no command is parsed ahead behind one that could change its meaning (AUTH, SELECT,
 //! QUIT, CONFIG SET). That is every command on client or server state, and every unknown one.
 
-use perdura_store::{FarValue, Key, Place};
+use perdura_store::{FarValue, FieldPlace, Key, Place, Store};
 
 use crate::commands::{Server, Spec, flag};
 use crate::resp::{Args, Frame, Limits, Parser, ProtocolError, Step};
@@ -17,6 +17,7 @@ pub(super) struct Ahead {
     commands: Vec<Command>,
     next: usize,
     places: Vec<Place>,
+    fields: Fields,
 }
 
 /// One whole command in a buffer.
@@ -140,6 +141,10 @@ impl Ahead {
         let mut far = FarValues::default();
         if self.places.len() > 1 {
             self.prefetch(server);
+            self.fields.0.clear();
+            let fields = &mut self.fields;
+            each(&mut |spec, args| fields.ask(server.store, db, spec, args));
+            self.fields.ask_for_records(server.store);
             each(&mut |spec, args| far.note(server, db, spec, args));
         }
         far.fetch(server);
@@ -152,6 +157,25 @@ impl Ahead {
             self.places.iter().for_each(|place| server.store.prefetch_bucket(place));
             self.places.iter().for_each(|place| server.store.prefetch_record(place));
         }
+    }
+}
+
+/// Fields and members in values that have tables of their own.
+#[derive(Debug, Default)]
+struct Fields(Vec<FieldPlace>);
+
+impl Fields {
+    /// Prefetches the bucket of the field that a command names, once the keys' records were asked
+    /// for.
+    fn ask(&mut self, store: &Store, db: u8, spec: &Spec, args: Args<'_>) {
+        let Some(at) = spec.field_at().filter(|at| *at < args.len()) else { return };
+        let place = store.place(Key { db, bytes: args.get(1) });
+        self.0.extend(store.prefetch_field_bucket(&place, args.get(at)));
+    }
+
+    /// Prefetches the records of all fields, whose buckets were asked for.
+    fn ask_for_records(&self, store: &Store) {
+        self.0.iter().for_each(|field| store.prefetch_field_record(field));
     }
 }
 

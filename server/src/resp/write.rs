@@ -149,7 +149,11 @@ impl<'a> Reply<'a> {
 
     /// Writes a floating point number, which is a bulk string in RESP2.
     pub fn double(&mut self, value: f64) {
-        let text = crate::number::format_double(value);
+        self.number(&crate::number::format_double(value));
+    }
+
+    /// Writes a number's text, which is a bulk string in RESP2.
+    pub fn number(&mut self, text: &str) {
         if self.resp3 {
             self.raw(b",");
             self.raw(text.as_bytes());

@@ -80,6 +80,26 @@ const ELEMENTS: [&str; 16] = [
     "x123456789012345678901234567890123456789012345678901234567890123456789",
     "hello",
 ];
+const SET_MEMBERS: [&str; 16] = [
+    "a",
+    "b",
+    "ab",
+    "",
+    "1",
+    "2",
+    "3",
+    "-7",
+    "40000",
+    "9223372036854775807",
+    "9223372036854775808",
+    "01",
+    "z",
+    "a b\r\nc",
+    "x12345678901234567890123456789012345678901234567890123456789012345",
+    "+5",
+];
+const INTS: [&str; 8] =
+    ["1", "2", "-3", "40000", "-40000", "5000000000", "-9223372036854775808", "0"];
 // -0 is left out, because Redis keeps it in large sets only.
 const SCORES: [&str; 21] = [
     "0",
@@ -156,11 +176,28 @@ impl Generator {
                 "L" => self.one(&LEX_BOUNDS),
                 "O" => self.one(&["nx", "XX", "gt", "Lt", "ch", "INCR"]),
                 "A" => self.one(&["sum", "MIN", "max", "bogus"]),
-                "l" => self.one(&["l1", "l1", "l2", "l3", "a", "h1"]),
-                "E" => self.one(&ELEMENTS),
+                "y" => self.one(&["l1", "l1", "l2", "l3", "a", "h1"]),
+                "Q" => self.one(&ELEMENTS),
                 // Elements of large lists.
-                "G" => return vec![b'g'; self.random.random_range(0..300)],
-                "H" => return vec![b'h'; self.random.random_range(0..9_000)],
+                "J" => return vec![b'g'; self.random.random_range(0..300)],
+                "K" => return vec![b'h'; self.random.random_range(0..9_000)],
+                "g" => self.one(&["g1", "g1", "g2", "g3", "nokey", "a"]),
+                "l" => return self.degrees(180.0),
+                "m" => return self.degrees(85.0),
+                "j" => return format!("p{}", self.random.random_range(0..300)).into_bytes(),
+                "r" => self.one(&["0", "1", "100", "250.5", "1000", "6000", "20000", "-1", "abc"]),
+                "c" => self.one(&["m", "KM", "ft", "mi", "km", "x"]),
+                "e" => self.one(&["asc", "DESC", "withdist", "withhash", "withcoord"]),
+                "b" => self.one(&["b1", "b1", "b2", "b3", "nokey", "s1"]),
+                "x" => self.one(&["p1", "p1", "p2", "p3", "b1", "nokey", "s1"]),
+                "D" => self.one(&["u8", "i8", "u1", "i64", "u63", "i5", "u13", "i33", "u64", "x8"]),
+                "F" => self.one(&["0", "1", "7", "100", "#0", "#3", "#40", "-1", "#-1", "abc"]),
+                "G" => return self.random.random_range(0..2_000).to_string().into_bytes(),
+                "H" => return format!("e{}", self.random.random_range(0..50_000)).into_bytes(),
+                "V" => self.one(&["0", "1", "-1", "5", "-9", "100", "300", "-70000", "abc"]),
+                "Y" => self.one(&["s1", "s1", "s2", "s3", "s4", "a", "h1"]),
+                "E" => self.one(&SET_MEMBERS),
+                "I" => self.one(&INTS),
                 // A member of a large set, and a score of few.
                 "N" => return format!("m{}", self.random.random_range(0..900)).into_bytes(),
                 "P" => return format!("{}", self.random.random_range(1..250)).into_bytes(),
@@ -171,6 +208,14 @@ impl Generator {
             .to_vec()
         };
         template.split(' ').map(fill).collect()
+    }
+
+    /// A place's coordinate: sometimes one beyond what there is.
+    fn degrees(&mut self, max: f64) -> Vec<u8> {
+        let range = if self.random.random_bool(0.03) { max * 1.2 } else { max };
+        let wide = self.random.random_bool(0.5);
+        let number = self.random.random_range(-range..range) / if wide { 1.0 } else { 40.0 };
+        format!("{number:.6}").into_bytes()
     }
 
     pub fn command(&mut self) -> Words {
@@ -206,12 +251,16 @@ impl Generator {
 fn is_incomparable(words: &Words) -> bool {
     let words: Vec<&str> = words.iter().map(|w| std::str::from_utf8(w).unwrap()).collect();
     match words[..] {
-        ["hello"] | ["scan", _] | ["hscan" | "zscan", _, _] => true,
+        ["hello"] | ["scan", _] | ["hscan" | "zscan" | "sscan", _, _] => true,
         ["hello", "2" | "3", ref rest @ ..] => {
             !rest.contains(&"bogus") && rest != ["auth", "default"] && rest != ["setname"]
         }
         // Redis 7.0 takes this rank, and 7.2 refuses it.
         ["lpos", ref rest @ ..] => rest.windows(2).any(|w| w == ["rank", "-9223372036854775808"]),
+        ["spop", key] | ["srandmember", key] => key != "nokey",
+        ["spop" | "srandmember", key, count] => {
+            key != "nokey" && !matches!(count, "0" | "1000" | "2000")
+        }
         ["hrandfield" | "zrandmember", key] => key != "nokey",
         ["hrandfield" | "zrandmember", key, count] => key != "nokey" && count != "0",
         ["client", "id" | "list" | "info"] | ["command"] | ["command", _] => true,
@@ -220,13 +269,20 @@ fn is_incomparable(words: &Words) -> bool {
         ["memory", "usage", key, ..] if words.len() != 4 => key != "nokey",
         ["info" | "time" | "lastsave" | "save" | "bgsave" | "randomkey" | "shutdown"] => true,
         ["bgsave", "schedule"] | ["shutdown", "save" | "nosave"] => true,
-        ["scan" | "hscan" | "zscan", .., "count", n] => n != "1000" && n != "0",
+        ["scan" | "hscan" | "zscan" | "sscan", .., "count", n] => n != "1000" && n != "0",
         _ => false,
     }
 }
 
 fn is_unordered(template: &str) -> bool {
-    const NAMES: [&str; 11] = [
+    const NAMES: [&str; 18] = [
+        "sdiff",
+        "sinter",
+        "smembers",
+        "spop",
+        "srandmember",
+        "sscan",
+        "sunion",
         "hgetall",
         "hkeys",
         "hvals",

@@ -1,14 +1,12 @@
 //! Operations on hashes, which are packed in one record while small, and have a table of their own
 //! above.
 
-use perdura_slots::Heat;
-
 use crate::api::{Expiry, Key, Kind};
 use crate::entry::Entry;
 use crate::error::{TxError, WrongType};
-use crate::fields::{FIELD_DB, field_of, find_field};
+use crate::fields::field_of;
 use crate::packed;
-use crate::record::{Header, RecordKind, hash_field};
+use crate::record::RecordKind;
 use crate::store::Place;
 use crate::table;
 use crate::tx::{Tx, check_key, check_value};
@@ -130,8 +128,7 @@ impl Tx<'_> {
                 }
                 // The hash has outgrown its record: the fields it has so far go to a new table, to
                 // which no reference leads yet.
-                let table = table::new_root(&mut self.op, place.lane);
-                let table = table.map_err(|stop| self.stop(stop))?;
+                let table = self.new_table(&place)?;
                 for (name, old) in packed::iter(&packed) {
                     self.set_in_table(&place, table, name, old)?;
                 }
@@ -145,7 +142,9 @@ impl Tx<'_> {
             None => {
                 self.put_record(&place, key, RecordKind::PackedHash, &[&packed], Expiry::Keep, 0)?;
             }
-            Some(root) if !was_table => self.put_table(&place, key, root, Expiry::Keep)?,
+            Some(root) if !was_table => {
+                self.put_table(&place, key, RecordKind::TableHash, root, Expiry::Keep)?;
+            }
             Some(_) => {}
         }
         Ok(new_fields)
@@ -189,72 +188,11 @@ impl Tx<'_> {
         self.hash_for_each(from, &mut |field, value| {
             fields.push((field.to_vec(), value.to_vec()));
         })?;
-        let root = table::new_root(&mut self.op, target.lane).map_err(|stop| self.stop(stop))?;
+        let root = self.new_table(target)?;
         for (field, value) in fields {
-            self.set_in_table(target, root, &field, &value)?;
+            self.add_to_table(target, root, &field, &value)?;
         }
-        self.put_table(target, to, root, expiry)?;
-        Ok(true)
-    }
-
-    /// Makes the key a hash whose fields are the table at `root`.
-    fn put_table(
-        &mut self,
-        place: &Place,
-        key: Key<'_>,
-        root: u64,
-        expiry: Expiry,
-    ) -> Result<(), TxError> {
-        let value_at = Header::BYTES as usize + key.bytes.len();
-        let padding = &[0; 8][..value_at.next_multiple_of(8) - value_at];
-        let value = [padding, &root.to_le_bytes()];
-        self.put_record(place, key, RecordKind::TableHash, &value, expiry, 0)
-    }
-
-    fn set_in_table(
-        &mut self,
-        place: &Place,
-        root: u64,
-        field: &[u8],
-        value: &[u8],
-    ) -> Result<bool, TxError> {
-        let lane = self.op.lane(place.lane);
-        let hash = hash_field(field);
-        let found = find_field(lane, root, field);
-        let heat = found.map_or(Heat::COLD, |found| lane.heat_of_successor(found.record()));
-        let len = table::stored_len(lane, root);
-        let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, 0);
-        let record = self.write(place.lane, header, field, &[value], 0, heat)?;
-        if let Some(found) = found {
-            self.store_word(place.lane, found.at, found.replaced(record, &header))?;
-            self.op.free(found.record());
-            return Ok(false);
-        }
-        let entry = table::entry(hash, record, &header);
-        table::insert(&mut self.op, place.lane, root, hash, entry)
-            .and_then(|()| table::store_len(&mut self.op, place.lane, root, len + 1))
-            .map_err(|stop| self.stop(stop))?;
-        Ok(true)
-    }
-
-    fn delete_from_table(
-        &mut self,
-        place: &Place,
-        key: Key<'_>,
-        root: u64,
-        field: &[u8],
-    ) -> Result<bool, TxError> {
-        let lane = self.op.lane(place.lane);
-        let Some(found) = find_field(lane, root, field) else { return Ok(false) };
-        let len = table::stored_len(lane, root);
-        if len == 1 {
-            return self.delete(key);
-        }
-        self.touch(key);
-        self.store_word(place.lane, found.at, 0)?;
-        self.op.free(found.record());
-        table::store_len(&mut self.op, place.lane, root, len - 1)
-            .map_err(|stop| self.stop(stop))?;
+        self.put_table(target, to, RecordKind::TableHash, root, expiry)?;
         Ok(true)
     }
 

@@ -126,6 +126,32 @@ impl Tx<'_> {
         done.map_err(|stop| self.stop(stop))
     }
 
+    /// Writes bytes behind a value in memory, if its slot has room for them. Returns whether they
+    /// were written.
+    pub(super) fn extend(
+        &mut self,
+        place: &Place,
+        found: &Found,
+        header: Header,
+        tail: &[u8],
+    ) -> Result<bool, TxError> {
+        let (record, tail_bytes) = (found.record(), tail.len() as u64);
+        let slot_bytes = self.op.lane(place.lane).usable_bytes(record);
+        let fits = header.len_bytes() + tail_bytes <= slot_bytes;
+        if !fits || tail_bytes > self.store.piece_bytes_max() {
+            return Ok(false);
+        }
+        // First the bytes, which nobody can see; then the length, in one store.
+        let filled = self.op.fill(place.lane, record + header.len_bytes(), tail.len(), None);
+        match filled {
+            Ok(bytes) => bytes.copy_from_slice(tail),
+            Err(stop) => return Err(self.stop(stop)),
+        }
+        let value_len = header.value_len + tail.len() as u32;
+        self.store_word(place.lane, record, Header { value_len, ..header }.first_word())?;
+        Ok(true)
+    }
+
     /// Writes a record to which no reference leads yet, or finds the record staged.
     pub(super) fn write(
         &mut self,

@@ -4,7 +4,7 @@ use crate::api::{Expiry, Key, Kind, VALUE_BYTES_MAX};
 use crate::entry::Entry;
 use crate::error::{TxError, WrongType};
 use crate::list::Root;
-use crate::record::{Header, RecordKind};
+use crate::record::RecordKind;
 use crate::store::Place;
 use crate::table::Found;
 use crate::tx::{Tx, check_value};
@@ -27,21 +27,7 @@ impl Tx<'_> {
         let new_len = u64::from(header.value_len) + tail.len() as u64;
         check_value(new_len)?;
         self.touch(key);
-        if tail.is_empty() {
-            return Ok(new_len);
-        }
-        let record = found.record();
-        let slot_bytes = self.op.lane(place.lane).usable_bytes(record);
-        let fits = header.value_at() + new_len <= slot_bytes;
-        if fits && !was_far && tail.len() as u64 <= self.store.piece_bytes_max() {
-            // First the bytes, which nobody can see; then the length, in one store.
-            let filled = self.op.fill(place.lane, record + header.len_bytes(), tail.len(), None);
-            match filled {
-                Ok(bytes) => bytes.copy_from_slice(tail),
-                Err(stop) => return Err(self.stop(stop)),
-            }
-            let longer = Header { value_len: new_len as u32, ..header };
-            self.store_word(place.lane, record, longer.first_word())?;
+        if tail.is_empty() || (!was_far && self.extend(&place, &found, header, tail)?) {
             return Ok(new_len);
         }
         let Some(old) = self.entry(&place, &found).map(|entry| entry.value().to_vec()) else {
@@ -131,6 +117,7 @@ impl Tx<'_> {
         let target = self.place(to);
         match kind {
             RecordKind::TableHash => return self.copy_table(from, &target, to, expiry),
+            RecordKind::TableSet => return self.copy_set(from, &target, to, expiry),
             RecordKind::TreeSorted => return self.copy_sorted(from, to, expiry),
             RecordKind::LargeList => {
                 let root = Root::of(&entry);

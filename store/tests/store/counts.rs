@@ -92,6 +92,8 @@ impl Machine {
             match apply(store, &step) {
                 Ok(()) => {}
                 Err(StoreError::Killed) => return Ok(false),
+                // Nothing has changed then.
+                Err(StoreError::OutOfMemory { .. }) => {}
                 Err(error) => panic!("{step:?}: {error}"),
             }
             if self.random.random_bool(0.01) {

@@ -27,6 +27,8 @@ const FAR: u64 = 7;
 const PACKED_LIST: u64 = 8;
 const LARGE_LIST: u64 = 9;
 const LIST_PART: u64 = 10;
+const INT_SET: u64 = 11;
+const PACKED_SET: u64 = 12;
 
 /// The first word of a record's header.
 fn header(kind: u64, value_len: u64, key_len: u64) -> u64 {
@@ -81,6 +83,11 @@ fn sorted(store: &Store, members: u32) {
     store.run(Access::Key(KEY), |tx| tx.sorted_put(KEY, &members, Expiry::None)).unwrap();
 }
 
+fn set(store: &Store, names: &[&[u8]]) {
+    let run = |tx: &mut perdura_store::Tx<'_>| tx.set_add_all(KEY, names.iter().copied());
+    store.run(Access::Key(KEY), run).unwrap();
+}
+
 /// Expects opening to refuse the word `value` in the place of the word that `find` names: as `what`
 /// of the structure that begins `back` bytes before the word.
 fn expect_refused(
@@ -106,7 +113,7 @@ fn expect_refused(
 fn a_damaged_record_is_refused_by_place_and_value() {
     let word = header(STRING, 5, 8) | SHORT;
     let find = |store: &Store| place_of(store, word);
-    for kind in [11, 100, FIELD, MEMBER] {
+    for kind in [14, 100, FIELD, MEMBER, LIST_PART] {
         expect_refused("record's kind", &string, &find, word | kind << 56, 0);
     }
     expect_refused("far value's address", &string, &find, word | FAR << 56, 0);
@@ -128,6 +135,46 @@ fn damaged_packed_values_are_refused_by_place() {
     expect_refused("packed sorted set", &small_set, &first, NAN, 16);
     // The first member would be behind the second.
     expect_refused("packed sorted set", &small_set, &first, 9f64.to_bits(), 16);
+}
+
+#[test]
+fn damaged_sets_are_refused_by_place() {
+    let ints = |store: &Store| set(store, &[b"1", b"2", b"3"]);
+    let record = |store: &Store| place_of(store, header(INT_SET, 7, 8) | SHORT);
+    let value = |store: &Store| record(store) + 16;
+    // The width is none; the members are out of order; there is half a member.
+    expect_refused(
+        "set of integers",
+        &ints,
+        &value,
+        u64::from_le_bytes([3, 1, 0, 2, 0, 3, 0, 0]),
+        16,
+    );
+    expect_refused(
+        "set of integers",
+        &ints,
+        &value,
+        u64::from_le_bytes([2, 1, 0, 2, 0, 1, 0, 0]),
+        16,
+    );
+    expect_refused(
+        "set of integers",
+        &ints,
+        &value,
+        u64::from_le_bytes([4, 1, 0, 2, 0, 3, 0, 0]),
+        16,
+    );
+    let small = |store: &Store| set(store, &[b"abc", b"def"]);
+    let record = |store: &Store| place_of(store, header(PACKED_SET, 8, 8) | SHORT);
+    let value = |store: &Store| record(store) + 16;
+    expect_refused("packed set", &small, &value, 0x4443_4241_0463_6203, 16);
+    let names: Vec<Vec<u8>> = (0..200).map(|n| format!("member:{n}").into_bytes()).collect();
+    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    let large = |store: &Store| set(store, &names);
+    // A member with a value would be a field.
+    let word = |len| header(FIELD, len, 10) | SHORT;
+    let member = |store: &Store| place_of(store, word(0));
+    expect_refused("record's kind", &large, &member, word(3), 0);
 }
 
 #[test]

@@ -12,5 +12,6 @@ mod lists;
 mod loading;
 mod model;
 mod overwrite;
+mod set;
 mod sorted;
 mod watch;

@@ -4,7 +4,7 @@
 
 mod lists;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use perdura_media::SimClock;
@@ -54,6 +54,7 @@ pub enum Value {
     /// Scores by name, as bits.
     Sorted(BTreeMap<Vec<u8>, u64>),
     List(VecDeque<Vec<u8>>),
+    Set(BTreeSet<Vec<u8>>),
 }
 
 /// The contents that a store should have: for each database and key, the value and its expiry.
@@ -89,6 +90,14 @@ fn value_of(tx: &Tx<'_>, key: Key<'_>, entry: &Entry<'_>) -> Value {
             let mut elements = VecDeque::new();
             list.for_each(0..u64::MAX, false, &mut |element| elements.push_back(element.to_vec()));
             Value::List(elements)
+        }
+        Kind::Set => {
+            let set = entry.set().unwrap();
+            set.assert_sound();
+            let mut members = BTreeSet::new();
+            set.for_each(&mut |name| assert!(members.insert(name.to_vec())));
+            assert!(!members.is_empty());
+            Value::Set(members)
         }
     }
 }
@@ -146,6 +155,8 @@ pub enum Step {
     ListSet(u8, Vec<u8>, u64, Vec<u8>),
     ListInsert(u8, Vec<u8>, u64, Vec<u8>),
     ListRemove(u8, Vec<u8>, Vec<u8>, u64, bool),
+    SetAdd(u8, Vec<u8>, Vec<Vec<u8>>),
+    SetRemove(u8, Vec<u8>, Vec<Vec<u8>>),
     Aborted(u8, Vec<u8>, Vec<u8>),
     FlushDb(u8),
     FlushAll,
@@ -207,6 +218,12 @@ impl std::fmt::Debug for Step {
                 let element = text(element);
                 write!(f, "ListRemove({db}, {}, {element}, {most}, {down})", text(key))
             }
+            Self::SetAdd(db, key, members) => {
+                write!(f, "SetAdd({db}, {}, {} members)", text(key), members.len())
+            }
+            Self::SetRemove(db, key, members) => {
+                write!(f, "SetRemove({db}, {}, {} members)", text(key), members.len())
+            }
             Self::Aborted(db, key, _) => write!(f, "Aborted({db}, {})", text(key)),
             Self::FlushDb(db) => write!(f, "FlushDb({db})"),
             Self::FlushAll => write!(f, "FlushAll"),
@@ -219,6 +236,9 @@ fn key(random: &mut Random) -> (u8, Vec<u8>) {
     let number = random.random_range(0..keys);
     if random.random_bool(0.05) {
         return (0, format!("set:{}", number % 9).into_bytes());
+    }
+    if random.random_bool(0.05) {
+        return (0, format!("names:{}", number % 9).into_bytes());
     }
     (u8::from(random.random_bool(0.1)), format!("key:{number}").into_bytes())
 }
@@ -271,7 +291,19 @@ pub fn draw(random: &mut Random, now_ms: u64) -> Step {
             let member = |_| format!("m{}", random.random_range(0..400)).into_bytes();
             Step::SortedRemove(db, name, (0..count).map(member).collect())
         }
-        390..500 => Step::Delete(db, name),
+        390..430 => {
+            let (sets, count) = if random.random_bool(0.8) { (9, 3) } else { (3, 200) };
+            let name = format!("names:{}", random.random_range(0..sets)).into_bytes();
+            let only_ints = random.random_bool(0.5);
+            Step::SetAdd(0, name, (0..count).map(|_| member_of_set(random, only_ints)).collect())
+        }
+        430..450 => {
+            let name = format!("names:{}", random.random_range(0..9)).into_bytes();
+            let count = if random.random_bool(0.8) { 3 } else { 300 };
+            let members = (0..count).map(|_| member_of_set(random, false)).collect();
+            Step::SetRemove(0, name, members)
+        }
+        450..500 => Step::Delete(db, name),
         500..560 => {
             let at = random.random_bool(0.7).then(|| now_ms + random.random_range(1..5_000));
             Step::Expire(db, name, at)
@@ -305,6 +337,16 @@ pub fn draw(random: &mut Random, now_ms: u64) -> Step {
         996..999 => Step::FlushDb(db),
         999 => Step::FlushAll,
         _ => draw_list(random, db),
+    }
+}
+
+/// Names that are integers, in several widths, and names that are not.
+fn member_of_set(random: &mut Random, only_ints: bool) -> Vec<u8> {
+    let number: i64 = random.random_range(-150..150);
+    let number = number << (random.random_range(0..3) * 16);
+    match only_ints || random.random_bool(0.5) {
+        true => number.to_string().into_bytes(),
+        false => format!("m{number}").into_bytes(),
     }
 }
 
@@ -400,6 +442,14 @@ pub fn apply(store: &Store, step: &Step) -> Result<(), StoreError> {
             let key = one(*db, key);
             let run = |tx: &mut Tx<'_>| tx.list_remove(key, element, *most, *down).map(drop);
             store.run(Access::Key(key), run)
+        }
+        Step::SetAdd(db, key, members) => {
+            let (key, members) = (one(*db, key), members.iter().map(Vec::as_slice));
+            store.run(Access::Key(key), |tx| tx.set_add_all(key, members.clone()).map(drop))
+        }
+        Step::SetRemove(db, key, members) => {
+            let (key, members) = (one(*db, key), members.iter().map(Vec::as_slice));
+            store.run(Access::Key(key), |tx| tx.set_remove_all(key, members.clone()).map(drop))
         }
         Step::Aborted(db, key, value) => {
             let key = one(*db, key);
@@ -528,6 +578,19 @@ fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
             let Value::List(list) = &mut entry.0 else { return Err(wrong()) };
             change_list(list, step);
             if list.is_empty() {
+                model.remove(&(db, key));
+            }
+        }
+        Step::SetAdd(db, key, members) => {
+            let entry = model.entry((db, key)).or_insert((Value::Set(BTreeSet::new()), None));
+            let Value::Set(set) = &mut entry.0 else { return Err(wrong()) };
+            set.extend(members);
+        }
+        Step::SetRemove(db, key, members) => {
+            let Some(entry) = model.get_mut(&(db, key.clone())) else { return Ok(()) };
+            let Value::Set(set) = &mut entry.0 else { return Err(wrong()) };
+            set.retain(|name| !members.contains(name));
+            if set.is_empty() {
                 model.remove(&(db, key));
             }
         }

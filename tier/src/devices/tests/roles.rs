@@ -203,6 +203,9 @@ fn a_number_of_primaries_that_cannot_be_is_refused_with_those_that_can() {
         let status = world.devices.status();
         assert_eq!(status.devices.iter().filter(|one| one.is_idle).count(), idle);
     }
+    let added = SimDevice::new(0, 9);
+    let number = world.devices.add(&world.store, named_sim(3, &added)).unwrap();
+    assert!(status(&world, number).is_idle, "from the beginning");
     world.devices.set_primaries(Primaries::All).unwrap();
     assert!(world.devices.status().devices.iter().all(|one| !one.is_idle));
 }

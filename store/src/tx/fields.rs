@@ -1,0 +1,97 @@
+//! The table of fields that a large hash has, and a large set, whose members are fields without a
+//! value.
+
+use perdura_region::Planted;
+use perdura_slots::Heat;
+
+use crate::api::{Expiry, Key};
+use crate::error::TxError;
+use crate::fields::{FIELD_DB, find_field};
+use crate::record::{Header, RecordKind, hash_field};
+use crate::store::Place;
+use crate::table;
+use crate::tx::Tx;
+
+impl Tx<'_> {
+    /// A new table without fields, to which no reference leads yet.
+    pub(super) fn new_table(&mut self, place: &Place) -> Result<u64, TxError> {
+        table::new_root(&mut self.op, place.lane).map_err(|stop| self.stop(stop))
+    }
+
+    /// Makes the key a value of this kind, whose fields are the table at `root`.
+    pub(super) fn put_table(
+        &mut self,
+        place: &Place,
+        key: Key<'_>,
+        kind: RecordKind,
+        root: u64,
+        expiry: Expiry,
+    ) -> Result<(), TxError> {
+        let value_at = Header::BYTES as usize + key.bytes.len();
+        let padding = &[0; 8][..value_at.next_multiple_of(8) - value_at];
+        let value = [padding, &root.to_le_bytes()];
+        self.put_record(place, key, kind, &value, expiry, 0)
+    }
+
+    /// Sets a field. Returns whether the field is new.
+    pub(super) fn set_in_table(
+        &mut self,
+        place: &Place,
+        root: u64,
+        field: &[u8],
+        value: &[u8],
+    ) -> Result<bool, TxError> {
+        let lane = self.op.lane(place.lane);
+        let Some(found) = find_field(lane, root, field) else {
+            return self.add_to_table(place, root, field, value).map(|()| true);
+        };
+        let heat = lane.heat_of_successor(found.record());
+        let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, 0);
+        let record = self.write(place.lane, header, field, &[value], 0, heat)?;
+        self.store_word(place.lane, found.at, found.replaced(record, &header))?;
+        self.op.free(found.record());
+        Ok(false)
+    }
+
+    /// Adds a field that the table does not have.
+    pub(super) fn add_to_table(
+        &mut self,
+        place: &Place,
+        root: u64,
+        field: &[u8],
+        value: &[u8],
+    ) -> Result<(), TxError> {
+        let (hash, len) = (hash_field(field), table::stored_len(self.op.lane(place.lane), root));
+        let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, 0);
+        let record = self.write(place.lane, header, field, &[value], 0, Heat::COLD)?;
+        let entry = table::entry(hash, record, &header);
+        table::insert(&mut self.op, place.lane, root, hash, entry)
+            .and_then(|()| table::store_len(&mut self.op, place.lane, root, len + 1))
+            .map_err(|stop| self.stop(stop))
+    }
+
+    /// Removes a field, and with the last field the key. Returns whether the field was there.
+    pub(super) fn delete_from_table(
+        &mut self,
+        place: &Place,
+        key: Key<'_>,
+        root: u64,
+        field: &[u8],
+    ) -> Result<bool, TxError> {
+        let lane = self.op.lane(place.lane);
+        let Some(found) = find_field(lane, root, field) else { return Ok(false) };
+        let len = table::stored_len(lane, root);
+        if len == 1 {
+            return self.delete(key);
+        }
+        self.touch(key);
+        self.store_word(place.lane, found.at, 0)?;
+        self.op.free(found.record());
+        if self.store.region().planted().is(Planted::KeepFieldCount) {
+            return Ok(true);
+        }
+        table::store_len(&mut self.op, place.lane, root, len - 1)
+            .map_err(|stop| self.stop(stop))?;
+        Ok(true)
+    }
+}
