@@ -1,6 +1,6 @@
 //! One client's state between commands. It is small, because idle clients are many.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use perdura_store::Watch;
 
 use crate::resp::{Args, Span};
-use crate::shared::{Card, NO_COMMAND, card_flag};
+use crate::shared::{Card, NO_COMMAND, Topic, card_flag};
 
 /// The mode that CLIENT REPLY has set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,6 +62,8 @@ pub(crate) struct Session {
     pub multi: Option<Box<Multi>>,
     /// The keys WATCH has named, by database and name: a command may name hundreds of thousands.
     pub watched: BTreeMap<(u8, Box<[u8]>), Watch>,
+    /// What the client has subscribed to.
+    pub subscribed: Subscribed,
     /// Bytes that were received and not carried out when the present command began, its own among
     /// them.
     pub request_bytes: usize,
@@ -87,6 +89,7 @@ impl Session {
             reply_mode: ReplyMode::On,
             multi: None,
             watched: BTreeMap::new(),
+            subscribed: Subscribed::default(),
             request_bytes: 0,
             is_paused: false,
             last_row: NO_COMMAND,
@@ -111,7 +114,7 @@ impl Session {
     /// buffers.
     pub fn memory_bytes(&self, unsent_bytes: usize, pending_bytes: usize) -> usize {
         let queued_bytes = self.multi.as_ref().map_or(0, |multi| multi.bytes);
-        size_of::<Self>() + unsent_bytes + pending_bytes + queued_bytes
+        size_of::<Self>() + unsent_bytes + pending_bytes + queued_bytes + self.subscribed.bytes()
     }
 
     /// Writes what other threads may know of the client to its card, with so many bytes of replies
@@ -125,6 +128,7 @@ impl Session {
             (self.no_evict, card_flag::NO_EVICT),
             (self.no_touch, card_flag::NO_TOUCH),
             (self.resp3, card_flag::RESP3),
+            (self.subscribed.is_any(), card_flag::SUBSCRIBED),
         ] {
             flags |= if is_set { bit } else { 0 };
         }
@@ -136,9 +140,60 @@ impl Session {
         seen.memory_bytes.store(memory_bytes as u64, Relaxed);
         seen.queued.store(queue.0, Relaxed);
         seen.queued_bytes.store(queue.1, Relaxed);
+        for (count, topic) in seen.topics.iter().zip(Topic::ALL) {
+            count.store(self.subscribed.count(topic) as u32, Relaxed);
+        }
         seen.row.store(self.last_row, Relaxed);
         seen.db.store(self.db, Relaxed);
         seen.flags.store(flags, Relaxed);
+    }
+}
+
+/// The names that a client has subscribed to, by their kinds.
+#[derive(Debug, Default)]
+pub(crate) struct Subscribed(Option<Box<[Names; 3]>>);
+
+type Names = BTreeSet<Box<[u8]>>;
+
+impl Subscribed {
+    /// Adds a name; false if it is there already.
+    pub fn join(&mut self, topic: Topic, name: &[u8]) -> bool {
+        self.0.get_or_insert_default()[topic as usize].insert(name.into())
+    }
+
+    /// Removes a name; false if it is not there.
+    pub fn leave(&mut self, topic: Topic, name: &[u8]) -> bool {
+        let was_there = self.0.as_mut().is_some_and(|names| names[topic as usize].remove(name));
+        if was_there && !self.is_any() {
+            self.0 = None;
+        }
+        was_there
+    }
+
+    /// Whether a name is there.
+    pub fn has(&self, topic: Topic, name: &[u8]) -> bool {
+        self.0.as_ref().is_some_and(|names| names[topic as usize].contains(name))
+    }
+
+    /// Number of names of a kind.
+    pub fn count(&self, topic: Topic) -> usize {
+        self.0.as_ref().map_or(0, |names| names[topic as usize].len())
+    }
+
+    /// Whether there is any name.
+    pub fn is_any(&self) -> bool {
+        self.0.as_ref().is_some_and(|names| names.iter().any(|names| !names.is_empty()))
+    }
+
+    /// The names of a kind.
+    pub fn names(&self, topic: Topic) -> Vec<Box<[u8]>> {
+        let names = self.0.as_ref().map(|names| &names[topic as usize]);
+        names.into_iter().flatten().cloned().collect()
+    }
+
+    fn bytes(&self) -> usize {
+        let names = self.0.iter().flat_map(|names| names.iter().flatten());
+        names.map(|name| name.len() + size_of::<Box<[u8]>>()).sum()
     }
 }
 

@@ -70,10 +70,10 @@ pub(super) fn info(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 /// CLIENT LIST [TYPE type] [ID id [id ...]]
 pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let mut ids: Option<Vec<u64>> = None;
-    let mut none = false;
+    let mut kind = None;
     if args.len() > 2 {
         if is(args.get(2), "TYPE") && args.len() == 4 {
-            none = !is_normal(args.get(3))?;
+            kind = Some(ClientKind::parse(args.get(3))?);
         } else if is(args.get(2), "ID") && args.len() > 3 {
             let parsed = args
                 .from(3)
@@ -86,10 +86,13 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     ctx.session.publish(0, ctx.session.request_bytes);
     let own = ctx.session.card.id;
     let ids = ids.map(BTreeSet::from_iter);
-    let wanted = |id: u64| !none && ids.as_ref().is_none_or(|ids| ids.contains(&id));
+    let wanted = |card: &Card| {
+        kind.is_none_or(|kind: ClientKind| kind.has(card))
+            && ids.as_ref().is_none_or(|ids| ids.contains(&card.id))
+    };
     let mut lines = Vec::new();
     ctx.server.shared.each_client(|card| {
-        if wanted(card.id) {
+        if wanted(card) {
             let argument_bytes = if card.id == own { argument_bytes(args) } else { 0 };
             lines.push((card.id, describe(ctx.server, card, argument_bytes)));
         }
@@ -112,14 +115,33 @@ fn argument_bytes(args: Args<'_>) -> usize {
     args.from(0).map(<[u8]>::len).sum()
 }
 
-/// Whether a client type is `normal`, which all clients here have. Redis's other types are known,
-/// but no client has one.
-fn is_normal(kind: &[u8]) -> Result<bool, CommandError> {
-    let others = ["MASTER", "REPLICA", "SLAVE", "PUBSUB"];
-    match () {
-        () if is(kind, "NORMAL") => Ok(true),
-        () if others.iter().any(|other| is(kind, other)) => Ok(false),
-        () => Err(CommandError::ClientType(text(kind, 128))),
+/// A kind of clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientKind {
+    Normal,
+    /// Those that have subscribed.
+    Pubsub,
+    /// Masters and replicas: there are none.
+    Other,
+}
+
+impl ClientKind {
+    fn parse(kind: &[u8]) -> Result<Self, CommandError> {
+        let others = ["MASTER", "REPLICA", "SLAVE"];
+        match () {
+            () if is(kind, "NORMAL") => Ok(Self::Normal),
+            () if is(kind, "PUBSUB") => Ok(Self::Pubsub),
+            () if others.iter().any(|other| is(kind, other)) => Ok(Self::Other),
+            () => Err(CommandError::ClientType(text(kind, 128))),
+        }
+    }
+
+    fn has(self, card: &Card) -> bool {
+        match self {
+            Self::Normal => !card.is_subscribed(),
+            Self::Pubsub => card.is_subscribed(),
+            Self::Other => false,
+        }
     }
 }
 
@@ -129,7 +151,7 @@ struct Filter {
     id: Option<u64>,
     addr: Option<String>,
     laddr: Option<String>,
-    other_type: bool,
+    kind: Option<ClientKind>,
     skip_me: bool,
 }
 
@@ -149,7 +171,7 @@ impl Filter {
             } else if is(option, "LADDR") {
                 filter.laddr = Some(text(value, 128));
             } else if is(option, "TYPE") {
-                filter.other_type = !is_normal(value)?;
+                filter.kind = Some(ClientKind::parse(value)?);
             } else if is(option, "USER") {
                 // There is no other user.
                 if value != b"default" {
@@ -170,7 +192,7 @@ impl Filter {
             Peer::Tcp { addr, local } => (addr.to_string(), local.to_string()),
             Peer::Unix => ("unix:0".to_owned(), "unix:0".to_owned()),
         };
-        !self.other_type
+        self.kind.is_none_or(|kind| kind.has(card))
             && self.id.is_none_or(|id| id == card.id)
             && self.addr.as_ref().is_none_or(|wanted| *wanted == addr)
             && self.laddr.as_ref().is_none_or(|wanted| *wanted == laddr)

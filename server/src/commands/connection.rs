@@ -15,6 +15,12 @@ pub(super) const REDIS_VERSION: &str = "7.0.15";
 /// PING [message]
 pub(super) fn ping(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     match args.len() {
+        // In RESP2 a client that has subscribed expects what looks like a message.
+        1 | 2 if ctx.session.subscribed.is_any() && !ctx.session.resp3 => {
+            ctx.reply.array(2);
+            ctx.reply.bulk(b"pong");
+            ctx.reply.bulk(if args.len() == 2 { args.get(1) } else { b"" });
+        }
         1 => ctx.reply.simple("PONG"),
         2 => ctx.reply.bulk(args.get(1)),
         _ => return Err(CommandError::Arity("ping")),
@@ -38,6 +44,7 @@ pub(super) fn quit(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
 /// RESET
 pub(super) fn reset(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
     let authenticated = !ctx.server.needs_password();
+    ctx.server.unsubscribe_all(ctx.session);
     ctx.session.reset(authenticated);
     ctx.reply.set_resp3(false);
     ctx.reply.simple("RESET");

@@ -17,7 +17,7 @@ use super::spec::{Spec, flag};
 use crate::config::{Durability, ServerConfig};
 use crate::resp::Reply;
 use crate::session::Session;
-use crate::shared::{Own, Pause, Shared, Stats};
+use crate::shared::{Message, Own, Pause, Shared, Stats, Topic};
 
 /// The server as one of its loops sees it.
 pub(crate) struct Server<'a> {
@@ -36,6 +36,8 @@ pub(crate) struct Server<'a> {
     pub index: Index,
     pub random: Random,
     pub facts: Facts,
+    /// Messages that the command being run sends when it has happened.
+    pub outgoing: Vec<Message>,
     /// Whether the power is so low that writes are refused in this turn.
     pub is_power_low: bool,
     /// Monotonic time after the last command; read once a command.
@@ -66,6 +68,7 @@ impl<'a> Server<'a> {
             config,
             config_changes,
             facts: Facts::default(),
+            outgoing: Vec::new(),
             is_power_low: false,
             now_ns,
             turn: (now_ns, unix_ms),
@@ -88,6 +91,15 @@ impl<'a> Server<'a> {
     pub fn take_config(&mut self) {
         self.config_changes = self.shared.config_changes();
         self.config = Arc::clone(&self.shared.config());
+    }
+
+    /// Ends all subscriptions of a client.
+    pub fn unsubscribe_all(&self, session: &Session) {
+        for topic in Topic::ALL {
+            for name in session.subscribed.names(topic) {
+                self.shared.topics.leave(topic, &name, session.card.id);
+            }
+        }
     }
 
     /// Whether writes are accepted.

@@ -121,7 +121,11 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
     if let Err(error) = outcome {
         ctx.reply.rewind(mark);
         ctx.reply.error(&error);
+        // A transaction that did not happen sends nothing.
+        ctx.server.outgoing.clear();
     }
+    let shared = ctx.server.shared;
+    ctx.server.outgoing.drain(..).for_each(|message| shared.send(&message));
     if wrote {
         ctx.server.own.changes.add(1);
         ctx.server.own.user_bytes.add(spec.user_bytes(args));
@@ -145,6 +149,9 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
 fn check(ctx: &Context<'_, '_, '_>, spec: &Spec) -> Outcome {
     if !ctx.session.authenticated && !spec.has(flag::NOAUTH) && ctx.server.needs_password() {
         return Err(CommandError::NoAuth);
+    }
+    if ctx.session.subscribed.is_any() && !ctx.session.resp3 && !spec.has(flag::SUBSCRIBED) {
+        return Err(CommandError::Subscribed(spec.name));
     }
     if spec.has(flag::WRITE) {
         ctx.server.check_writes()?;

@@ -216,6 +216,11 @@ pub(crate) enum CommandError {
         "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"
     )]
     ExecArity,
+    #[error(
+        "ERR Can't execute '{0}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+         allowed in this context"
+    )]
+    Subscribed(&'static str),
     #[error("ERR Command not allowed inside a transaction")]
     NotInMulti,
     #[error("ERR the transaction's commands are larger than {0} bytes")]

@@ -28,6 +28,7 @@ mod null;
 mod options;
 mod perdura;
 mod process;
+mod pubsub;
 mod sections;
 mod server;
 mod sets;
@@ -50,6 +51,7 @@ use crate::config::ServerConfig;
 pub(crate) use context::Server;
 pub(crate) use dispatch::{Flow, execute, may_write};
 pub(crate) use error::CommandError;
+pub(crate) use pubsub::write_message;
 pub(crate) use spec::{Spec, flag};
 
 /// Where to find the commands that a server of this configuration offers.

@@ -12,6 +12,7 @@ use perdura_store::DATABASES;
 use super::connection::REDIS_VERSION;
 use super::context::{Clients, Server};
 use super::process;
+use crate::shared::Topic;
 
 pub(super) fn server(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
     let uptime_s = server.now_ns.saturating_sub(server.shared.started_ns) / 1_000_000_000;
@@ -108,6 +109,7 @@ const MEMORY_ZEROS: [&str; 14] = [
 
 pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
     let (s, lately) = (server.shared.stats(), server.shared.lately());
+    let topics = &server.shared.topics;
     write!(
         out,
         "total_connections_received:{}\r\ntotal_commands_processed:{}\r\n\
@@ -116,7 +118,8 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
          instantaneous_output_kbps:{:.2}\r\nrejected_connections:{}\r\nexpired_keys:{}\r\n\
          keyspace_hits:{}\r\nkeyspace_misses:{}\r\n\
          client_output_buffer_limit_disconnections:{}\r\ntotal_error_replies:{}\r\n\
-         total_reads_processed:{}\r\ntotal_writes_processed:{}\r\n",
+         total_reads_processed:{}\r\ntotal_writes_processed:{}\r\n\
+         pubsub_channels:{}\r\npubsub_patterns:{}\r\npubsubshard_channels:{}\r\n",
         s.connections.get(),
         s.commands.get(),
         lately.commands,
@@ -132,13 +135,16 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
         s.errors.get(),
         s.reads.get(),
         s.writes.get(),
+        topics.count(Topic::Channel),
+        topics.count(Topic::Pattern),
+        topics.count(Topic::Shard),
     )?;
     zeros(out, &STATS_ZEROS)
 }
 
-/// Counters of things that this server never does: replicate, evict, publish, fork, track keys for
+/// Counters of things that this server never does: replicate, evict, fork, track keys for
 /// clients.
-const STATS_ZEROS: [&str; 20] = [
+const STATS_ZEROS: [&str; 17] = [
     "total_net_repl_input_bytes",
     "total_net_repl_output_bytes",
     "sync_full",
@@ -148,9 +154,6 @@ const STATS_ZEROS: [&str; 20] = [
     "evicted_clients",
     "total_eviction_exceeded_time",
     "current_eviction_exceeded_time",
-    "pubsub_channels",
-    "pubsub_patterns",
-    "pubsubshard_channels",
     "latest_fork_usec",
     "total_forks",
     "migrate_cached_sockets",

@@ -37,12 +37,18 @@ pub(crate) mod flag {
     /// Argument 3 is a member.
     pub const MEMBER: u32 = 1 << 25;
 
+    /// The command is about channels and messages.
+    pub const PUBSUB: u32 = 1 << 26;
+    /// A client that has subscribed may give the command in RESP2, too.
+    pub const SUBSCRIBED: u32 = 1 << 27;
+
     /// The flags that COMMAND INFO shows.
-    pub const SHOWN: [(u32, &str); 11] = [
+    pub const SHOWN: [(u32, &str); 12] = [
         (WRITE, "write"),
         (READ, "readonly"),
         (DENYOOM, "denyoom"),
         (ADMIN, "admin"),
+        (PUBSUB, "pubsub"),
         (NOSCRIPT, "noscript"),
         (LOADING, "loading"),
         (STALE, "stale"),
@@ -102,6 +108,7 @@ pub(crate) enum Group {
     Bitmap,
     HyperLogLog,
     Geo,
+    PubSub,
     Generic,
     Connection,
     Server,
@@ -120,6 +127,7 @@ impl Group {
             Self::Bitmap => "bitmap",
             Self::HyperLogLog => "hyperloglog",
             Self::Geo => "geo",
+            Self::PubSub => "pubsub",
             Self::Generic => "generic",
             Self::Connection => "connection",
             Self::Server => "server",
@@ -138,6 +146,7 @@ impl Group {
             Self::Bitmap => Some("@bitmap"),
             Self::HyperLogLog => Some("@hyperloglog"),
             Self::Geo => Some("@geo"),
+            Self::PubSub => Some("@pubsub"),
             Self::Generic => Some("@keyspace"),
             Self::Connection => Some("@connection"),
             Self::Transactions => Some("@transaction"),

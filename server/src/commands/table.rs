@@ -5,10 +5,13 @@ use super::spec::flag::*;
 use super::spec::{Group, Keys, Spec};
 use super::{
     bitfield, bits, client, connection, devices, expiry, figures, geo, geo_search, hashes,
-    hyperloglog, info, introspect, keys, lists, perdura, server, sets, sets_algebra, settings,
-    sorted, sorted_algebra, sorted_range, strings, strings_lcs, strings_set, transactions,
+    hyperloglog, info, introspect, keys, lists, perdura, pubsub, server, sets, sets_algebra,
+    settings, sorted, sorted_algebra, sorted_range, strings, strings_lcs, strings_set,
+    transactions,
 };
-use Group::{Bitmap, Connection, Generic, Geo, Hash, HyperLogLog, Server, SortedSet, Transactions};
+use Group::{
+    Bitmap, Connection, Generic, Geo, Hash, HyperLogLog, PubSub, Server, SortedSet, Transactions,
+};
 use Handler::{Container, Control, Data, Exec, Field, Keyspace, Read};
 
 const NONE: Keys = Keys { first: 0, last: 0, step: 0, count_at: 0 };
@@ -23,6 +26,10 @@ const KEY_AND_COUNTED: Keys = Keys { first: 1, last: 1, step: 1, count_at: 2 };
 
 /// Flags of commands about the connection: allowed whatever the state of the data.
 const CONN: u32 = NOSCRIPT | LOADING | STALE;
+/// Flags of a command that begins or ends a subscription.
+const LISTEN: u32 = PUBSUB | NOSCRIPT | LOADING | STALE | NOMULTI | SUBSCRIBED;
+/// Flags of a command that publishes.
+const SAY: u32 = PUBSUB | LOADING | STALE | FAST;
 /// Flags of a write that may need memory.
 const GROW: u32 = WRITE | DENYOOM;
 
@@ -209,6 +216,22 @@ pub(crate) static TABLE: &[Command] = &[
     c("type", 2, READ | FAST | NOVALUE, KEY, Generic, "1.0.0", Read(keys::kind), "Determine the type stored at key"),
     c("unlink", -2, WRITE | FAST | NOVALUE, ALL, Generic, "4.0.0", Data(keys::del), "Delete a key; memory is reclaimed before the reply"),
     c("wait", 3, NOSCRIPT, NONE, Generic, "3.0.0", Control(server::wait), "Returns the number of replicas, which is always 0"),
+    // Publish and subscribe
+    c("psubscribe", -2, LISTEN, NONE, PubSub, "2.0.0", Control(pubsub::psubscribe), "Listen for messages published to channels matching the given patterns"),
+    c("publish", 3, SAY, NONE, PubSub, "2.0.0", Control(pubsub::publish), "Post a message to a channel"),
+    c("pubsub", -2, SUBS, NONE, PubSub, "2.8.0", Container, "A container for Pub/Sub commands"),
+    c("pubsub|channels", -2, PUBSUB | LOADING | STALE, NONE, PubSub, "2.8.0", Control(pubsub::channels), "List active channels"),
+    c("pubsub|help", 2, LOADING | STALE, NONE, PubSub, "6.2.0", Control(pubsub::help), "Show helpful text about the different subcommands"),
+    c("pubsub|numpat", 2, PUBSUB | LOADING | STALE, NONE, PubSub, "2.8.0", Control(pubsub::numpat), "Get the count of unique patterns pattern subscriptions"),
+    c("pubsub|numsub", -2, PUBSUB | LOADING | STALE, NONE, PubSub, "2.8.0", Control(pubsub::numsub), "Get the count of subscribers for channels"),
+    c("pubsub|shardchannels", -2, PUBSUB | LOADING | STALE, NONE, PubSub, "7.0.0", Control(pubsub::shardchannels), "List active shard channels"),
+    c("pubsub|shardnumsub", -2, PUBSUB | LOADING | STALE, NONE, PubSub, "7.0.0", Control(pubsub::shardnumsub), "Get the count of subscribers for shard channels"),
+    c("punsubscribe", -1, LISTEN, NONE, PubSub, "2.0.0", Control(pubsub::punsubscribe), "Stop listening for messages posted to channels matching the given patterns"),
+    c("spublish", 3, SAY, NONE, PubSub, "7.0.0", Control(pubsub::spublish), "Post a message to a shard channel"),
+    c("ssubscribe", -2, LISTEN, NONE, PubSub, "7.0.0", Control(pubsub::ssubscribe), "Listen for messages published to the given shard channels"),
+    c("subscribe", -2, LISTEN, NONE, PubSub, "2.0.0", Control(pubsub::subscribe), "Listen for messages published to the given channels"),
+    c("sunsubscribe", -1, LISTEN, NONE, PubSub, "7.0.0", Control(pubsub::sunsubscribe), "Stop listening for messages posted to the given shard channels"),
+    c("unsubscribe", -1, LISTEN, NONE, PubSub, "2.0.0", Control(pubsub::unsubscribe), "Stop listening for messages posted to the given channels"),
     // Connection
     c("auth", -2, CONN | FAST | NOAUTH, NONE, Connection, "1.0.0", Control(connection::auth), "Authenticate to the server"),
     c("client", -2, SUBS, NONE, Connection, "2.4.0", Container, "A container for client connection commands"),
@@ -230,9 +253,9 @@ pub(crate) static TABLE: &[Command] = &[
     c("client|unpause", 2, CONN | ADMIN, NONE, Connection, "6.2.0", Control(client::unpause), "Resume processing of clients that were paused"),
     c("echo", 2, FAST, NONE, Connection, "1.0.0", Control(connection::echo), "Echo the given string"),
     c("hello", -1, CONN | FAST | NOAUTH, NONE, Connection, "6.0.0", Control(connection::hello), "Handshake with the server"),
-    c("ping", -1, FAST, NONE, Connection, "1.0.0", Control(connection::ping), "Ping the server"),
-    c("quit", -1, CONN | FAST | NOAUTH | UNQUEUED, NONE, Connection, "1.0.0", Control(connection::quit), "Close the connection"),
-    c("reset", 1, CONN | FAST | NOAUTH | UNQUEUED, NONE, Connection, "6.2.0", Control(connection::reset), "Reset the connection"),
+    c("ping", -1, FAST | SUBSCRIBED, NONE, Connection, "1.0.0", Control(connection::ping), "Ping the server"),
+    c("quit", -1, CONN | FAST | NOAUTH | UNQUEUED | SUBSCRIBED, NONE, Connection, "1.0.0", Control(connection::quit), "Close the connection"),
+    c("reset", 1, CONN | FAST | NOAUTH | UNQUEUED | SUBSCRIBED, NONE, Connection, "6.2.0", Control(connection::reset), "Reset the connection"),
     c("select", 2, LOADING | STALE | FAST, NONE, Connection, "1.0.0", Control(connection::select), "Change the selected database for the current connection"),
     // Transactions
     c("discard", 1, CONN | FAST | UNQUEUED, NONE, Transactions, "2.0.0", Control(transactions::discard), "Discard all commands issued after MULTI"),

@@ -110,6 +110,7 @@ fn run_all(
     let (mark, db) = (ctx.reply.mark(), ctx.session.db);
     let result = store.run(access, |tx| {
         ctx.reply.rewind(mark);
+        ctx.server.outgoing.clear();
         ctx.session.db = db;
         if !watched.values().all(|watch| tx.is_unchanged(watch)) {
             return Ok(false);

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::serve::Serve;
-use crate::commands::Server;
+use crate::commands::{Server, write_message};
 use crate::conn::{Conn, Stream};
+use crate::resp::Reply;
 use crate::session::{Peer, Session};
-use crate::shared::Card;
+use crate::shared::{Card, Message};
 
 impl Serve<'_> {
     pub(super) fn accept(&mut self, at: usize) {
@@ -100,10 +101,36 @@ impl Serve<'_> {
 
     /// Takes what other loops have left for this one.
     pub(super) fn open_inbox(&mut self) {
-        for mut conn in self.server.own.inbox.take_conns() {
+        let (conns, messages) = self.server.own.inbox.take_news();
+        for mut conn in conns {
             // Somebody may have killed the client before the loop had it.
             conn.session.killed = conn.session.card.is_killed();
             self.add(Box::new(conn));
+        }
+        messages.iter().for_each(|message| self.deliver(message));
+    }
+
+    /// Writes a message to the output of its receivers. A client that does not read its messages is
+    /// disconnected.
+    fn deliver(&mut self, message: &Message) {
+        for card in &message.to {
+            let slot = card.slot.load(Relaxed);
+            let Some(place) = self.conns.get_mut(slot as usize) else { continue };
+            let Some(mut conn) = place.take_if(|conn| conn.session.card.id == card.id) else {
+                continue;
+            };
+            // The client may have unsubscribed since the message was sent.
+            if conn.session.subscribed.has(message.topic, &message.name) {
+                conn.take_buffer(&mut self.spare);
+                let resp3 = conn.session.resp3;
+                let mut reply = Reply::new(conn.output_mut(), resp3, usize::MAX);
+                write_message(&mut reply, message);
+                if conn.unsent() > MESSAGE_BYTES_MAX.min(self.server.config.output_max_bytes) {
+                    self.server.stats.output_limit_disconnections.add(1);
+                    conn.session.killed = true;
+                }
+            }
+            self.put_back(slot, conn);
         }
     }
 
@@ -117,6 +144,7 @@ impl Serve<'_> {
         if conn.session.killed {
             self.finished.push(slot);
         }
+        conn.session.card.slot.store(slot, Relaxed);
         match self.free.pop() {
             Some(slot) => self.conns[slot as usize] = Some(conn),
             None => self.conns.push(Some(conn)),
@@ -125,6 +153,7 @@ impl Serve<'_> {
 
     /// Takes a connection that ends off the list of clients.
     fn forget(&self, conn: &Conn) {
+        self.server.unsubscribe_all(&conn.session);
         self.server.own.cards().remove(&conn.session.card.id);
         self.server.own.connected.fetch_sub(1, Relaxed);
     }
@@ -163,3 +192,6 @@ fn is_shortage(error: &io::Error) -> bool {
 /// Most connections that one turn accepts from one listening socket, so that clients are served
 /// too.
 const ACCEPTS_MAX: usize = 64;
+/// Unread bytes of a client that has subscribed above which it is disconnected: the limit of
+/// Redis' own configuration.
+const MESSAGE_BYTES_MAX: usize = 32 << 20;

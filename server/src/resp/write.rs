@@ -133,6 +133,12 @@ impl<'a> Reply<'a> {
         self.header(b'*', len as i64);
     }
 
+    /// Writes the head of a message that answers no request; an array's in RESP2. The caller writes
+    /// its `len` values next.
+    pub fn push(&mut self, len: usize) {
+        self.header(if self.resp3 { b'>' } else { b'*' }, len as i64);
+    }
+
     /// Writes the head of a map. The caller writes `pairs` keys and values next.
     pub fn map(&mut self, pairs: usize) {
         if self.resp3 {

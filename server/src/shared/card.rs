@@ -4,7 +4,7 @@
 //! loop sees the state at the end of the last one.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::session::{About, Peer};
@@ -18,6 +18,8 @@ pub(crate) struct Card {
     /// Number of the client's loop.
     pub of_loop: usize,
     pub created_ns: u64,
+    /// Place of the connection in its loop; [`NO_SLOT`] until it has one.
+    pub slot: AtomicU32,
     is_killed: AtomicBool,
     about: Mutex<Option<Box<About>>>,
     seen: Seen,
@@ -33,6 +35,8 @@ pub(crate) struct Seen {
     pub queued_bytes: AtomicU64,
     /// Commands that MULTI has queued; -1 without MULTI.
     pub queued: AtomicI64,
+    /// Channels, patterns and shard channels that the client has subscribed to.
+    pub topics: [AtomicU32; 3],
     /// Row of the last command in the table; [`NO_COMMAND`] before the first.
     pub row: AtomicU16,
     pub db: AtomicU8,
@@ -42,6 +46,9 @@ pub(crate) struct Seen {
 /// The row before a client's first command.
 pub(crate) const NO_COMMAND: u16 = u16::MAX;
 
+/// The slot of a client that its loop does not have yet.
+pub(crate) const NO_SLOT: u32 = u32::MAX;
+
 /// Bits of [`Seen::flags`], and the letters that CLIENT LIST shows for them.
 pub(crate) mod flag {
     pub const PAUSED: u8 = 1;
@@ -49,6 +56,7 @@ pub(crate) mod flag {
     pub const NO_EVICT: u8 = 4;
     pub const NO_TOUCH: u8 = 8;
     pub const RESP3: u8 = 16;
+    pub const SUBSCRIBED: u8 = 32;
 }
 
 impl Card {
@@ -60,12 +68,14 @@ impl Card {
             memory_bytes: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
             queued: AtomicI64::new(-1),
+            topics: Default::default(),
             row: AtomicU16::new(NO_COMMAND),
             db: AtomicU8::new(0),
             flags: AtomicU8::new(0),
         };
         let (is_killed, about) = (AtomicBool::new(false), Mutex::new(None));
-        Self { id, fd, peer, of_loop, created_ns: now_ns, is_killed, about, seen }
+        let slot = AtomicU32::new(NO_SLOT);
+        Self { id, fd, peer, of_loop, created_ns: now_ns, slot, is_killed, about, seen }
     }
 
     /// The state, which only the client's loop writes.
@@ -93,6 +103,11 @@ impl Card {
         self.about().as_ref().map_or(Vec::new(), |about| about.name.clone())
     }
 
+    /// Whether the client has subscribed to anything.
+    pub fn is_subscribed(&self) -> bool {
+        self.seen.flags.load(Relaxed) & flag::SUBSCRIBED != 0
+    }
+
     /// Whether the client waits for CLIENT UNPAUSE.
     pub fn is_paused(&self) -> bool {
         self.seen.flags.load(Relaxed) & flag::PAUSED != 0
@@ -114,6 +129,7 @@ impl Card {
         let mut letters = String::new();
         for (is_set, letter) in [
             (queued >= 0, 'x'),
+            (bits & flag::SUBSCRIBED != 0, 'P'),
             (bits & flag::PAUSED != 0, 'b'),
             (bits & flag::CLOSING != 0 || self.is_killed(), 'c'),
             (matches!(self.peer, Peer::Unix), 'U'),
@@ -133,9 +149,10 @@ impl Card {
             about.as_deref().map_or(String::new(), |a| String::from_utf8_lossy(of(a)).into())
         };
         let row = seen.row.load(Relaxed);
+        let [sub, psub, ssub] = seen.topics.each_ref().map(|count| count.load(Relaxed));
         format!(
             "id={} addr={addr} laddr={local} fd={} name={} age={} idle={} flags={letters} db={} \
-             sub=0 psub=0 ssub=0 multi={queued} qbuf={} qbuf-free=0 argv-mem={argument_bytes} \
+             sub={sub} psub={psub} ssub={ssub} multi={queued} qbuf={} qbuf-free=0 argv-mem={argument_bytes} \
              multi-mem={} rbs=0 rbp=0 obl={unsent} oll=0 omem={unsent} tot-mem={} events=r cmd={} \
              user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,

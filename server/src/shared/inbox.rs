@@ -4,10 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use super::topics::Message;
 use crate::conn::Conn;
 
 /// Wakes one loop. All accesses are sequentially consistent: the loop says that it waits before it
@@ -86,12 +87,19 @@ pub(crate) struct Inbox {
     has_news: AtomicBool,
     has_kills: AtomicBool,
     conns: Mutex<Vec<Conn>>,
+    messages: Mutex<Vec<Message>>,
 }
 
 impl Inbox {
     /// Leaves a connection that the loop is to serve.
     pub fn hand(&self, conn: Conn) {
-        self.conns().push(conn);
+        lock(&self.conns).push(conn);
+        self.has_news.store(true, SeqCst);
+    }
+
+    /// Leaves a message for clients of the loop.
+    pub fn post(&self, message: Message) {
+        lock(&self.messages).push(message);
         self.has_news.store(true, SeqCst);
     }
 
@@ -105,21 +113,22 @@ impl Inbox {
         self.has_news.load(SeqCst) || self.has_kills.load(SeqCst)
     }
 
-    /// Takes the connections.
-    pub fn take_conns(&self) -> Vec<Conn> {
-        if !self.has_news.swap(false, SeqCst) {
-            return Vec::new();
+    /// Takes the connections and the messages, in the order in which they were left.
+    pub fn take_news(&self) -> (Vec<Conn>, Vec<Message>) {
+        if !self.has_news.load(SeqCst) || !self.has_news.swap(false, SeqCst) {
+            return Default::default();
         }
-        std::mem::take(&mut *self.conns())
+        let conns = std::mem::take(&mut *lock(&self.conns));
+        (conns, std::mem::take(&mut *lock(&self.messages)))
     }
 
     /// Whether a client was killed since the last call.
     pub fn take_kills(&self) -> bool {
         self.has_kills.load(SeqCst) && self.has_kills.swap(false, SeqCst)
     }
+}
 
-    fn conns(&self) -> std::sync::MutexGuard<'_, Vec<Conn>> {
-        // A push or a take that has panicked leaves a list that is whole.
-        self.conns.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Locks a list, also after a panic of another thread: a push or a take leaves it whole.
+fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,6 +7,7 @@
 mod card;
 mod inbox;
 mod stats;
+mod topics;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,6 +21,7 @@ use perdura_store::Store;
 pub(crate) use card::{Card, NO_COMMAND, flag as card_flag};
 pub(crate) use inbox::{Bell, Inbox};
 pub(crate) use stats::{Counter, Stats};
+pub(crate) use topics::{Message, Topic, Topics};
 
 use crate::config::ServerConfig;
 use crate::lately::{Counts, Lately};
@@ -32,6 +34,7 @@ pub(crate) struct Shared<'a> {
     pub saving: Saving,
     pub pause: Pause,
     pub slowlog: Mutex<Slowlog>,
+    pub topics: Topics,
     /// The first failure of a group commit: writes are refused from then on.
     pub latched: OnceLock<String>,
     pub started_ns: u64,
@@ -109,6 +112,7 @@ impl<'a> Shared<'a> {
             saving: Saving::new(started_unix_ms),
             pause: Pause::default(),
             slowlog: Mutex::default(),
+            topics: Topics::default(),
             latched: OnceLock::new(),
             started_ns,
             started_unix_ms,
@@ -187,6 +191,18 @@ impl<'a> Shared<'a> {
     /// Bytes of keys, fields and values in the write commands carried out since start.
     pub fn user_bytes(&self) -> u64 {
         self.loops.iter().map(|own| own.user_bytes.get()).sum()
+    }
+
+    /// Leaves a message with the loops of its receivers.
+    pub fn send(&self, message: &Message) {
+        for (number, own) in self.loops.iter().enumerate() {
+            let is_here = |card: &&Arc<Card>| card.of_loop == number;
+            let to: Vec<_> = message.to.iter().filter(is_here).cloned().collect();
+            if !to.is_empty() {
+                own.inbox.post(Message { to, ..message.clone() });
+                own.bell.ring();
+            }
+        }
     }
 
     /// Notes the counts of this moment, about ten times a second.

@@ -14,6 +14,7 @@ mod redis;
 mod running;
 mod set_templates;
 mod sorted_templates;
+mod talk;
 mod templates;
 
 use std::collections::BTreeSet;
@@ -28,6 +29,7 @@ use redis::Redis;
 use running::{Client, config, start};
 use set_templates::{LARGE_SETS, SETS};
 use sorted_templates::{LARGE, SORTED};
+use talk::TALK;
 use templates::TEMPLATES;
 
 /// The elements of a flat array of bulk strings, sorted; pairs stay pairs where `width` is 2.
@@ -231,7 +233,7 @@ fn what_is_not_offered_is_named() {
 }
 
 /// Commands that say what only one of the two knows, change the run itself, or are ours alone.
-const NOT_COMPARED: [&str; 12] = [
+const NOT_COMPARED: [&str; 13] = [
     "client|help",
     "client|info",
     "client|no-touch",
@@ -242,6 +244,7 @@ const NOT_COMPARED: [&str; 12] = [
     "latency|help",
     "memory|help",
     "object|help",
+    "pubsub|help",
     "quit",
     "slowlog|help",
 ];
@@ -252,7 +255,8 @@ fn every_command_is_compared() {
     for name in every(&mut server.client()) {
         let words = name.replace('|', " ");
         let all = TEMPLATES.iter().chain(SORTED).chain(LISTS);
-        let all = all.chain(SETS).chain(BITS).chain(GEO);
+        let all =
+            all.chain(SETS).chain(BITS).chain(GEO).chain(TALK.iter().map(|(_, line, _)| line));
         let mut templates = all.map(|template| template.to_ascii_lowercase());
         let has_template = templates.any(|t| t == words || t.starts_with(&format!("{words} ")));
         let is_ours = name.starts_with("perdura") || name.starts_with("debug");

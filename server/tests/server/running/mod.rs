@@ -146,7 +146,7 @@ impl Client {
                     self.reader.read_exact(&mut out[at..]).unwrap();
                 }
             }
-            b'*' | b'~' | b'%' => {
+            b'*' | b'~' | b'%' | b'>' => {
                 let len = number() * if marker == b'%' { 2 } else { 1 };
                 for _ in 0..len {
                     self.read_value(out);

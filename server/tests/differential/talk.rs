@@ -1,0 +1,76 @@
+//! Publish and subscribe beside a real Redis: two clients of each, who take turns.
+
+use crate::redis::Redis;
+use crate::running::{Client, config, start};
+
+/// Who speaks, what, and who gets a reply or a message then, once for each time named.
+pub const TALK: &[(usize, &str, &[usize])] = &[
+    (0, "subscribe a b", &[0, 0]),
+    (0, "psubscribe a* ?", &[0, 0]),
+    (0, "get k", &[0]),
+    (0, "ping", &[0]),
+    (0, "ping x", &[0]),
+    (0, "subscribe", &[0]),
+    (1, "publish a 1", &[0, 0, 0, 1]),
+    (1, "publish abc 2", &[0, 1]),
+    (1, "publish zz 3", &[1]),
+    (1, "publish a", &[1]),
+    (1, "pubsub numpat", &[1]),
+    (1, "pubsub numsub a b c", &[1]),
+    (1, "pubsub numsub", &[1]),
+    (1, "pubsub channels a*", &[1]),
+    (1, "pubsub channels z*", &[1]),
+    (1, "pubsub channels a b", &[1]),
+    (1, "pubsub nothing", &[1]),
+    (1, "pubsub shardchannels", &[1]),
+    (1, "pubsub", &[1]),
+    (0, "unsubscribe b zz", &[0, 0]),
+    (0, "punsubscribe ?", &[0]),
+    (1, "publish a 4", &[0, 0, 1]),
+    (0, "unsubscribe", &[0]),
+    (0, "punsubscribe", &[0]),
+    (0, "unsubscribe", &[0]),
+    (0, "punsubscribe", &[0]),
+    (0, "sunsubscribe", &[0]),
+    (0, "get k", &[0]),
+    (0, "ssubscribe s", &[0]),
+    (0, "subscribe s", &[0]),
+    (1, "spublish s 5", &[0, 1]),
+    (1, "publish s 6", &[0, 1]),
+    (1, "pubsub shardnumsub s t", &[1]),
+    (0, "sunsubscribe s", &[0]),
+    (0, "reset", &[0]),
+    (1, "publish s 7", &[1]),
+    (0, "get k", &[0]),
+    (0, "hello 3 setname talk", &[0]),
+    (0, "subscribe a", &[0]),
+    (0, "ping", &[0]),
+    (0, "set k v", &[0]),
+    (1, "multi", &[1]),
+    (1, "publish a 8", &[1]),
+    (1, "publish a 9", &[1]),
+    (1, "exec", &[1, 0, 0]),
+    (0, "unsubscribe", &[0]),
+    (0, "unsubscribe", &[0]),
+];
+
+#[test]
+fn who_has_subscribed_hears_what_redis_says() {
+    let Some(redis) = Redis::start() else {
+        println!("skipped: redis-server is not installed");
+        return;
+    };
+    let server = start(config());
+    let mut ours = [server.client(), server.client()];
+    let mut theirs = [Client::connect(redis.addr), Client::connect(redis.addr)];
+    for (speaker, line, listeners) in TALK {
+        assert!(ours[*speaker].write(line) && theirs[*speaker].write(line));
+        for listener in *listeners {
+            let (found, wanted) = (ours[*listener].reply_text(), theirs[*listener].reply_text());
+            // HELLO says who the server is.
+            if !line.starts_with("hello") {
+                assert_eq!(found, wanted, "client {listener} after {line:?} of {speaker}");
+            }
+        }
+    }
+}
