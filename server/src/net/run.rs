@@ -1,6 +1,7 @@
 //! A server from its start to its end: the loops, and the threads beside them.
 
 use std::io;
+use std::sync::mpsc::channel;
 
 use perdura_media::Clock;
 use perdura_region::Region;
@@ -112,12 +113,19 @@ pub fn run(
             committer.start(scope, store.region()).map_err(no_thread)?;
         }
         let mut others = Vec::new();
+        let (made, are_made) = channel::<()>();
         for number in 1..shared.loops.len() {
             let thread = std::thread::Builder::new().name(format!("perdura-loop-{number}"));
-            let thread = thread.spawn_scoped(scope, move || serve(beside, number, None, stop));
+            let made = made.clone();
+            let serve = move || serve(beside, number, None, stop, move || drop(made));
+            let thread = thread.spawn_scoped(scope, serve);
             others.push(thread.map_err(no_thread)?);
         }
-        let mut ended = serve(beside, 0, Some(listener), stop);
+        drop(made);
+        // Clients are accepted once every loop has what it needs of the system, which ends the
+        // channel.
+        let wait = || while are_made.recv().is_ok() {};
+        let mut ended = serve(beside, 0, Some(listener), stop, wait);
         for other in others {
             let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             ended = ended.and_then(|ended| other.map(|_| ended));
@@ -132,16 +140,20 @@ pub fn run(
     })
 }
 
-/// Runs one loop to its end. If it fails, the others end, too.
+/// Runs one loop to its end; `made` is called between its making, or failure, and its first turn.
+/// If the loop fails, the others end, too.
 fn serve(
     beside: &Beside<'_>,
     number: usize,
     listener: Option<Listener>,
     stop: &StopFlag,
+    made: impl FnOnce(),
 ) -> Result<Ended, ServeError> {
     let failing = FailOthers(&beside.shared);
     let server = Server::new(&beside.shared, number);
-    let ended = Serve::new(listener, server, beside.group(number, None), stop)?.until(stop)?;
+    let serve = Serve::new(listener, server, beside.group(number, None), stop);
+    made();
+    let ended = serve?.until(stop)?;
     std::mem::forget(failing);
     Ok(ended)
 }
