@@ -133,11 +133,8 @@ impl Session {
             flags |= if is_set { bit } else { 0 };
         }
         let queue = self.multi.as_ref().map_or((-1, 0), |m| (m.queue.len() as i64, m.bytes as u64));
-        let memory_bytes = self.memory_bytes(unsent_bytes, request_bytes);
         seen.active_ns.store(self.active_ns, Relaxed);
-        seen.unsent_bytes.store(unsent_bytes as u64, Relaxed);
         seen.request_bytes.store(request_bytes as u64, Relaxed);
-        seen.memory_bytes.store(memory_bytes as u64, Relaxed);
         seen.queued.store(queue.0, Relaxed);
         seen.queued_bytes.store(queue.1, Relaxed);
         for (count, topic) in seen.topics.iter().zip(Topic::ALL) {
@@ -146,6 +143,15 @@ impl Session {
         seen.row.store(self.last_row, Relaxed);
         seen.db.store(self.db, Relaxed);
         seen.flags.store(flags, Relaxed);
+        self.publish_unsent(unsent_bytes, request_bytes);
+    }
+
+    /// Writes to the card what changes when replies have been sent.
+    pub fn publish_unsent(&self, unsent_bytes: usize, request_bytes: usize) {
+        let seen = self.card.seen();
+        let memory_bytes = self.memory_bytes(unsent_bytes, request_bytes);
+        seen.unsent_bytes.store(unsent_bytes as u64, Relaxed);
+        seen.memory_bytes.store(memory_bytes as u64, Relaxed);
     }
 }
 

@@ -302,9 +302,11 @@ impl<'a> Serve<'a> {
     /// events that it needs.
     pub(super) fn put_back(&mut self, slot: u32, mut conn: Box<Conn>) {
         self.group.hold(slot, &mut conn);
+        // Before the reply is sent: who has it may ask another loop about the client.
+        conn.session.publish(conn.in_flight, conn.pending_bytes());
         self.send(slot, &mut conn);
         self.watch(slot, &mut conn);
-        conn.session.publish(conn.unsent(), conn.pending_bytes());
+        conn.session.publish_unsent(conn.unsent(), conn.pending_bytes());
         self.conns[slot as usize] = Some(conn);
     }
 
