@@ -154,6 +154,14 @@ fn bus(dir: &Path) -> io::Result<(Bus, PathBuf)> {
         Err(error) => return Err(error),
     };
     let name = name_of(&device);
+    if name.starts_with("nvme-subsys") || is_controller(&name) {
+        // A power state is the controller's: that of all its disks, of which another may be busy,
+        // or one that must not sleep.
+        let disks = names(&device)?.iter().filter(|name| is_nvme_disk(name)).count();
+        if disks > 1 {
+            return Ok((Bus::Other(format!("nvme with {disks} namespaces")), device));
+        }
+    }
     if name.starts_with("nvme-subsys") {
         // With native multipath, the disk belongs to the subsystem and not to a controller.
         let controllers = names(&device)?.into_iter().filter(|name| is_controller(name));
@@ -194,7 +202,16 @@ fn name_of(path: &Path) -> String {
 
 /// Whether a name is that of an NVMe controller: `nvme0`, and not `nvme0n1` or `nvme0c0n1`.
 fn is_controller(name: &str) -> bool {
-    name.strip_prefix("nvme").is_some_and(|number| {
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    })
+    name.strip_prefix("nvme").is_some_and(is_number)
+}
+
+/// Whether a name is that of a whole NVMe disk: `nvme0n1`, and not `nvme0` or `nvme0c0n1`.
+fn is_nvme_disk(name: &str) -> bool {
+    name.strip_prefix("nvme")
+        .and_then(|numbers| numbers.split_once('n'))
+        .is_some_and(|(first, second)| is_number(first) && is_number(second))
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -133,6 +133,33 @@ fn the_controller_of_an_nvme_subsystem_is_found_if_it_is_the_only_one() {
 }
 
 #[test]
+fn a_disk_that_shares_its_controller_with_another_has_no_power_state_of_its_own() {
+    let tree = Tree::new();
+    tree.nvme(0);
+    let controller = "pci0000:00/0000:00:00.0/nvme/nvme0";
+    tree.block("259:20", &format!("{controller}/nvme0n2"));
+    tree.link(
+        &format!("sys/devices/{controller}/nvme0n2/device"),
+        &format!("sys/devices/{controller}"),
+    );
+    let shared = Bus::Other("nvme with 2 namespaces".into());
+    assert_eq!(names(&tree.behind(259, 1)), [("nvme0n1", &shared)]);
+    assert_eq!(names(&tree.behind(259, 20)), [("nvme0n2", &shared)]);
+    let Behind::Drives(drives) = tree.behind(259, 20) else { panic!("a drive") };
+    let why = drives[0].sleep().unwrap_err().to_string();
+    assert_eq!(why, "there is no power state to ask for (nvme with 2 namespaces)");
+    // With native multipath, the disks are the subsystem's.
+    let subsystem = "sys/devices/virtual/nvme-subsystem/nvme-subsys4";
+    for disk in ["nvme4n1", "nvme4n2"] {
+        tree.block(&format!("259:3{}", &disk[6..]), &format!("{}/{disk}", &subsystem[12..]));
+        tree.link(&format!("{subsystem}/{disk}/device"), subsystem);
+    }
+    tree.write("sys/devices/pci0000:00/0000:09:00.0/nvme/nvme4/transport", "pcie");
+    tree.link(&format!("{subsystem}/nvme4"), "sys/devices/pci0000:00/0000:09:00.0/nvme/nvme4");
+    assert_eq!(names(&tree.behind(259, 31)), [("nvme4n1", &shared)]);
+}
+
+#[test]
 fn an_nvme_drive_of_another_machine_is_not_taken_for_one_of_this() {
     let tree = Tree::new();
     tree.nvme(0);
