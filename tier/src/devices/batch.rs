@@ -30,6 +30,8 @@ pub(crate) struct Written<'b> {
 pub(crate) struct Batch {
     bytes: BlockBuf,
     len: usize,
+    /// Bytes that the batch may have.
+    limit: usize,
     entries: Vec<Entry>,
     /// Offset of the batch on its device, once it is written.
     offset: u64,
@@ -39,7 +41,8 @@ pub(crate) struct Batch {
 impl Batch {
     pub fn new(segment_bytes: u64) -> Self {
         let bytes = BlockBuf::zeroed(segment_bytes as usize);
-        Self { bytes, len: 0, entries: Vec::new(), offset: 0, device: 0 }
+        let limit = bytes.len();
+        Self { bytes, len: 0, limit, entries: Vec::new(), offset: 0, device: 0 }
     }
 
     /// Bytes that the batch has room for.
@@ -49,7 +52,14 @@ impl Batch {
 
     /// Bytes that are left.
     pub fn room_bytes(&self) -> usize {
-        self.bytes.len() - self.len
+        self.limit - self.len
+    }
+
+    /// Makes an empty batch no longer than what is left of the device's open segment, until it is
+    /// cleared: a longer one would leave that unused.
+    pub fn fill_up(&mut self, device: &FarDevice) {
+        let rest = device.segments.lock().open_rest_bytes();
+        self.limit = (rest as usize).min(self.bytes.len());
     }
 
     pub fn is_empty(&self) -> bool {
@@ -58,7 +68,7 @@ impl Batch {
 
     /// Whether a record of such a key and value has room.
     pub fn fits(&self, key_bytes: usize, value_bytes: usize) -> bool {
-        self.len + record_bytes(key_bytes, value_bytes) <= self.bytes.len()
+        self.len + record_bytes(key_bytes, value_bytes) <= self.limit
     }
 
     /// Appends a record, for which there is room.
@@ -71,7 +81,7 @@ impl Batch {
 
     /// Forgets all records.
     pub fn clear(&mut self) {
-        (self.len, self.offset) = (0, 0);
+        (self.len, self.offset, self.limit) = (0, 0, self.bytes.len());
         self.entries.clear();
     }
 

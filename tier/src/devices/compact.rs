@@ -114,6 +114,11 @@ impl Mover {
         let moves_away = member.state() == DeviceState::Leaving || can_sleep(member, members);
         let own = members.iter().position(|one| one.number() == number);
         self.prepare(members);
+        // What is moved fills up open segments first. Otherwise segments that are more than half
+        // live would each become a new one, again and again.
+        for (batch, member) in self.batches.iter_mut().zip(members) {
+            batch.fill_up(member);
+        }
         for (record, at) in live {
             let to = if moves_away { target(members, record.db, record.key) } else { own };
             let Some(to) = to else { return Ok(()) };

@@ -122,6 +122,14 @@ impl Segments {
         }
     }
 
+    /// Bytes that are left of the open segment, whole blocks.
+    pub fn open_rest_bytes(&self) -> u64 {
+        match self.open.map(|index| self.list[index].state) {
+            Some(State::Open(filled)) => self.segment_bytes - filled,
+            _ => 0,
+        }
+    }
+
     /// Notes that the device cannot become larger than it is.
     pub fn stop_growing(&mut self) {
         self.limit_bytes = self.at(self.list.len());
