@@ -161,7 +161,8 @@ impl Mover {
     fn free_emptied(&self, store: &Store, members: &[Arc<FarDevice>]) -> Result<(), MoveError> {
         let is_due = |member: &Arc<FarDevice>| {
             let sums = member.sums();
-            let needs = sums.free == 0 || sums.emptied >= EMPTIED_MAX;
+            // The last free one is for emptying, and the next batch would find no room.
+            let needs = sums.free <= 1 || sums.emptied >= EMPTIED_MAX;
             sums.emptied > 0 && (needs || member.state() == DeviceState::Leaving)
         };
         if !members.iter().any(is_due) {

@@ -79,7 +79,8 @@ impl Segments {
     }
 
     /// Takes room for a batch of `bytes`, which are whole blocks and fit a segment. One segment is
-    /// left to batches that empty others, for without it a full device could never be tidied up.
+    /// left to batches that empty others, for without it a full device could never be tidied up. It
+    /// is there before the last but one is opened: a file system does not tell when it is full.
     pub fn reserve(&mut self, bytes: u64, empties: bool) -> Room {
         assert!(bytes <= self.segment_bytes, "a batch of {bytes} bytes");
         if let Some(index) = self.open
@@ -89,27 +90,30 @@ impl Segments {
             self.list[index].state = State::Open(filled + bytes);
             return Room::At(self.at(index) + filled);
         }
-        if self.to_be_opened() <= u64::from(!empties) {
+        let left = u64::from(!empties);
+        if self.to_be_opened() <= left {
             return Room::Full;
         }
         match self.list.iter().position(|segment| segment.state == State::Free) {
-            Some(index) => {
+            Some(index) if self.free_count() > left => {
                 self.seal();
                 self.list[index].state = State::Open(bytes);
                 self.open = Some(index);
                 Room::At(self.at(index))
             }
-            None => Room::Grow(self.at(self.list.len() + 1)),
+            _ => Room::Grow(self.at(self.list.len() + 1)),
         }
+    }
+
+    fn free_count(&self) -> u64 {
+        self.list.iter().filter(|segment| segment.state == State::Free).count() as u64
     }
 
     /// Segments that may still be opened: those that are free, and those by which the device may
     /// grow.
     fn to_be_opened(&self) -> u64 {
-        let is_free = |segment: &&Segment| segment.state == State::Free;
-        let free = self.list.iter().filter(is_free).count() as u64;
         let growth_bytes = self.limit_bytes.saturating_sub(self.at(self.list.len()));
-        free.saturating_add(growth_bytes / self.segment_bytes)
+        self.free_count().saturating_add(growth_bytes / self.segment_bytes)
     }
 
     /// Bytes of the longest batch for which there is room, if it empties a segment.
@@ -257,6 +261,21 @@ mod tests {
         assert_eq!(segments.reserve(4096, false), Room::Full, "the last one is for emptying");
         assert_eq!(segments.reserve(4096, true), Room::At(4096 + MIB));
         assert_eq!(segments.reserve(4096, false), Room::At(4096 + MIB + 4096), "it is open now");
+    }
+
+    #[test]
+    fn a_file_system_that_is_suddenly_full_leaves_a_segment_for_emptying() {
+        let mut segments = Segments::new(MIB, 4096, u64::MAX);
+        assert_eq!(segments.reserve(MIB, false), Room::Grow(4096 + MIB));
+        segments.grown(4096 + MIB);
+        assert_eq!(segments.reserve(MIB, false), Room::Grow(4096 + 2 * MIB));
+        segments.grown(4096 + 2 * MIB);
+        assert_eq!(segments.reserve(MIB, false), Room::At(4096));
+        assert_eq!(segments.reserve(MIB, false), Room::Grow(4096 + 3 * MIB));
+        segments.stop_growing();
+        assert_eq!(segments.reserve(4096, false), Room::Full);
+        assert_eq!(segments.room_bytes(), MIB);
+        assert_eq!(segments.reserve(4096, true), Room::At(4096 + MIB));
     }
 
     #[test]

@@ -92,3 +92,39 @@ fn the_first_batch_that_finds_no_space_marks_the_device_full() {
     assert!(matches!(device.reserve(4096, false), Ok(None)));
     assert!(device.is_full.load(Relaxed));
 }
+
+#[test]
+fn a_file_system_without_space_is_written_again_once_values_are_deleted() {
+    // Every second value is deleted, which empties no segment by itself; all are.
+    for step in [2, 1] {
+        let small = Small { device: SimDevice::new(0, 1), room_bytes: 9 * MIB };
+        let named = vec![on(0, Arc::new(small), u64::MAX)];
+        let mut world = open(&SimDevice::new(0, 1), 16 * MIB, named);
+        let mut written = 0;
+        let mut fill = |world: &mut World| loop {
+            match world.store.put(Key::new(&key(written)), &value(written, 1000)) {
+                Ok(()) => written += 1,
+                Err(_) => {
+                    let (moved, outcome) = world.mover.step(&world.store, true);
+                    outcome.unwrap();
+                    if moved.bytes == 0 && moved.segments == 0 {
+                        break written;
+                    }
+                }
+            }
+        };
+        let first = fill(&mut world);
+        assert!(world.devices.status().devices[0].is_full);
+        for number in (0..first).step_by(step) {
+            world.store.delete(Key::new(&key(number))).unwrap();
+        }
+        world.steps(60);
+        let second = fill(&mut world) - first;
+        let deleted = first / step as u32;
+        assert!(second > deleted * 3 / 4, "{first} values, {deleted} deleted, {second} more");
+        for number in 0..first + second {
+            let is_there = number >= first || !(number as usize).is_multiple_of(step);
+            assert_eq!(world.get(number), is_there.then(|| value(number, 1000)), "{number}");
+        }
+    }
+}

@@ -154,7 +154,8 @@ fn an_idle_device_is_tidied_up_in_one_go_and_only_when_two_thirds_are_garbage() 
     world.steps(60);
     for number in [1, 2] {
         let one = status(&world, number);
-        assert!(one.used_bytes <= (one.live_bytes * 2).max(5 * MIB), "{one:?}");
+        // The open segment is used, and up to seven that are empty and wait for a checkpoint.
+        assert!(one.used_bytes <= (one.live_bytes * 2).max(8 * MIB), "{one:?}");
         assert!(read(&world)[usize::from(number)] > half[usize::from(number)] + 2 * MIB);
     }
     let now = [1, 2].map(|number| status(&world, number).written_bytes);
