@@ -144,12 +144,15 @@ impl Drive {
     }
 }
 
+/// The bus of a drive for which the kernel names no device: it is made of something else.
+pub const VIRTUAL: &str = "virtual";
+
 /// How the drive with this directory is connected, and the directory of its device.
 fn bus(dir: &Path) -> io::Result<(Bus, PathBuf)> {
     let device = match std::fs::canonicalize(dir.join("device")) {
         Ok(device) => device,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok((Bus::Other("virtual".into()), PathBuf::new()));
+            return Ok((Bus::Other(VIRTUAL.into()), PathBuf::new()));
         }
         Err(error) => return Err(error),
     };

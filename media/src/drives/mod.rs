@@ -17,7 +17,7 @@ mod roots;
 #[cfg(test)]
 mod tests;
 
-pub use drive::{Bus, Drive, Requests};
+pub use drive::{Bus, Drive, Requests, VIRTUAL};
 pub use error::DriveError;
 pub use find::{Behind, drives_behind};
 pub use nvme::{NvmeState, NvmeStates};

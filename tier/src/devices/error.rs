@@ -101,6 +101,15 @@ pub enum DevicesError {
         /// Number of the device.
         number: u16,
     },
+    /// The device has failed, so its values cannot be moved.
+    #[error(
+        "device {number} has failed, and its values cannot be read: add its directory again \
+         (PERDURA DEVICE ADD), or give the device up with its values (FORCE)"
+    )]
+    HasFailed {
+        /// Number of the device.
+        number: u16,
+    },
     /// There are as many devices as there can be.
     #[error("a store has at most {max} devices over its life")]
     TooMany {

@@ -216,9 +216,12 @@ impl Devices {
     /// served. [`Devices::status`] no longer lists it once that is done.
     ///
     /// # Errors
-    /// There is no such device, or no other one takes values.
+    /// There is no such device, it has failed, or no other one takes values.
     pub fn remove(&self, number: u16) -> Result<(), DevicesError> {
         let member = self.member(number).ok_or(DevicesError::Unknown { number })?;
+        if matches!(member.state(), DeviceState::Failed(_)) {
+            return Err(DevicesError::HasFailed { number });
+        }
         let others = |one: &Arc<FarDevice>| one.number() != number && one.takes_values();
         if !self.members().iter().any(others) {
             return Err(DevicesError::Last { number });

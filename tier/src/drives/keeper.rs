@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use perdura_media::drives::{Asleep, Behind, DriveError, DrivePower, Roots, drives_behind};
+use perdura_media::drives::{
+    Asleep, Behind, DriveError, DrivePower, Roots, VIRTUAL, drives_behind,
+};
 use perdura_media::meters::Meters;
 
 use super::rest::{Order, Rest};
@@ -122,6 +124,13 @@ impl Keeper {
         for place in &self.sleep.never {
             match (self.lookup)(place) {
                 Lookup::Drives(found) => {
+                    // What lies below a virtual drive (a volume, a network block device) may be
+                    // any of them.
+                    if let Some(one) = found.iter().find(|one| one.bus() == VIRTUAL) {
+                        let why = format!("{} is virtual", one.name());
+                        let why = format!("it may be the one that {place} lies on: {why}");
+                        all_barred = Some(why);
+                    }
                     let why = format!("the store's own image or memory lies on it ({place})");
                     barred.extend(found.iter().map(|one| (one.name().to_owned(), why.clone())));
                 }

@@ -128,3 +128,35 @@ fn a_file_system_without_space_is_written_again_once_values_are_deleted() {
         }
     }
 }
+
+#[test]
+fn a_device_that_is_mostly_live_comes_to_rest() {
+    let named = vec![on(0, Arc::new(SimDevice::new(0, 1)), 14 * MIB)];
+    let mut world = open(&SimDevice::new(0, 1), 16 * MIB, named);
+    let mut count = 0;
+    loop {
+        match world.store.put(Key::new(&key(count)), &value(count, 1000)) {
+            Ok(()) => count += 1,
+            Err(_) => {
+                let (moved, outcome) = world.mover.step(&world.store, true);
+                outcome.unwrap();
+                if moved.bytes == 0 && moved.segments == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    for number in (0..count).filter(|number| number % 10 < 3) {
+        world.store.delete(Key::new(&key(number))).unwrap();
+    }
+    let mut rest = |steps| {
+        for _ in 0..steps {
+            // As if batches that do not fit came all the time.
+            world.devices.member(0).unwrap().is_full.store(true, Relaxed);
+            world.steps(1);
+        }
+        world.devices.status().devices[0].written_bytes
+    };
+    let before = rest(60);
+    assert_eq!(rest(100), before);
+}
