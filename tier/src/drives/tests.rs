@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use perdura_media::SimClock;
 use perdura_media::drives::{
-    Asleep, AtaMode, DriveError, DrivePower, PowerReading, PowerState, Requests,
+    Asleep, AtaMode, DriveError, DrivePower, PowerReading, PowerState, Requests, VIRTUAL,
 };
 use perdura_media::meters::Meters;
 
@@ -46,7 +46,7 @@ impl DrivePower for Fake {
         self.name
     }
     fn bus(&self) -> String {
-        "ata".into()
+        if self.name.starts_with("zd") { VIRTUAL.into() } else { "ata".into() }
     }
     fn runtime(&self) -> Option<(String, String)> {
         None
@@ -167,6 +167,17 @@ fn a_drive_with_a_request_under_way_is_not_quiet() {
     assert_eq!(machine.told("sda").len(), 0);
     keeper.look(70 * S, false);
     assert_eq!(machine.told("sda"), ["sleep"]);
+}
+
+#[test]
+fn no_drive_sleeps_below_an_image_on_a_virtual_one() {
+    for (image, may_sleep) in [("sdb", true), ("zd0", false)] {
+        let machine = Machine::new(&[("/a", &["sda"]), ("/image", &[image])]);
+        let mut keeper = machine.keeper(&["/image"]);
+        keeper.follow(&devices(&["/a"]));
+        (0..60).for_each(|second| keeper.look(second * S, false));
+        assert_eq!(machine.told("sda").len(), usize::from(may_sleep), "{image}");
+    }
 }
 
 #[test]
