@@ -353,6 +353,20 @@ impl<'s> Tx<'s> {
         None
     }
 
+    /// Calls `f` with the name of every key of a database, as this operation has left them. The
+    /// operation must have been begun with [`crate::Access::Everything`]: then no key comes or goes
+    /// before it ends.
+    pub fn each_name(&self, db: u8, f: &mut dyn FnMut(&[u8])) {
+        for id in self.store.heap.lanes() {
+            let (lane, root) = (self.op.lane(id), self.store.root_of(id, db));
+            for bucket in 0..table::buckets(lane, root) {
+                table::for_each(lane, root, bucket, |found| {
+                    f(Entry::new(lane, found.record()).key());
+                });
+            }
+        }
+    }
+
     /// Removes all keys of a database in a few stores. The operation must have been begun with
     /// [`crate::Access::Everything`].
     ///

@@ -1,8 +1,8 @@
 //! Walks over keys that no argument names, alone and inside EXEC.
 //!
-//! Outside EXEC they walk the store. Inside EXEC the transaction holds the lock of every shard, so
-//! the names are collected just before it begins, the transaction's own keys are added, and each
-//! name is looked up in the transaction, which sees what EXEC did so far.
+//! Outside EXEC they walk the store. Inside EXEC the transaction holds the lock of every shard: the
+//! names are collected when it begins, so that no other loop's key is missed, the transaction's own
+//! keys are added, and each name is looked up in the transaction, which sees what EXEC did so far.
 
 use perdura_store::{Access, DATABASES, Entry, Key, Store, Tx, TxError};
 
@@ -72,8 +72,13 @@ impl Keyspace<'_, '_> {
     pub fn swap(&mut self, a: u8, b: u8) -> Result<(), CommandError> {
         match self {
             Self::Store(store) => {
-                let names = names(store, &[]);
-                Ok(store.run(Access::Everything, |tx| swap_names(tx, &names, a, b))?)
+                // The names are those of the moment: a key that came before the shards were held
+                // would stay in its database.
+                let swap = |tx: &mut Tx<'_>| {
+                    let names = names(tx, &[]);
+                    swap_names(tx, &names, a, b)
+                };
+                Ok(store.run(Access::Everything, swap)?)
             }
             Self::Tx { tx, names } => Ok(swap_names(tx, names, a, b)?),
         }
@@ -142,17 +147,11 @@ fn unused_name(tx: &Tx<'_>, names: &Names, db: u8) -> Vec<u8> {
     name
 }
 
-/// The names of every key that there is now, and those of `keys`.
-pub(super) fn names(store: &Store, keys: &[Key<'_>]) -> Names {
+/// The names of every key that there is now, and those of `keys`. The transaction holds all shards.
+pub(super) fn names(tx: &Tx<'_>, keys: &[Key<'_>]) -> Names {
     let mut all: Names = vec![Vec::new(); usize::from(DATABASES)];
     for (db, names) in (0..DATABASES).zip(&mut all) {
-        let mut cursor = 0;
-        loop {
-            cursor = store.scan(db, cursor, 4096, |name, _| names.push(name.to_vec()));
-            if cursor == 0 {
-                break;
-            }
-        }
+        tx.each_name(db, &mut |name| names.push(name.to_vec()));
         names.extend(keys.iter().filter(|k| k.db == db).map(|k| k.bytes.to_vec()));
         names.sort_unstable();
         names.dedup();

@@ -98,10 +98,7 @@ fn run_all(
     let named = collect_keys(table, ctx.session.db, multi, &mut keys);
     let any = |flags| multi.queue.iter().any(|queued| table[queued.row].spec.has(flags));
     let walks = any(flag::WALKS);
-    let mut names = if walks { keyspace::names(store, &keys) } else { Vec::new() };
-    if multi.queue.iter().any(|queued| table[queued.row].spec.name == "swapdb") {
-        keyspace::anywhere(&mut names);
-    }
+    let swaps = multi.queue.iter().any(|queued| table[queued.row].spec.name == "swapdb");
     if any(flag::FACTS) {
         ctx.server.refresh_facts();
     }
@@ -114,6 +111,10 @@ fn run_all(
         ctx.session.db = db;
         if !watched.values().all(|watch| tx.is_unchanged(watch)) {
             return Ok(false);
+        }
+        let mut names = if walks { keyspace::names(tx, &keys) } else { Vec::new() };
+        if swaps {
+            keyspace::anywhere(&mut names);
         }
         ctx.reply.array(multi.queue.len());
         for queued in &multi.queue {

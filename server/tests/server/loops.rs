@@ -98,6 +98,48 @@ fn a_watched_key_that_another_loops_client_changes_ends_the_transaction() {
     check(&mut one, &[("SET k 3", "+QUEUED"), ("EXEC", "*-1"), ("GET k", "$1 2")]);
 }
 
+/// Whether a key was set before SWAPDB is told by a key that is in the first database until then.
+#[test]
+fn swapdb_takes_each_key_that_another_loop_has_set_before() {
+    let server = server(2);
+    let (mut one, mut other) = (server.client(), server.client());
+    let names = |from: u32| (from..from + 20).map(|n| format!("SET n{n} 1\r\nGET marker\r\n"));
+    for _ in 0..5 {
+        check(&mut one, &[("FLUSHALL", "+OK"), ("SET marker 1", "+OK")]);
+        let filler: String = (0..2000).map(|n| format!("SET f{n} 1\r\n")).collect();
+        one.stream.write_all(filler.as_bytes()).unwrap();
+        (0..2000).for_each(|_| assert_eq!(one.reply_text(), "+OK"));
+        let is_over = AtomicBool::new(false);
+        let before = std::thread::scope(|scope| {
+            let (other, is_over) = (&mut other, &is_over);
+            let writer = scope.spawn(move || {
+                let mut before = Vec::new();
+                for from in (0..).step_by(20) {
+                    let text: String = names(from).collect();
+                    other.stream.write_all(text.as_bytes()).unwrap();
+                    for number in from..from + 20 {
+                        assert_eq!(other.reply_text(), "+OK");
+                        if other.reply_text() == "$1 1" {
+                            before.push(number);
+                        }
+                    }
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+                before
+            });
+            std::thread::sleep(Duration::from_millis(5));
+            assert_eq!(one.call("SWAPDB 0 1"), "+OK");
+            is_over.store(true, Ordering::Relaxed);
+            writer.join().unwrap()
+        });
+        for number in before {
+            assert_eq!(one.call(&format!("EXISTS n{number}")), ":0", "key {number} stayed");
+        }
+    }
+}
+
 #[test]
 fn clients_of_all_loops_are_listed_named_and_killed() {
     let server = server(3);
