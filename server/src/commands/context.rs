@@ -80,11 +80,18 @@ impl<'a> Server<'a> {
     pub fn begin_turn(&mut self) {
         self.now_ns = self.clock.now_ns();
         self.turn = (self.now_ns, self.clock.unix_ms());
+        self.heed_config();
+        let power = self.config.power.as_ref();
+        self.is_power_low = power.is_some_and(|power| power.begin_turn(self.number));
+    }
+
+    /// Takes the configuration that is in force if it has changed. What a turn receives before it
+    /// begins was sent before a change that it does not see; what it fetches itself may have been
+    /// sent by a client who knows of one.
+    pub fn heed_config(&mut self) {
         if self.shared.config_changes() != self.config_changes {
             self.take_config();
         }
-        let power = self.config.power.as_ref();
-        self.is_power_low = power.is_some_and(|power| power.begin_turn(self.number));
     }
 
     /// Takes the configuration that is in force.

@@ -77,6 +77,8 @@ impl Serve<'_> {
 
     /// Gives a connection to the loop that has the fewest.
     pub(super) fn welcome(&mut self, stream: Stream, peer: Peer) {
+        // The client may have connected because another loop's CONFIG SET requirepass was answered.
+        self.server.heed_config();
         let Server { shared, number, now_ns, .. } = self.server;
         let id = shared.next_client.fetch_add(1, Relaxed);
         let connected = |at: usize| shared.loops[at].connected.load(Relaxed);

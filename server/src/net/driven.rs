@@ -72,6 +72,36 @@ mod tests {
     use super::*;
     use crate::config::ServerConfig;
 
+    #[test]
+    fn who_connects_after_a_password_was_set_must_give_it_in_the_same_turn_already() {
+        let clock = Arc::new(SimClock::new(1));
+        let config = Config { lanes: Some(3), thread: false, ..Config::new(4 << 20, 1 << 20) };
+        let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock.clone(), config).unwrap();
+        let heap = Heap::open(region).unwrap();
+        let store = Store::open(heap, clock.clone(), StoreOptions::default()).unwrap();
+        let config = ServerConfig { threads: 2, ..ServerConfig::default() };
+        let beside = Beside::new(&store, &*clock, &config).unwrap();
+        let mut driven = Driven::new(&beside, 0, &|| {}).unwrap();
+        let reply_to_get = |driven: &mut Driven<'_>| {
+            let mut client = driven.connect().unwrap();
+            client.set_nonblocking(true).unwrap();
+            client.write_all(b"GET a\r\n").unwrap();
+            driven.turn().unwrap();
+            let mut reply = [0; 100];
+            let count = client.read(&mut reply).unwrap();
+            // The next client is of this loop again.
+            drop(client);
+            driven.turn().unwrap();
+            String::from_utf8(reply[..count].to_vec()).unwrap()
+        };
+        assert_eq!(reply_to_get(&mut driven), "$-1\r\n");
+        // As a command of the other loop does.
+        let secret = ServerConfig { requirepass: Some("secret".to_owned()), ..config };
+        beside.shared.set_config(&mut beside.shared.config(), secret);
+        let reply = reply_to_get(&mut driven);
+        assert!(reply.starts_with("-NOAUTH"), "{reply}");
+    }
+
     /// Otherwise the loop would look at it again and again, and never sleep.
     #[test]
     fn a_client_whose_commands_wait_is_left_alone_until_they_may_go_on() {

@@ -15,6 +15,7 @@ impl Serve<'_> {
     pub(super) fn receive(&mut self, slot: u32, conn: &mut Conn) {
         let mut arena = std::mem::take(&mut self.arena);
         let read = conn.stream.read(&mut arena);
+        self.server.heed_config();
         self.received(slot, conn, read.map(|n| &arena[..n]));
         self.arena = arena;
     }
