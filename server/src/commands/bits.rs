@@ -158,14 +158,11 @@ fn first_of(value: &[u8], bits: std::ops::Range<u64>, bit: bool) -> Option<u64> 
 
 /// BITOP AND | OR | XOR | NOT destkey key [key ...]
 pub(super) fn bitop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
-    let combine: Option<fn(u8, u8) -> u8> = match call.args.get(1) {
-        how if is(how, "AND") => Some(|a, b| a & b),
-        how if is(how, "OR") => Some(|a, b| a | b),
-        how if is(how, "XOR") => Some(|a, b| a ^ b),
-        how if is(how, "NOT") => None,
-        _ => return Err(CommandError::Syntax),
+    let how = call.args.get(1);
+    let Some(operation) = ["AND", "OR", "XOR", "NOT"].into_iter().find(|name| is(how, name)) else {
+        return Err(CommandError::Syntax);
     };
-    if combine.is_none() && call.args.len() != 4 {
+    if operation == "NOT" && call.args.len() != 4 {
         return Err(CommandError::BitOpNot);
     }
     let sources = (3..call.args.len()).map(|at| Ok(string_at(tx, call.key(at))?.unwrap_or(&[])));
@@ -174,17 +171,11 @@ pub(super) fn bitop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let (first, others) = sources.split_first().ok_or(CommandError::Syntax)?;
     let mut value = first.to_vec();
     value.resize(len, 0);
-    match combine {
-        None => value.iter_mut().for_each(|byte| *byte = !*byte),
-        Some(combine) => {
-            for other in others {
-                let (with, behind) = value.split_at_mut(other.len());
-                with.iter_mut()
-                    .zip(*other)
-                    .for_each(|(byte, other)| *byte = combine(*byte, *other));
-                behind.iter_mut().for_each(|byte| *byte = combine(*byte, 0));
-            }
-        }
+    match operation {
+        "AND" => combine(&mut value, others, |a, b| a & b),
+        "OR" => combine(&mut value, others, |a, b| a | b),
+        "XOR" => combine(&mut value, others, |a, b| a ^ b),
+        _ => value.iter_mut().for_each(|byte| *byte = !*byte),
     }
     if len == 0 {
         tx.delete(call.key(2))?;
@@ -193,6 +184,16 @@ pub(super) fn bitop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     }
     call.reply.len(len as u64);
     Ok(())
+}
+
+/// Combines the bytes of a value with those of others, which end in zeros where they are shorter. A
+/// function for each operation, so that the compiler combines many bytes at a time.
+fn combine(value: &mut [u8], others: &[&[u8]], each: impl Fn(u8, u8) -> u8) {
+    for other in others {
+        let (with, behind) = value.split_at_mut(other.len());
+        with.iter_mut().zip(*other).for_each(|(byte, other)| *byte = each(*byte, *other));
+        behind.iter_mut().for_each(|byte| *byte = each(*byte, 0));
+    }
 }
 
 #[cfg(test)]
