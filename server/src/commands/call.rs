@@ -40,6 +40,17 @@ impl Random {
         Self(Cell::new(seed ^ 0x9e37_79b9_7f4a_7c15 | 1))
     }
 
+    /// The state, from which the same numbers are drawn again after [`Random::rewind`]. An operation
+    /// that is tried again must do the same, to find what it has written before.
+    pub fn mark(&self) -> u64 {
+        self.0.get()
+    }
+
+    /// Goes back to a state.
+    pub fn rewind(&self, mark: u64) {
+        self.0.set(mark);
+    }
+
     /// Draws a number below `bound`, which is at least 1.
     pub fn below(&self, bound: u64) -> u64 {
         let mut x = self.0.get();

@@ -228,11 +228,12 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
             handler(&mut call, &mut Keyspace::Store(store))
         }
         Handler::Data(handler) => {
-            let mark = ctx.reply.mark();
+            let (mark, drawn) = (ctx.reply.mark(), random.mark());
             let reply = &mut *ctx.reply;
             let mut outcome = Ok(());
             let run = |tx: &mut Tx<'_>| {
                 reply.rewind(mark);
+                random.rewind(drawn);
                 outcome = Ok(());
                 match handler(&mut Call { args, db, now_ms, reply: &mut *reply, random }, tx) {
                     Err(CommandError::Tx(error)) => return Err(error),

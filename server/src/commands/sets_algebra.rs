@@ -113,6 +113,9 @@ fn combined(operation: Operation, sources: Vec<Option<Set<'_>>>) -> Names {
                 });
             }
             names.extend(met);
+            // A table's order is another one each time. An attempt that goes on from what the one
+            // before it has written asks for the same records in the same order.
+            names.sort_unstable();
         }
         Operation::Inter => inter(sources, &mut |name| {
             names.push(name.to_vec());

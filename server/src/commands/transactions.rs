@@ -104,10 +104,11 @@ fn run_all(
     }
     let access = if walks || !named { Access::Everything } else { Access::Keys(&keys) };
 
-    let (mark, db) = (ctx.reply.mark(), ctx.session.db);
+    let (mark, db, drawn) = (ctx.reply.mark(), ctx.session.db, ctx.server.random.mark());
     let result = store.run(access, |tx| {
         ctx.reply.rewind(mark);
         ctx.server.outgoing.clear();
+        ctx.server.random.rewind(drawn);
         ctx.session.db = db;
         if !watched.values().all(|watch| tx.is_unchanged(watch)) {
             return Ok(false);

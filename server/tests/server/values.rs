@@ -1,5 +1,7 @@
 //! Values: the forms of replies, encodings, expiry, scans.
 
+use std::time::{Duration, Instant};
+
 use crate::check;
 use crate::running::{config, start};
 
@@ -193,4 +195,21 @@ fn scan_walks_everything_once() {
         let expected = if command == "SCAN" { expected } else { expected / 2 };
         assert_eq!(seen.len(), expected, "{command}");
     }
+}
+
+/// Each attempt finds what the one before it has written, because it does the same.
+#[test]
+fn large_sets_are_made_in_few_attempts_if_the_budget_is_small() {
+    let server = start(config());
+    let mut client = server.client();
+    let budget = client.call("PERDURA BUDGET 1703936");
+    assert!(!budget.starts_with('-'), "{budget}");
+    for from in (0..24_000).step_by(500) {
+        let names: String = (from..from + 500).map(|n| format!(" m{n}")).collect();
+        assert_eq!(client.call(&format!("SADD s{names}")), ":500");
+    }
+    let began = Instant::now();
+    check(&mut client, &[("SUNIONSTORE u s", ":24000"), ("SDIFFSTORE d u s", ":0")]);
+    // A second, where attempts that differ took minutes.
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
