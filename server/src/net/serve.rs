@@ -384,6 +384,7 @@ impl<'a> Serve<'a> {
         self.committed += 1;
         self.send(of.slot, &mut conn);
         self.watch(of.slot, &mut conn);
+        conn.session.publish_unsent(conn.unsent(), conn.pending_bytes());
         self.conns[of.slot as usize] = Some(conn);
     }
 
