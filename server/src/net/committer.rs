@@ -267,6 +267,10 @@ impl Orders<'_> {
             Err(TryLockError::Poisoned(held)) => held.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
+        if committer.ended.load(SeqCst) {
+            // Another loop has ended the commits since this one looked.
+            return false;
+        }
         // The group is made durable before it is ordered, so the idle thread finds nothing to do.
         if self.region.planted().is(Planted::SkipSmallGroups) {
             desk.durable.store(group, SeqCst);
