@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::harness::lists::change_list;
 use crate::harness::*;
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
