@@ -86,8 +86,8 @@ pub struct ServeArgs {
     /// energy by it, as `modelled_`. What is measured is in other fields.
     #[arg(long, value_name = "IDLE,BUSY", requires = "device", help_heading = EXPERT)]
     pub device_watts: Option<String>,
-    /// Tell the drives of devices to sleep that had no request for so many seconds: ATA stand-by, or
-    /// NVMe's deepest power state. They wake by their next request. A drive on which the store's
+    /// Tell the drives of devices to sleep that had no request for so many seconds: ATA stand-by,
+    /// or NVMe's deepest power state. They wake by their next request. A drive on which the store's
     /// image lies is left alone. 0: all are [default: 0].
     #[arg(long, value_name = "SECONDS", requires = "device", help_heading = EXPERT)]
     pub device_sleep: Option<u64>,

@@ -42,7 +42,8 @@ pub enum Planted {
     KeepSavedCount,
     /// A push to a list fills room that its own operation has made, and keeps no old bytes.
     FillFreedRoom,
-    /// The number of fields of a large hash, or of members of a large set, stays when one is removed.
+    /// The number of fields of a large hash, or of members of a large set, stays when one is
+    /// removed.
     KeepFieldCount,
     /// The server counts a group as durable before its commit has returned.
     ReplyBeforeGroup,

@@ -1,9 +1,9 @@
 //! Loading a key's memory into the cache ahead of the operation that needs it.
 //!
 //! An operation on a cold key waits for the key's bucket and then for its record. Several keys that
-//! are known at once can wait together: first all buckets are asked for, then all records, then what
-//! large values have of their own tables, then the operations run. A request changes nothing, and a key that moves after it is only found more
-//! slowly.
+//! are known at once can wait together: first all buckets are asked for, then all records, then
+//! what large values have of their own tables, then the operations run. A request changes nothing,
+//! and a key that moves after it is only found more slowly.
 
 use crate::record::{Header, hash_field};
 use crate::store::{Place, Store};

@@ -387,8 +387,9 @@ impl<'s> Tx<'s> {
         Ok(())
     }
 
-    /// Notes that the key is about to be written, for operations that watch the key. Every call that
-    /// changes the key notes it; this is for commands that leave it as it was and count as writes.
+    /// Notes that the key is about to be written, for operations that watch the key. Every call
+    /// that changes the key notes it; this is for commands that leave it as it was and count as
+    /// writes.
     pub fn touch(&mut self, key: Key<'_>) {
         if self.store.watches.is_watched(key) {
             self.touched.push((key.db, key.bytes.into()));

@@ -41,7 +41,7 @@ pub struct Outcome {
     pub awake_joules: [f64; 2],
     /// Energy of the run, joules, by the model of the modules: figure 2's power for each interval.
     pub model_joules: f64,
-    /// What the DRAM before all modules did; `None` for the schemes without one.
+    /// The work of the DRAM before all modules; `None` for the schemes without one.
     pub dram: Option<DramOutcome>,
     /// Number of records.
     pub records: u64,
@@ -50,7 +50,7 @@ pub struct Outcome {
     pub late_us: f64,
 }
 
-/// What the DRAM before all modules did.
+/// The work of the DRAM before all modules.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DramOutcome {
     /// Bytes of values that it has room for.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perdura_media::{Bytes, BytesPerSecond};
 
-/// What INFO tells of one device.
+/// The fields of one device in INFO.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
     /// The name of its line: `device0`.
@@ -82,7 +82,7 @@ pub fn rows(now: Vec<Told>, before: &[Told], time: Duration) -> Vec<DeviceRow> {
 }
 
 impl DeviceRow {
-    /// What the columns show.
+    /// The cells of the device's line, in the order of the columns.
     pub fn cells(&self) -> [String; 8] {
         let rate = |rate: Option<u64>| {
             rate.map_or_else(|| "-".into(), |rate| BytesPerSecond(rate).to_string())

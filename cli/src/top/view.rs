@@ -25,7 +25,7 @@ pub enum Source {
         password: Option<String>,
         /// `None` after a failure: a later answer would be taken for that of another question.
         client: Option<Client>,
-        /// What the devices had done at the look before, and when that was.
+        /// The fields of the devices at the look before, and its time.
         devices: Option<(Instant, Vec<Told>)>,
     },
 }

@@ -29,11 +29,11 @@ impl Mapping {
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(PIECE_BYTES) as usize;
+            let from = self.base().wrapping_add(at as usize);
             // SAFETY: inside this mapping. Other threads of the parent may be storing to it: this
             // child may not look at what they were changing, by the rules of `fork`, and the kernel
             // copies bytes whatever they are.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(self.base().wrapping_add(at as usize), len) };
+            let bytes = unsafe { std::slice::from_raw_parts(from, len) };
             match pwrite(file, bytes, at)? {
                 0 => return Err(Errno::IO),
                 written => at += written as u64,

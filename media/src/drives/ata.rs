@@ -31,7 +31,7 @@ pub(super) struct Registers {
     pub status: u8,
 }
 
-/// What the drive does now.
+/// The power mode that the drive is in.
 pub(super) fn mode(path: &Path) -> Result<AtaMode, DriveError> {
     let registers = send(path, "CHECK POWER MODE", CHECK_POWER_MODE)?;
     Ok(AtaMode::from_count(registers.count))
@@ -119,7 +119,7 @@ mod tests {
         ScsiAnswer { status: 2, host_status: 0, driver_status: 8, sense: sense.to_vec() }
     }
 
-    /// What Linux gives for a command with this count and status.
+    /// The answer that Linux gives to a command, with these registers.
     fn linux(count: u8, status: u8) -> Vec<u8> {
         let mut sense = vec![0x72, 0x01, 0x00, 0x1D, 0, 0, 0, 14, 0x09, 12];
         sense.extend([0, 0, 0, count, 0, 0, 0, 0, 0, 0, 0xA0, status]);

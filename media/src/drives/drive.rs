@@ -34,7 +34,7 @@ impl std::fmt::Display for Bus {
     }
 }
 
-/// What the kernel has counted of a drive's requests.
+/// The requests to a drive, as the kernel has counted them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requests {
     /// Reads, writes, discards and flushes that are done.

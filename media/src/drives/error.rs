@@ -9,7 +9,7 @@ pub enum DriveError {
     /// The system does not let this process ask.
     #[error("{what} on {path} needs {needs} ({source})", path = path.display())]
     NotAllowed {
-        /// What was asked.
+        /// The request to the drive, in words.
         what: &'static str,
         /// The device's file.
         path: PathBuf,
@@ -21,7 +21,7 @@ pub enum DriveError {
     /// The device's file cannot be opened, or the system failed to ask.
     #[error("{what} on {path}: {source}", path = path.display())]
     System {
-        /// What was asked.
+        /// The request to the drive, in words.
         what: &'static str,
         /// The device's file.
         path: PathBuf,
@@ -36,15 +36,15 @@ pub enum DriveError {
     OtherDevice {
         /// The device's file.
         path: PathBuf,
-        /// Its number.
+        /// Number of the device that the file names, `major:minor`.
         found: String,
-        /// The drive's number.
+        /// Number of the drive's device, `major:minor`.
         expected: String,
     },
     /// An NVMe drive refused a command.
     #[error("the drive refused {what} with NVMe status {status:#05x}")]
     Nvme {
-        /// What was asked.
+        /// The request to the drive, in words.
         what: &'static str,
         /// Status code type and status code.
         status: u16,
@@ -52,15 +52,15 @@ pub enum DriveError {
     /// An ATA drive refused a command, or its answer has another form.
     #[error("the drive or its controller refused {what}: {why}")]
     Ata {
-        /// What was asked.
+        /// The request to the drive, in words.
         what: &'static str,
-        /// What came back.
+        /// The answer, in words.
         why: String,
     },
     /// A drive of this kind has no interface for it.
     #[error("{why}")]
     Unsupported {
-        /// What there is not.
+        /// The interface that is missing, in words.
         why: String,
     },
     /// The kernel has suspended the drive: a question would wake it.

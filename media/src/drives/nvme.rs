@@ -80,7 +80,8 @@ impl NvmeStates {
     }
 
     /// The state to sleep in: the last one that does no reads and writes, because a drive leaves
-    /// that by itself; else the last of all. `None` if that is the first, because there is no other.
+    /// that by itself; else the last of all. `None` if that is the first, because there is no
+    /// other.
     pub fn deepest(&self) -> Option<u8> {
         let quiet = self.0.iter().rposition(|state| !state.is_operational);
         let last = quiet.unwrap_or(self.0.len() - 1);

@@ -309,9 +309,10 @@ fn a_file_that_is_not_the_drives_device_is_not_asked() {
     let tree = Tree::new();
     tree.nvme(0);
     let drive = first(tree.behind(259, 0));
-    assert!(
-        matches!(drive.observe(), Err(DriveError::System { path, .. }) if path.ends_with("dev/nvme0"))
-    );
+    assert!(matches!(
+        drive.observe(),
+        Err(DriveError::System { path, .. }) if path.ends_with("dev/nvme0")
+    ));
     tree.write("dev/nvme0", "no device");
     let why = drive.observe().unwrap_err().to_string();
     assert!(why.ends_with("dev/nvme0 is device 0:0, and the drive is device 240:0"), "{why}");

@@ -87,8 +87,8 @@ unsafe fn ioctl<T>(file: &File, request: u32, argument: &mut T) -> io::Result<i3
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Sends a command whose answer goes to `data`, of the length that the command names. Returns NVMe's
-/// status, 0 for success, and the first word of the answer.
+/// Sends a command whose answer goes to `data`, of the length that the command names. Returns
+/// NVMe's status, 0 for success, and the first word of the answer.
 pub(crate) fn nvme_admin(
     file: &File,
     mut command: NvmeCommand,

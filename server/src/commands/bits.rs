@@ -47,8 +47,8 @@ pub(super) fn getbit(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outc
     Ok(())
 }
 
-/// The bits between two ends, as BITCOUNT and BITPOS take them: bytes or bits, negative ones counted
-/// from the end. `None`: there are none.
+/// The bits between two ends, as BITCOUNT and BITPOS take them: bytes or bits, negative ones
+/// counted from the end. `None`: there are none.
 fn bits_between(
     call: &Call<'_, '_>,
     at: usize,

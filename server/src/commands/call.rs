@@ -40,8 +40,8 @@ impl Random {
         Self(Cell::new(seed ^ 0x9e37_79b9_7f4a_7c15 | 1))
     }
 
-    /// The state, from which the same numbers are drawn again after [`Random::rewind`]. An operation
-    /// that is tried again must do the same, to find what it has written before.
+    /// The state, from which the same numbers are drawn again after [`Random::rewind`]. An
+    /// operation that is tried again must do the same, to find what it has written before.
     pub fn mark(&self) -> u64 {
         self.0.get()
     }

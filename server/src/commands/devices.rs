@@ -27,8 +27,8 @@ pub(super) fn devices_section(
     write!(
         out,
         "devices:{}\r\nfar_reads:{}\r\nfar_reads_kept:{}\r\nfar_reads_per_keyspace_hit:{:.4}\r\n\
-         memory_hit_rate:{:.4}\r\nfar_uses_to_return:{}\r\nfar_moved_values:{}\r\nfar_moved_bytes:{}\r\n\
-         far_moved_on_values:{}\r\nfar_emptied_segments:{}\r\nfar_error:{}\r\n{}",
+         memory_hit_rate:{:.4}\r\nfar_uses_to_return:{}\r\nfar_moved_values:{}\r\n\
+         far_moved_bytes:{}\r\nfar_moved_on_values:{}\r\nfar_emptied_segments:{}\r\nfar_error:{}\r\n{}",
         status.devices.len(),
         far.reads,
         far.kept,
@@ -99,8 +99,8 @@ fn fields(device: &DeviceStatus) -> String {
     };
     let role = if device.is_idle { "idle" } else { "primary" };
     format!(
-        "state={state},role={role},path={},live_bytes={},used_bytes={},suspect_segments={},reads={},\
-         failed_reads={},read_bytes={},writes={},written_bytes={},busy_seconds={:.3},\
+        "state={state},role={role},path={},live_bytes={},used_bytes={},suspect_segments={},\
+         reads={},failed_reads={},read_bytes={},writes={},written_bytes={},busy_seconds={:.3},\
          quiet_seconds={:.3},wakeups={}{why}",
         device.place.replace(',', ";"),
         device.live_bytes,

@@ -1,7 +1,7 @@
 //! Publish and subscribe.
 //!
-//! Nothing is kept: who is not connected misses a message. A message that a transaction publishes is
-//! sent once the transaction has happened.
+//! Nothing is kept: who is not connected misses a message. A message that a transaction publishes
+//! is sent once the transaction has happened.
 
 use super::call::Outcome;
 use super::context::Context;

@@ -1,5 +1,6 @@
-//! From registers to the number of elements: the improved raw estimator of O. Ertl, "New cardinality
-//! estimation algorithms for HyperLogLog sketches", 2017, algorithm 6, which Redis uses.
+//! From registers to the number of elements: the improved raw estimator of O. Ertl, "New
+//! cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm 6, which Redis
+//! uses.
 
 use super::{COUNTED_BITS, REGISTERS};
 

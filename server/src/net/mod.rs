@@ -1,11 +1,11 @@
 //! Sockets and the event loop.
 //!
-//! `listen` opens sockets. `run` starts and ends the loops, `serve` is one of them, `events` the kernel's event queue on which it waits
-//! (an io_uring, or the epoll of `queue`), `load` the number of requests that it waits for, `turn`
-//! one connection's part of a turn. `clients` accepts and closes connections, and `ahead` parses a
-//! pipeline before it is carried out. `group` holds the replies that wait for a group commit, which
-//! `committer` makes in a thread. `driven` is the loop without a thread beside it, turn by turn,
-//! for simulations.
+//! `listen` opens sockets. `run` starts and ends the loops, `serve` is one of them, `events` the
+//! kernel's event queue on which it waits (an io_uring, or the epoll of `queue`), `load` the number
+//! of requests that it waits for, `turn` one connection's part of a turn. `clients` accepts and
+//! closes connections, and `ahead` parses a pipeline before it is carried out. `group` holds the
+//! replies that wait for a group commit, which `committer` makes in a thread. `driven` is the loop
+//! without a thread beside it, turn by turn, for simulations.
 
 mod ahead;
 mod clients;

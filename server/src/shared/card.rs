@@ -152,9 +152,9 @@ impl Card {
         let [sub, psub, ssub] = seen.topics.each_ref().map(|count| count.load(Relaxed));
         format!(
             "id={} addr={addr} laddr={local} fd={} name={} age={} idle={} flags={letters} db={} \
-             sub={sub} psub={psub} ssub={ssub} multi={queued} qbuf={} qbuf-free=0 argv-mem={argument_bytes} \
-             multi-mem={} rbs=0 rbp=0 obl={unsent} oll=0 omem={unsent} tot-mem={} events=r cmd={} \
-             user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             sub={sub} psub={psub} ssub={ssub} multi={queued} qbuf={} qbuf-free=0 \
+             argv-mem={argument_bytes} multi-mem={} rbs=0 rbp=0 obl={unsent} oll=0 omem={unsent} \
+             tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.fd,
             text(|a| &a.name),

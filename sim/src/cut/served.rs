@@ -1,9 +1,9 @@
 //! A server in the simulation: a reply is an acknowledgement.
 //!
-//! The server's own loops, one to three, serve clients over sockets and make or order group commits;
-//! the commits of its committing thread are interleaved with the loops' turns, operation by operation. Before
-//! each durable operation it is noted what clients have been told. A machine that loses power at
-//! that operation must have all of it, and of no command a part.
+//! The server's own loops, one to three, serve clients over sockets and make or order group
+//! commits; the commits of its committing thread are interleaved with the loops' turns, operation
+//! by operation. Before each durable operation it is noted what clients have been told. A machine
+//! that loses power at that operation must have all of it, and of no command a part.
 
 mod baton;
 mod clients;

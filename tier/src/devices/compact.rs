@@ -1,9 +1,9 @@
 //! Emptying segments of a device, so that their room can be written again.
 //!
 //! Each record of the segment is looked up in the store. One whose key still has its address is
-//! moved on: to the same device, or away from a device that is leaving or can sleep. That no key has an address
-//! in a segment is known by this search alone; the count of live bytes says which segment to take,
-//! and must agree in the end.
+//! moved on: to the same device, or away from a device that is leaving or can sleep. That no key
+//! has an address in a segment is known by this search alone; the count of live bytes says which
+//! segment to take, and must agree in the end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -33,9 +33,9 @@ pub fn page(result: &EnergyResult) -> String {
             out,
             "<h2>Number of primaries</h2><p>Products of equal-time energy and delay beside four \
              primaries, of a sweep of all numbers; the number with the least; and what trials \
-             find, which keep one more primary if reads and writes together gain 10 %. They agree for \
-             {agreeing} of {all} workloads. The last two columns are of changes from each other \
-             workload, with the number of primaries that was found for that.</p>",
+             find, which keep one more primary if reads and writes together gain 10 %. They agree \
+             for {agreeing} of {all} workloads. The last two columns are of changes from each \
+             other workload, with the number of primaries that was found for that.</p>",
         )?;
         table(out, &CHOICE_COLUMNS, result.choice_table())?;
         for figure in figures(result) {
