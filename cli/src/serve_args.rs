@@ -75,6 +75,14 @@ pub struct ServeArgs {
     /// Size of the memory, as --memory, but in Redis' units: 512mb, 2gb.
     #[arg(long, value_name = "SIZE", overrides_with = "memory", help_heading = REDIS)]
     pub maxmemory: Option<String>,
+    /// Which keys go when the memory is full: `noeviction`: none, writes that need memory fail;
+    /// `allkeys-lru`, `allkeys-lfu`, `allkeys-random`; of the keys with an expiry only:
+    /// `volatile-lru`, `volatile-lfu`, `volatile-random`, `volatile-ttl` [default: noeviction].
+    #[arg(long, value_name = "POLICY", help_heading = REDIS)]
+    pub maxmemory_policy: Option<String>,
+    /// Any other parameter that CONFIG SET takes; may be given several times.
+    #[arg(long, value_name = "PARAMETER=VALUE", help_heading = REDIS)]
+    pub set: Vec<String>,
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Directory, best on a drive of its own, for values that do not fit in memory: those used

@@ -1,15 +1,17 @@
 //! Options become settings: each value is checked and named in its error, defaults are filled in.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use perdura_media::{Bytes, Energy, Joules, Percent, Watts, format_duration};
 use perdura_region::directory::{self, Settings};
 use perdura_region::holder::HeldBy;
 use perdura_region::{BudgetWish, Config, REGION_MIN_BYTES, default_reserve, room};
+use perdura_server::parameters::{self, inert};
 use perdura_server::{Durability, EventQueue, ServerConfig};
 use perdura_terminal::region::{checkpoint, compression, direct, engine, flush_threads, policy};
 use perdura_terminal::{named, one_of, optional, time};
@@ -217,7 +219,29 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
     if let Some(timeout) = time("client-timeout", &args.client_timeout)? {
         config.timeout_s = timeout.as_secs();
     }
+    if let Some(policy) = &args.maxmemory_policy {
+        set_parameter(&mut config, "maxmemory-policy", policy)
+            .map_err(|why| anyhow!("--maxmemory-policy {policy}: {why}"))?;
+    }
+    for setting in &args.set {
+        let (name, value) = setting
+            .split_once('=')
+            .with_context(|| format!("--set {setting}: expected PARAMETER=VALUE"))?;
+        set_parameter(&mut config, name, value).map_err(|why| anyhow!("--set {setting}: {why}"))?;
+    }
     Ok(config)
+}
+
+/// Sets a parameter as CONFIG SET does.
+fn set_parameter(config: &mut ServerConfig, name: &str, value: &str) -> Result<(), String> {
+    let name = name.to_ascii_lowercase();
+    if let Some(outcome) = parameters::set(config, &name, value.as_bytes()) {
+        return outcome.map_err(Cow::into_owned);
+    }
+    let parameter = inert::find(&name).ok_or("CONFIG SET has no such parameter")?;
+    parameter.check(value)?;
+    config.inert.insert(parameter.name, value.to_owned());
+    Ok(())
 }
 
 struct Addresses {

@@ -1,5 +1,6 @@
 //! The configuration of a server, and the flag that stops it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,9 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 
 use perdura_region::Terms;
+use perdura_store::{Eviction, Store};
 use perdura_tier::devices::{Devices, Watts};
 use perdura_tier::drives::DriveKeeper;
 
+use crate::parameters::Encodings;
 use crate::power::Power;
 use crate::resp::Limits;
 
@@ -101,6 +104,14 @@ pub struct ServerConfig {
     pub slowlog_len_max: usize,
     /// Whether DEBUG is allowed, which can stop the server for a while.
     pub debug_enabled: bool,
+    /// How keys are evicted when the memory is full.
+    pub eviction: Eviction,
+    /// Most bytes of memory that are used, if less than there is.
+    pub memory_max_bytes: Option<u64>,
+    /// The sizes up to which values are small.
+    pub encodings: Encodings,
+    /// Values that were set of parameters that change nothing, by their names.
+    pub inert: BTreeMap<&'static str, String>,
     /// Seed of every random choice, such as HRANDFIELD's.
     pub seed: u64,
     /// The warning the budget was computed for, seconds; for INFO only.
@@ -151,6 +162,10 @@ impl Default for ServerConfig {
             slowlog_slower_than_us: 10_000,
             slowlog_len_max: 128,
             debug_enabled: false,
+            eviction: Eviction::default(),
+            memory_max_bytes: None,
+            encodings: Encodings::default(),
+            inert: BTreeMap::new(),
             seed: 0,
             warning_s: 0.0,
             terms: None,
@@ -182,6 +197,14 @@ impl ServerConfig {
             Some(addr) if !password => Err(StartError::Unprotected { addr: *addr }),
             _ => Ok(()),
         }
+    }
+}
+
+impl ServerConfig {
+    /// Tells the store what the configuration says of it.
+    pub(crate) fn apply_to(&self, store: &Store) {
+        store.set_eviction(self.eviction);
+        store.set_small_sets(self.encodings.sets);
     }
 }
 

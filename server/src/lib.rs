@@ -9,6 +9,7 @@ pub mod geo;
 mod glob;
 mod hll;
 pub mod number;
+pub mod parameters;
 pub mod resp;
 
 mod commands;

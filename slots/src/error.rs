@@ -16,6 +16,8 @@ pub enum Stop {
         needed_bytes: u64,
         /// Bytes in free spans, perhaps not next to each other.
         free_bytes: u64,
+        /// The lane that the object was for.
+        lane: LaneId,
     },
     /// A test has let the heap die, with [`crate::Heap::kill_after`].
     Killed,

@@ -178,7 +178,8 @@ impl Spans {
         let free = pool.free_spans().saturating_sub(reserve);
         let Some(start) = (spans <= free).then(|| pool.take(spans)).flatten() else {
             let free_bytes = free * SPAN_BYTES;
-            return Err(Stop::OutOfMemory { needed_bytes: spans * SPAN_BYTES, free_bytes });
+            let (needed_bytes, lane) = (spans * SPAN_BYTES, lane.lane());
+            return Err(Stop::OutOfMemory { needed_bytes, free_bytes, lane });
         };
         meta.deposit(lane.withdraw());
         let stored = meta.store(self.layout.table_word(start), word.encode());

@@ -17,6 +17,7 @@ impl Store {
         if let Some(at) = table::first_bucket(|at| region.peek(at), place.root, place.hash) {
             region.prefetch(at, BUCKET_BYTES);
         }
+        self.recency.prefetch(place.hash);
         if let Some(far) = &self.far {
             far.uses.prefetch(place.hash);
         }

@@ -143,7 +143,7 @@ impl Store {
 
     /// Whether the record of a key that can be moved lies in a slot. A slot may hold anything,
     /// also the bytes of an object that was freed: the index decides.
-    fn is_movable_at(&self, lane: &Lane<'_>, run: &Run, slot: u64) -> bool {
+    pub(crate) fn is_movable_at(&self, lane: &Lane<'_>, run: &Run, slot: u64) -> bool {
         let Ok(header) = Header::try_load(lane, slot) else { return false };
         let is_within = header.len_bytes() <= run.slot_bytes;
         let is_movable = is_within

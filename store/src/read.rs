@@ -18,11 +18,11 @@ impl Store {
         self.prefetch_bucket(&place);
         let lane = self.heap.lock(place.lane);
         let entry = self.live(&lane, &place, key);
-        if let Some(far) = &self.far
-            && let Some(entry) = &entry
-        {
-            far.uses.note(place.hash);
-            if let Some(at) = entry.far() {
+        if let Some(entry) = &entry {
+            self.note_use(&place);
+            if self.far.is_some()
+                && let Some(at) = entry.far()
+            {
                 drop(lane);
                 return self.read_far(key, &place, at, f);
             }

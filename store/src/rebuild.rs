@@ -13,6 +13,7 @@ use crate::api::DATABASES;
 use crate::counting::DbKeys;
 use crate::entry::Entry;
 use crate::error::{Damaged, OpenError, Unreadable};
+use crate::evict::Evictor;
 use crate::far::{FAR_WITHOUT_DEVICES, Far, FarAddress, FarStorage};
 use crate::fields::FIELD_DB;
 use crate::key_counts::{KeyCount, KeyCounts};
@@ -20,6 +21,8 @@ use crate::list;
 use crate::listpack;
 use crate::members::{self, MEMBER_DB};
 use crate::packed;
+use crate::packed::small::SmallSets;
+use crate::recency::Recency;
 use crate::record::{Header, RecordKind};
 use crate::shard::{Shard, reap};
 use crate::store::Store;
@@ -96,9 +99,12 @@ impl Store {
         if far.is_some() {
             heap.set_reserve(reserve_bytes(region_bytes, heap.shards()));
         }
+        let recency = Recency::new(region_bytes, clock.unix_ms())?;
         let store = Self {
             heap,
             clock,
+            recency,
+            evictor: Evictor::default(),
             random: AtomicU64::new(options.seed),
             sweep: Mutex::default(),
             expired_keys: AtomicU64::new(0),
@@ -107,7 +113,9 @@ impl Store {
             far,
             shards_counted: AtomicU16::new(0),
             shards_rebuilt: AtomicU16::new(0),
+            small_sets: AtomicU64::new(0),
         };
+        store.set_small_sets(SmallSets::default());
         Unreadable::catch(|| store.take_saved_counts())??;
         if !options.defer_rebuild {
             while store.rebuild_next()? {}

@@ -111,7 +111,7 @@ impl Store {
     }
 
     /// A random number: splitmix64 over a shared counter.
-    fn draw(&self) -> u64 {
+    pub(crate) fn draw(&self) -> u64 {
         let seed = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
         let mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -75,6 +75,8 @@ pub(crate) struct Session {
     asked_bytes: u64,
     /// Whether free memory was already searched for.
     reclaimed: bool,
+    /// Rounds of eviction that were made for the operation.
+    evictions: u32,
     /// Values that were read because an attempt needed them.
     pub fetched: Fetched,
     /// Whether the operation is of who makes room in memory, and so never waits for that.
@@ -174,19 +176,36 @@ impl Store {
                 Ok(self.region().satisfy(Need::Room { bytes: session.asked_bytes })?)
             }
             Halt::Fetch(wanted) => self.fetch(wanted, &mut session.fetched).map(|()| 0),
-            Halt::Stop(Stop::OutOfMemory { needed_bytes, free_bytes }) => {
-                // Memory that other shards have free, and detached tables, may be enough.
-                if !session.reclaimed && self.reclaim() > 0 {
-                    session.reclaimed = true;
-                    return Ok(0);
-                }
-                let mover = self.far.as_ref().filter(|_| !session.is_movers);
-                match mover.is_some_and(|far| far.storage.make_room()) {
+            Halt::Stop(Stop::OutOfMemory { needed_bytes, free_bytes, lane }) => {
+                match self.make_room(lane, session)? {
                     true => Ok(0),
                     false => Err(StoreError::OutOfMemory { needed_bytes, free_bytes }),
                 }
             }
         }
+    }
+
+    /// Makes room in memory that is used up. Returns whether it is worth trying again.
+    fn make_room(&self, lane: LaneId, session: &mut Session) -> Result<bool, StoreError> {
+        let may_wait = !session.is_movers;
+        // In a full store that evicts, every write comes here: what takes longer comes later.
+        if may_wait && session.evictions == 0 && self.shards_rebuilt() == self.heap.shards() {
+            session.evictions += 1;
+            if self.far.is_none() && self.evict_for(lane, 0)? {
+                return Ok(true);
+            }
+        }
+        // Memory that other shards have free, and detached tables, may be enough.
+        if !session.reclaimed && self.reclaim() > 0 {
+            session.reclaimed = true;
+            return Ok(true);
+        }
+        if may_wait && self.far.as_ref().is_some_and(|far| far.storage.make_room()) {
+            return Ok(true);
+        }
+        let round = session.evictions;
+        session.evictions += 1;
+        Ok(may_wait && self.evict_for(lane, round)?)
     }
 
     fn stage(&self, stash: Stash, session: &mut Session) -> Result<(), StoreError> {

@@ -1,6 +1,7 @@
 //! The store itself, and the place of each key in its index.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use parking_lot::Mutex;
@@ -8,8 +9,11 @@ use perdura_media::Clock;
 use perdura_slots::{Heap, LANE_ROOT_BYTES, Lane, LaneId, Region};
 
 use crate::api::{DATABASES, Key};
+use crate::evict::Evictor;
 use crate::far::Far;
 use crate::key_counts::KeyCounts;
+use crate::packed::small::SmallSets;
+use crate::recency::Recency;
 use crate::record::{hash_key, is_of};
 use crate::table::{self, Found, ROOT_BYTES};
 use crate::watches::Watches;
@@ -29,6 +33,10 @@ pub struct Store {
     pub(crate) key_counts: KeyCounts,
     /// Who keeps the values that are not in memory, if any can be.
     pub(crate) far: Option<Far>,
+    pub(crate) recency: Recency,
+    pub(crate) evictor: Evictor,
+    /// The limits of small sets: ints, names, and bytes of a name, 16 bits each.
+    pub(crate) small_sets: AtomicU64,
     /// How many shards were counted; the first shard is counted first.
     pub(crate) shards_counted: AtomicU16,
     /// How many shards are rebuilt; the last shard is rebuilt first.
@@ -66,6 +74,20 @@ impl Store {
     /// The heap that the store lies in.
     pub fn heap(&self) -> &Heap {
         &self.heap
+    }
+
+    /// Says from which size on a set has a table. Sets that are there are as they are until they
+    /// change.
+    pub fn set_small_sets(&self, SmallSets { ints, names, name_bytes }: SmallSets) {
+        let word = u64::from(ints) << 32 | u64::from(names) << 16 | u64::from(name_bytes);
+        self.small_sets.store(word, Relaxed);
+    }
+
+    /// The size from which on a set has a table.
+    pub fn small_sets(&self) -> SmallSets {
+        let word = self.small_sets.load(Relaxed);
+        let (ints, names) = ((word >> 32) as u16, (word >> 16) as u16);
+        SmallSets { ints, names, name_bytes: word as u8 }
     }
 
     /// The place of a key: the upper half of its hash picks the shard, the lower half the bucket.

@@ -207,9 +207,7 @@ impl<'s> Tx<'s> {
         let found = self.find_live(&place, key)?;
         let lane = self.op.lane(place.lane);
         found.note_access(lane);
-        if let Some(far) = &self.store.far {
-            far.uses.note(place.hash);
-        }
+        self.store.note_use(&place);
         self.entry(&place, &found)
     }
 

@@ -1,19 +1,22 @@
 //! Reading a redis.conf, whose directives become options of `serve` or are refused.
 //!
-//! One table names every directive of Redis 7.0 and gives it one of three meanings: it stands for
-//! an option of `serve`; it changes nothing here; or only those of its values are accepted with
-//! which this server does what Redis would do. All lines with another directive or value are
+//! Every directive of Redis 7.2 has one of three meanings: it stands for an option of `serve`; it
+//! changes nothing here; or only those of its values are accepted with which this server does what
+//! Redis would do. All lines with another directive or value are
 //! refused in one message, because a setting that somebody relies on must not be dropped in
 //! silence.
 
 mod lines;
 mod table;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use perdura_server::ServerConfig;
+use perdura_server::parameters::{self, inert};
 
 use lines::Line;
 use table::{Meaning, TABLE};
@@ -43,10 +46,13 @@ pub fn words(path: &Path) -> Result<Vec<OsString>> {
 pub fn without_meaning(path: &Path) -> Result<BTreeMap<&'static str, Vec<String>>> {
     let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for line in read(path)? {
-        let meaning = TABLE.iter().find(|(directive, _)| *directive == line.directive);
-        if let Some((_, Meaning::Nothing(why))) = meaning {
-            found.entry(*why).or_default().push(line.directive);
-        }
+        let own = TABLE.iter().find(|(directive, _)| *directive == line.directive);
+        let why = match (own, inert::find(&line.directive)) {
+            (Some((_, Meaning::Nothing(why))), _) => *why,
+            (None, Some(parameter)) => parameter.why,
+            _ => continue,
+        };
+        found.entry(why).or_default().push(line.directive);
     }
     Ok(found)
 }
@@ -61,15 +67,24 @@ fn read(path: &Path) -> Result<Vec<Line>> {
 }
 
 fn meaning(line: &Line) -> Result<Vec<String>, String> {
-    let found = TABLE.iter().find(|(directive, _)| *directive == line.directive);
-    let Some((_, meaning)) = found else {
-        return Err("Redis 7.0 has no such directive".to_owned());
+    let (name, value) = (&line.directive, line.values.join(" "));
+    let Some((_, meaning)) = TABLE.iter().find(|(directive, _)| directive == name) else {
+        if let Some(parameter) = inert::find(name) {
+            return parameter.check_in_file(&value).map(|()| Vec::new());
+        }
+        // Checked here, so that the message names the line.
+        let mut config = ServerConfig::default();
+        return match parameters::set(&mut config, name, value.as_bytes()) {
+            Some(outcome) => {
+                outcome.map(|()| vec![format!("--set={name}={value}")]).map_err(Cow::into_owned)
+            }
+            None => Err("Redis 7.2 has no such directive".to_owned()),
+        };
     };
     match meaning {
         Meaning::Option(convert) => convert(&line.values),
         Meaning::Nothing(_) => Ok(Vec::new()),
         Meaning::Only(accepted, why) => {
-            let value = line.values.join(" ");
             let fits = accepted.iter().any(|accepted| value.eq_ignore_ascii_case(accepted));
             if fits { Ok(Vec::new()) } else { Err((*why).to_owned()) }
         }
@@ -110,7 +125,8 @@ mod tests {
     #[test]
     fn directives_become_options() {
         let text = "port 7000\nbind 10.0.0.1 -::1\nrequirepass \"geheim 1\"\nmaxmemory 2gb\n\
-                    dir /data\ntimeout 60\nappendonly yes\nappendfsync always\nsave 900 1";
+                    dir /data\ntimeout 60\nappendonly yes\nappendfsync always\nsave 900 1\n\
+                    maxmemory-policy allkeys-lru";
         let expected = [
             "--port=7000",
             "--bind=10.0.0.1 -::1",
@@ -118,6 +134,7 @@ mod tests {
             "--maxmemory=2147483648",
             "--dir=/data/perdura-data",
             "--client-timeout=60s",
+            "--set=maxmemory-policy=allkeys-lru",
             "--durability=fsync",
         ];
         assert_eq!(words_of(text).unwrap(), expected);
@@ -154,7 +171,9 @@ mod tests {
     #[test]
     fn every_directive_is_documented() {
         let document = include_str!("../../../docs/server.md");
-        for (directive, _) in TABLE {
+        let own = TABLE.iter().map(|(directive, _)| *directive);
+        let inert = inert::PARAMETERS.iter().map(|parameter| parameter.name);
+        for directive in own.chain(inert).chain(parameters::LIVE) {
             assert!(
                 document.contains(&format!("`{directive}`")),
                 "docs/server.md lacks {directive}"

@@ -305,7 +305,7 @@ impl Mapping {
     }
 
     /// `count` 32-bit words at `offset`, a multiple of 4.
-    pub(crate) fn half_words(&self, offset: u64, count: usize) -> &[AtomicU32] {
+    pub fn half_words(&self, offset: u64, count: usize) -> &[AtomicU32] {
         assert_eq!(offset % 4, 0);
         // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(self.check(offset, count * 4).cast(), count) }

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use perdura_store::Key;
 
 use super::error::CommandError;
+use crate::config::ServerConfig;
 use crate::resp::{Args, Reply};
 
 /// The end of a command: it has been answered, or it is refused with an error.
@@ -17,6 +18,7 @@ pub(crate) struct Call<'c, 'o> {
     pub now_ms: u64,
     pub reply: &'c mut Reply<'o>,
     pub random: &'c Random,
+    pub config: &'c ServerConfig,
 }
 
 impl<'c> Call<'c, '_> {

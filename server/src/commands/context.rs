@@ -40,6 +40,8 @@ pub(crate) struct Server<'a> {
     pub outgoing: Vec<Message>,
     /// Whether the power is so low that writes are refused in this turn.
     pub is_power_low: bool,
+    /// Whether commands that need memory are refused in this turn.
+    pub is_memory_full: bool,
     /// Monotonic time after the last command; read once a command.
     pub now_ns: u64,
     /// `(monotonic ns, unix ms)` at the turn's beginning.
@@ -70,6 +72,7 @@ impl<'a> Server<'a> {
             facts: Facts::default(),
             outgoing: Vec::new(),
             is_power_low: false,
+            is_memory_full: false,
             now_ns,
             turn: (now_ns, unix_ms),
             multiplexing: "",
@@ -83,6 +86,7 @@ impl<'a> Server<'a> {
         self.heed_config();
         let power = self.config.power.as_ref();
         self.is_power_low = power.is_some_and(|power| power.begin_turn(self.number));
+        self.is_memory_full = self.shared.memory_limit.is_full();
     }
 
     /// Takes the configuration that is in force if it has changed. What a turn receives before it

@@ -1,6 +1,6 @@
 //! Carries out a command: makes the checks in Redis's order, then calls the command's handler.
 
-use perdura_store::{Access, Entry, Key, Tx, Unreadable};
+use perdura_store::{Access, Entry, Key, Tx, Unreadable, quietly};
 
 use super::call::{Call, Outcome};
 use super::context::{Context, Server, is_paused};
@@ -116,7 +116,10 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
     }
     let command = &table_for(&ctx.server.config)[row];
     let (mark, errors, start_ns) = (ctx.reply.mark(), ctx.reply.errors(), ctx.server.now_ns);
-    let outcome = Unreadable::catch(|| run(ctx, command, args)).unwrap_or_else(|u| Err(u.into()));
+    let is_quiet = ctx.session.no_touch && spec.name != "touch";
+    let mut outcome = || Unreadable::catch(|| run(ctx, command, args));
+    let outcome = if is_quiet { quietly(outcome) } else { outcome() };
+    let outcome = outcome.unwrap_or_else(|unreadable| Err(unreadable.into()));
     let wrote = outcome.is_ok() && may_write(spec);
     if let Err(error) = outcome {
         ctx.reply.rewind(mark);
@@ -153,6 +156,9 @@ fn check(ctx: &Context<'_, '_, '_>, spec: &Spec) -> Outcome {
     if ctx.session.subscribed.is_any() && !ctx.session.resp3 && !spec.has(flag::SUBSCRIBED) {
         return Err(CommandError::Subscribed(spec.name));
     }
+    if ctx.server.is_memory_full && needs_memory(ctx, spec) {
+        return Err(CommandError::MemoryFull);
+    }
     if spec.has(flag::WRITE) {
         ctx.server.check_writes()?;
     }
@@ -160,6 +166,17 @@ fn check(ctx: &Context<'_, '_, '_>, spec: &Spec) -> Outcome {
         return Err(CommandError::NotInMulti);
     }
     Ok(())
+}
+
+/// Whether a command needs memory: of a transaction, if any of its commands does.
+fn needs_memory(ctx: &Context<'_, '_, '_>, spec: &Spec) -> bool {
+    let table = table_for(&ctx.server.config);
+    let grows = |queued: &Queued| table[queued.row].spec.has(flag::DENYOOM);
+    match &ctx.session.multi {
+        Some(multi) if spec.name == "exec" => multi.queue.iter().any(grows),
+        Some(_) => !spec.has(flag::UNQUEUED) || spec.name == "watch",
+        None => spec.has(flag::DENYOOM),
+    }
 }
 
 /// Answers a command that was not tried. A transaction to which it belongs is lost.
@@ -193,7 +210,7 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         ctx.server.refresh_facts();
     }
     let (store, db, now_ms) = (ctx.server.store, ctx.session.db, ctx.server.unix_ms());
-    let random = &ctx.server.random;
+    let (random, config) = (&ctx.server.random, &*ctx.server.config);
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
     match command.handler {
         Handler::Control(handler) => handler(ctx, args),
@@ -203,7 +220,7 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         }
         Handler::Container => Err(CommandError::Arity(spec.name)),
         Handler::Read(handler) => {
-            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random };
+            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random, config };
             let answer = |entry: Option<Entry<'_>>| {
                 let hit = entry.is_some();
                 (hit, handler(&mut call, entry.as_ref()))
@@ -217,14 +234,14 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
             outcome
         }
         Handler::Field(handler) => {
-            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random };
+            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random, config };
             match store.hash_get(key, args.get(2), |value| handler(&mut call, value)) {
                 Ok(outcome) => outcome,
                 Err(_wrong_type) => Err(CommandError::WrongType),
             }
         }
         Handler::Keyspace(handler) => {
-            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random };
+            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random, config };
             handler(&mut call, &mut Keyspace::Store(store))
         }
         Handler::Data(handler) => {
@@ -235,7 +252,8 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
                 reply.rewind(mark);
                 random.rewind(drawn);
                 outcome = Ok(());
-                match handler(&mut Call { args, db, now_ms, reply: &mut *reply, random }, tx) {
+                let reply = &mut *reply;
+                match handler(&mut Call { args, db, now_ms, reply, random, config }, tx) {
                     Err(CommandError::Tx(error)) => return Err(error),
                     Err(other) => outcome = Err(other),
                     Ok(()) => {}

@@ -287,8 +287,13 @@ pub(crate) enum CommandError {
           adjust."
     )]
     NoLfu,
-    #[error("ERR idle times are not tracked")]
+    #[error(
+        "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when \
+         switching between policies at runtime LRU and LFU data will take some time to adjust."
+    )]
     NoIdleTime,
+    #[error("OOM command not allowed when used memory > 'maxmemory'.")]
+    MemoryFull,
     #[error(
         "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
          you can run it from a local connection, otherwise you need to set this option in the \

@@ -5,10 +5,7 @@ use perdura_store::{DATABASES, Entry, Key, Kind, SetForm, Tx};
 use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::keyspace::Keyspace;
-use super::options::{
-    LISTPACK_BYTES_MAX, LISTPACK_HASH_ENTRIES_MAX, LISTPACK_LIST_BYTES_MAX,
-    LISTPACK_SORTED_ENTRIES_MAX, ScanOptions, cursor, database, is, kind_name,
-};
+use super::options::{LISTPACK_LIST_BYTES_MAX, ScanOptions, cursor, database, is, kind_name};
 use crate::number::parse_i64;
 
 /// DEL key [key ...], and UNLINK
@@ -18,6 +15,13 @@ pub(super) fn del(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         deleted += i64::from(tx.delete(Key { db: call.db, bytes })?);
     }
     call.reply.int(deleted);
+    Ok(())
+}
+
+/// TOUCH key [key ...]
+pub(super) fn touch(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let touched = (1..call.args.len()).filter(|at| tx.note_use(call.key(*at))).count();
+    call.reply.len(touched as u64);
     Ok(())
 }
 
@@ -223,9 +227,10 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         Kind::String if len <= 44 => "embstr",
         Kind::String => "raw",
         Kind::Hash => {
-            let mut small = tx.hash_len(key)? <= LISTPACK_HASH_ENTRIES_MAX;
+            let (entries_max, bytes_max) = call.config.encodings.hash;
+            let mut small = tx.hash_len(key)? <= entries_max;
             tx.hash_for_each(key, &mut |field, value| {
-                small &= field.len().max(value.len()) <= LISTPACK_BYTES_MAX;
+                small &= field.len().max(value.len()) as u64 <= bytes_max;
             })?;
             if small { "listpack" } else { "hashtable" }
         }
@@ -242,11 +247,12 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         Kind::Sorted => {
             let mut small = true;
             if let Some(sorted) = tx.sorted(key)? {
-                small = sorted.len() <= LISTPACK_SORTED_ENTRIES_MAX;
+                let (entries_max, bytes_max) = call.config.encodings.sorted;
+                small = sorted.len() <= entries_max;
                 // Further names do not change the answer.
-                let looked_at = 0..LISTPACK_SORTED_ENTRIES_MAX + 1;
+                let looked_at = 0..entries_max.saturating_add(1);
                 sorted.for_each(looked_at, false, &mut |name, _| {
-                    small &= name.len() <= LISTPACK_BYTES_MAX;
+                    small &= name.len() as u64 <= bytes_max;
                 });
             }
             if small { "listpack" } else { "skiplist" }
@@ -266,23 +272,25 @@ pub(super) fn refcount(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Ou
 }
 
 /// OBJECT FREQ key
-pub(super) fn freq(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
-    untracked(call, entry, CommandError::NoLfu)
-}
-
-/// OBJECT IDLETIME key
-pub(super) fn idletime(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
-    untracked(call, entry, CommandError::NoIdleTime)
-}
-
-fn untracked(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>, why: CommandError) -> Outcome {
-    match entry {
-        Some(_) => Err(why),
-        None => {
-            call.reply.null();
-            Ok(())
-        }
+pub(super) fn freq(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    match tx.use_count(call.key(2)) {
+        Some(_) if !call.config.eviction.policy.counts_uses() => return Err(CommandError::NoLfu),
+        Some(count) => call.reply.int(i64::from(count)),
+        None => call.reply.null(),
     }
+    Ok(())
+}
+
+/// OBJECT IDLETIME key: in seconds
+pub(super) fn idletime(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    match tx.idle_s(call.key(2)) {
+        Some(_) if call.config.eviction.policy.counts_uses() => {
+            return Err(CommandError::NoIdleTime);
+        }
+        Some(idle_s) => call.reply.int(i64::from(idle_s)),
+        None => call.reply.null(),
+    }
+    Ok(())
 }
 
 /// MEMORY USAGE key [SAMPLES count]

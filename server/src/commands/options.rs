@@ -8,14 +8,8 @@ use crate::number::parse_i64;
 
 /// Longest string value, bytes (Redis's proto-max-bulk-len).
 pub(super) const STRING_MAX_BYTES: u64 = 512 << 20;
-/// Most fields of a hash that OBJECT ENCODING calls a listpack.
-pub(super) const LISTPACK_HASH_ENTRIES_MAX: u64 = 512;
-/// Most members of a sorted set that OBJECT ENCODING calls a listpack.
-pub(super) const LISTPACK_SORTED_ENTRIES_MAX: u64 = 128;
 /// Most bytes of a list that OBJECT ENCODING calls a listpack (`list-max-listpack-size -2`).
 pub(super) const LISTPACK_LIST_BYTES_MAX: u64 = 8 << 10;
-/// Longest field, value or member in what OBJECT ENCODING calls a listpack, bytes.
-pub(super) const LISTPACK_BYTES_MAX: usize = 64;
 
 /// Whether `arg` spells `name`, which is in upper case, in any case.
 pub(super) fn is(arg: &[u8], name: &str) -> bool {

@@ -1,7 +1,7 @@
 //! The sections of INFO: Redis's fields with this server's values. The sections about the promise
 //! are in `figures`.
 //!
-//! A field about something that this server does not have (replicas, forks, eviction, scripts) says
+//! A field about something that this server does not have (replicas, forks, scripts) says
 //! 0, which is the truth, because client libraries and monitoring tools ask for it by name. A field
 //! whose true value is not known is left out.
 
@@ -70,16 +70,17 @@ pub(super) fn memory(server: &Server<'_>, clients: Clients, out: &mut String) ->
         ("used_memory_rss", resident),
         ("used_memory_peak", facts.used_bytes_max),
         ("total_system_memory", machine),
-        ("maxmemory", facts.capacity_bytes),
+        ("maxmemory", server.config.memory_max_bytes.unwrap_or(facts.capacity_bytes)),
     ] {
         write!(out, "{name}:{bytes}\r\n{name}_human:{}\r\n", human(bytes))?;
     }
     write!(
         out,
-        "used_memory_peak_perc:{:.2}%\r\nmaxmemory_policy:noeviction\r\n\
+        "used_memory_peak_perc:{:.2}%\r\nmaxmemory_policy:{}\r\n\
          mem_fragmentation_ratio:{:.2}\r\nmem_fragmentation_bytes:{}\r\nmem_clients_normal:{}\r\n\
          mem_allocator:perdura-slots\r\n",
         facts.used_bytes as f64 * 100.0 / facts.used_bytes_max.max(1) as f64,
+        server.config.eviction.policy.name(),
         resident as f64 / facts.used_bytes.max(1) as f64,
         resident as i64 - facts.used_bytes as i64,
         clients.memory_bytes,
@@ -116,6 +117,7 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
          instantaneous_ops_per_sec:{}\r\ntotal_net_input_bytes:{}\r\n\
          total_net_output_bytes:{}\r\ninstantaneous_input_kbps:{:.2}\r\n\
          instantaneous_output_kbps:{:.2}\r\nrejected_connections:{}\r\nexpired_keys:{}\r\n\
+         evicted_keys:{}\r\n\
          keyspace_hits:{}\r\nkeyspace_misses:{}\r\n\
          client_output_buffer_limit_disconnections:{}\r\ntotal_error_replies:{}\r\n\
          total_reads_processed:{}\r\ntotal_writes_processed:{}\r\n\
@@ -129,6 +131,7 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
         lately.output_bytes as f64 / 1024.0,
         s.rejected_connections.get(),
         s.expired_keys.get(),
+        server.store.evicted_keys(),
         s.keyspace_hits.get(),
         s.keyspace_misses.get(),
         s.output_limit_disconnections.get(),
@@ -142,15 +145,14 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
     zeros(out, &STATS_ZEROS)
 }
 
-/// Counters of things that this server never does: replicate, evict, fork, track keys for
+/// Counters of things that this server never does: replicate, fork, track keys for
 /// clients.
-const STATS_ZEROS: [&str; 17] = [
+const STATS_ZEROS: [&str; 16] = [
     "total_net_repl_input_bytes",
     "total_net_repl_output_bytes",
     "sync_full",
     "sync_partial_ok",
     "sync_partial_err",
-    "evicted_keys",
     "evicted_clients",
     "total_eviction_exceeded_time",
     "current_eviction_exceeded_time",

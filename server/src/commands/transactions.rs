@@ -175,7 +175,8 @@ fn run_in_tx(
         return handler(ctx, args);
     }
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
-    let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random: &ctx.server.random };
+    let (random, config) = (&ctx.server.random, &*ctx.server.config);
+    let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random, config };
     match command.handler {
         Handler::Read(handler) if spec.has(flag::NOVALUE) => {
             handler(&mut call, tx.look(key).as_ref())

@@ -438,8 +438,11 @@ impl<'a> Serve<'a> {
                 let reads = stats.keyspace_hits.get() + stats.keyspace_misses.get();
                 devices.count_requests(reads, shared.changes());
             }
+            self.server.store.keep_time();
             if !self.server.is_power_low {
                 self.tidy();
+                let max_bytes = self.server.config.memory_max_bytes;
+                self.server.shared.memory_limit.look(self.server.store, max_bytes);
             }
         }
         if self.server.config.timeout_s > 0 {

@@ -6,6 +6,7 @@
 
 mod card;
 mod inbox;
+mod memory;
 mod stats;
 mod topics;
 
@@ -20,6 +21,7 @@ use perdura_store::Store;
 
 pub(crate) use card::{Card, NO_COMMAND, flag as card_flag};
 pub(crate) use inbox::{Bell, Inbox};
+pub(crate) use memory::MemoryLimit;
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use topics::{Message, Topic, Topics};
 
@@ -33,6 +35,7 @@ pub(crate) struct Shared<'a> {
     pub clock: &'a dyn Clock,
     pub saving: Saving,
     pub pause: Pause,
+    pub memory_limit: MemoryLimit,
     pub slowlog: Mutex<Slowlog>,
     pub topics: Topics,
     /// The first failure of a group commit: writes are refused from then on.
@@ -106,11 +109,13 @@ impl<'a> Shared<'a> {
         commands: usize,
     ) -> io::Result<Self> {
         let (started_ns, started_unix_ms) = (clock.now_ns(), clock.unix_ms());
+        config.apply_to(store);
         Ok(Self {
             store,
             clock,
             saving: Saving::new(started_unix_ms),
             pause: Pause::default(),
+            memory_limit: MemoryLimit::default(),
             slowlog: Mutex::default(),
             topics: Topics::default(),
             latched: OnceLock::new(),

@@ -7,6 +7,7 @@ mod groups;
 mod introspection;
 mod kept_inputs;
 mod loops;
+mod memory;
 mod pubsub;
 mod resp_parser;
 mod running;

@@ -5,8 +5,6 @@
 //! ```
 //! The width is that of the widest member there ever was.
 
-/// Most members of a set of integers.
-pub const INTS_MAX: usize = 512;
 /// Bytes of the width.
 const HEAD: usize = 1;
 

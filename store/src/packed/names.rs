@@ -4,11 +4,6 @@
 //! name length u8 | name      for each member, in order of insertion
 //! ```
 
-/// Most members of a packed set.
-pub const NAMES_MAX: usize = 128;
-/// Bytes of the longest name in a packed set.
-pub const NAME_BYTES_MAX: usize = 64;
-
 /// Whether these bytes are names and nothing else.
 pub(crate) fn is_whole(packed: &[u8]) -> bool {
     let read: usize = iter(packed).map(|name| 1 + name.len()).sum();

@@ -9,6 +9,35 @@ pub(crate) struct Small {
     pub packed: Vec<u8>,
 }
 
+/// The most that a small set has: what is larger has a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SmallSets {
+    /// Members of a set of integers, up to [`SmallSets::MOST`].
+    pub ints: u16,
+    /// Members of another set.
+    pub names: u16,
+    /// Bytes of the longest member of another set.
+    pub name_bytes: u8,
+}
+
+impl SmallSets {
+    /// The largest limits: a change of a small set goes through all of it.
+    pub const MOST: Self = Self { ints: 4096, names: 1024, name_bytes: u8::MAX };
+}
+
+/// Redis' limits.
+impl Default for SmallSets {
+    fn default() -> Self {
+        Self { ints: 512, names: 128, name_bytes: 64 }
+    }
+}
+
+impl SmallSets {
+    fn have_names(self, len: usize, member: &[u8]) -> bool {
+        len < usize::from(self.names) && member.len() <= usize::from(self.name_bytes)
+    }
+}
+
 /// What became of a member that was to be added.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Added {
@@ -32,13 +61,14 @@ impl Small {
         is_small.then(|| Self { kind, packed: value.to_vec() })
     }
 
-    /// Adds a member.
-    pub fn add(&mut self, member: &[u8]) -> Added {
+    /// Adds a member, if the set stays within the limits.
+    pub fn add(&mut self, member: &[u8], limits: SmallSets) -> Added {
         if self.kind == RecordKind::IntSet {
-            if let Some(int) = ints::parse(member) {
-                return self.add_int(int);
+            let is_wanted = limits.ints > 0 || !self.packed.is_empty();
+            if let Some(int) = ints::parse(member).filter(|_| is_wanted) {
+                return self.add_int(int, limits);
             }
-            if ints::len(&self.packed) >= names::NAMES_MAX || member.len() > names::NAME_BYTES_MAX {
+            if !limits.have_names(ints::len(&self.packed), member) {
                 return Added::TooLarge;
             }
             let mut packed = Vec::with_capacity(self.packed.len() * 2 + member.len());
@@ -54,17 +84,17 @@ impl Small {
         if is_known {
             return Added::Known;
         }
-        if len >= names::NAMES_MAX || member.len() > names::NAME_BYTES_MAX {
+        if !limits.have_names(len, member) {
             return Added::TooLarge;
         }
         names::push(&mut self.packed, member);
         Added::New
     }
 
-    fn add_int(&mut self, int: i64) -> Added {
+    fn add_int(&mut self, int: i64, limits: SmallSets) -> Added {
         match ints::search(&self.packed, int) {
             Ok(_) => Added::Known,
-            Err(_) if ints::len(&self.packed) >= ints::INTS_MAX => Added::TooLarge,
+            Err(_) if ints::len(&self.packed) >= usize::from(limits.ints) => Added::TooLarge,
             Err(index) => {
                 ints::insert(&mut self.packed, index, int);
                 Added::New
@@ -107,6 +137,10 @@ impl Small {
 mod tests {
     use super::*;
 
+    fn add(set: &mut Small, member: &[u8]) -> Added {
+        set.add(member, SmallSets::default())
+    }
+
     fn names_of(set: &Small) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         set.for_each(&mut |name| all.push(name.to_vec()));
@@ -117,11 +151,11 @@ mod tests {
     fn integers_become_names_with_the_first_other_member() {
         let mut set = Small::empty();
         for name in ["10", "-3", "10"] {
-            set.add(name.as_bytes());
+            add(&mut set, name.as_bytes());
         }
         assert_eq!((set.kind, names_of(&set).len()), (RecordKind::IntSet, 2));
-        assert_eq!(set.add(b"01"), Added::New);
-        assert_eq!((set.kind, set.add(b"10")), (RecordKind::PackedSet, Added::Known));
+        assert_eq!(add(&mut set, b"01"), Added::New);
+        assert_eq!((set.kind, add(&mut set, b"10")), (RecordKind::PackedSet, Added::Known));
         assert_eq!(names_of(&set), [&b"-3"[..], b"10", b"01"]);
         assert!(set.remove(b"-3") && set.remove(b"10") && !set.is_empty());
         assert!(set.remove(b"01") && !set.remove(b"01") && set.is_empty());
@@ -130,14 +164,35 @@ mod tests {
     #[test]
     fn limits_are_those_of_redis() {
         let mut set = Small::empty();
-        (0..512).for_each(|int: i32| assert_eq!(set.add(int.to_string().as_bytes()), Added::New));
-        assert_eq!((set.add(b"511"), set.add(b"512")), (Added::Known, Added::TooLarge));
-        assert_eq!((set.add(b"x"), names_of(&set).len()), (Added::TooLarge, 512));
+        (0..512)
+            .for_each(|int: i32| assert_eq!(add(&mut set, int.to_string().as_bytes()), Added::New));
+        assert_eq!((add(&mut set, b"511"), add(&mut set, b"512")), (Added::Known, Added::TooLarge));
+        assert_eq!((add(&mut set, b"x"), names_of(&set).len()), (Added::TooLarge, 512));
         assert!(!set.remove(b"x") && set.remove(b"7"));
         let mut set = Small::empty();
-        (0..127).for_each(|int: i32| assert_eq!(set.add(int.to_string().as_bytes()), Added::New));
-        assert_eq!((set.add(&[b'x'; 65]), set.kind), (Added::TooLarge, RecordKind::IntSet));
-        assert_eq!((set.add(&[b'x'; 64]), set.kind), (Added::New, RecordKind::PackedSet));
-        assert_eq!((set.add(b"5"), set.add(b"200")), (Added::Known, Added::TooLarge));
+        (0..127)
+            .for_each(|int: i32| assert_eq!(add(&mut set, int.to_string().as_bytes()), Added::New));
+        assert_eq!((add(&mut set, &[b'x'; 65]), set.kind), (Added::TooLarge, RecordKind::IntSet));
+        assert_eq!((add(&mut set, &[b'x'; 64]), set.kind), (Added::New, RecordKind::PackedSet));
+        assert_eq!((add(&mut set, b"5"), add(&mut set, b"200")), (Added::Known, Added::TooLarge));
+    }
+
+    #[test]
+    fn limits_can_be_set() {
+        let limits = SmallSets { ints: 0, names: 2, name_bytes: 3 };
+        let mut set = Small::empty();
+        assert_eq!((set.add(b"1", limits), set.kind), (Added::New, RecordKind::PackedSet));
+        assert_eq!(
+            (set.add(b"1", limits), set.add(b"long", limits)),
+            (Added::Known, Added::TooLarge)
+        );
+        assert_eq!((set.add(b"abc", limits), set.add(b"2", limits)), (Added::New, Added::TooLarge));
+        let mut set = Small::empty();
+        let limits = SmallSets::MOST;
+        assert_eq!(
+            (set.add(&[b'x'; 255], limits), set.add(&[b'x'; 256], limits)),
+            (Added::New, Added::TooLarge)
+        );
+        assert_eq!(names_of(&set), [vec![b'x'; 255]]);
     }
 }

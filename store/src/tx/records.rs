@@ -27,9 +27,7 @@ impl Tx<'_> {
         self.touch(key);
         self.write_record(place, key, kind, value, expiry, slack_bytes)?;
         // Last, because the count was asked for when the operation began, and is there by now.
-        if let Some(far) = &self.store.far {
-            far.uses.note(place.hash);
-        }
+        self.store.note_use(place);
         Ok(())
     }
 

@@ -177,10 +177,11 @@ impl Tx<'_> {
         members: impl Iterator<Item = &'m [u8]>,
     ) -> Result<(Form, u64), TxError> {
         let (mut table, mut added) = (None, 0);
+        let limits = self.store.small_sets();
         for member in members {
             let is_new = match table {
                 Some(root) => self.add_new_to_table(place, root, member)?,
-                None => match small.add(member) {
+                None => match small.add(member, limits) {
                     Added::New => true,
                     Added::Known => false,
                     Added::TooLarge => {

@@ -5,6 +5,7 @@ mod counts;
 mod crash;
 mod damage;
 mod deferred;
+mod evict;
 mod far;
 mod harness;
 mod limits;

@@ -1,0 +1,228 @@
+//! The parameters that a running server heeds, as words: read and set in a [`ServerConfig`].
+
+use std::borrow::Cow;
+
+use perdura_store::{EvictionPolicy, SmallSets};
+
+use crate::config::ServerConfig;
+use crate::number::{parse_i64, parse_memory};
+
+/// The sizes up to which values are small. Of hashes and sorted sets only OBJECT ENCODING says so:
+/// their layout in memory has a limit of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encodings {
+    /// Fields of a hash, and bytes of the longest field or value.
+    pub hash: (u64, u64),
+    /// Members of a sorted set, and bytes of the longest.
+    pub sorted: (u64, u64),
+    /// Sets, which have another layout in memory when they are small.
+    pub sets: SmallSets,
+}
+
+impl Default for Encodings {
+    fn default() -> Self {
+        Self { hash: (512, 64), sorted: (128, 64), sets: SmallSets::default() }
+    }
+}
+
+/// The names, and the older names of the same parameters.
+const OLDER: [(&str, &str); 4] = [
+    ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
+    ("hash-max-ziplist-value", "hash-max-listpack-value"),
+    ("zset-max-ziplist-entries", "zset-max-listpack-entries"),
+    ("zset-max-ziplist-value", "zset-max-listpack-value"),
+];
+
+/// The names of all parameters of this file.
+pub const LIVE: [&str; 22] = [
+    "hash-max-listpack-entries",
+    "hash-max-listpack-value",
+    "hash-max-ziplist-entries",
+    "hash-max-ziplist-value",
+    "lfu-decay-time",
+    "lfu-log-factor",
+    "maxclients",
+    "maxmemory-policy",
+    "maxmemory-samples",
+    "proto-max-bulk-len",
+    "requirepass",
+    "set-max-intset-entries",
+    "set-max-listpack-entries",
+    "set-max-listpack-value",
+    "slowlog-log-slower-than",
+    "slowlog-max-len",
+    "tcp-keepalive",
+    "timeout",
+    "zset-max-listpack-entries",
+    "zset-max-listpack-value",
+    "zset-max-ziplist-entries",
+    "zset-max-ziplist-value",
+];
+
+fn present(name: &str) -> &str {
+    OLDER.iter().find(|(older, _)| *older == name).map_or(name, |(_, present)| present)
+}
+
+/// The value of a parameter, whose name is in lower case; `None` if it is not one of these.
+pub fn get(config: &ServerConfig, name: &str) -> Option<String> {
+    let (encodings, eviction) = (&config.encodings, &config.eviction);
+    let number = match present(name) {
+        "requirepass" => return Some(config.requirepass.clone().unwrap_or_default()),
+        "maxmemory-policy" => return Some(eviction.policy.name().to_owned()),
+        "maxmemory-samples" => u64::from(eviction.samples),
+        "lfu-log-factor" => u64::from(eviction.count_log_factor),
+        "lfu-decay-time" => u64::from(eviction.count_decay_minutes),
+        "hash-max-listpack-entries" => encodings.hash.0,
+        "hash-max-listpack-value" => encodings.hash.1,
+        "zset-max-listpack-entries" => encodings.sorted.0,
+        "zset-max-listpack-value" => encodings.sorted.1,
+        "set-max-intset-entries" => u64::from(encodings.sets.ints),
+        "set-max-listpack-entries" => u64::from(encodings.sets.names),
+        "set-max-listpack-value" => u64::from(encodings.sets.name_bytes),
+        "maxclients" => config.clients_max as u64,
+        "timeout" => config.timeout_s,
+        "tcp-keepalive" => config.tcp_keepalive_s,
+        "slowlog-max-len" => config.slowlog_len_max as u64,
+        "proto-max-bulk-len" => config.limits.bulk_max_bytes as u64,
+        "slowlog-log-slower-than" => return Some(config.slowlog_slower_than_us.to_string()),
+        _ => return None,
+    };
+    Some(number.to_string())
+}
+
+/// Sets a parameter, whose name is in lower case. `None` if it is not one of these.
+///
+/// # Errors
+/// The reason for which the value is refused.
+pub fn set(
+    config: &mut ServerConfig,
+    name: &str,
+    value: &[u8],
+) -> Option<Result<(), Cow<'static, str>>> {
+    get(config, name).is_some().then(|| change(config, present(name), value))
+}
+
+fn change(config: &mut ServerConfig, name: &str, value: &[u8]) -> Result<(), Cow<'static, str>> {
+    const INT_MAX: i64 = i32::MAX as i64;
+    let number = |min: i64, max: i64| {
+        let number = parse_i64(value).ok_or("argument couldn't be parsed into an integer")?;
+        let range = || format!("argument must be between {min} and {max} inclusive");
+        if (min..=max).contains(&number) { Ok(number as u64) } else { Err(Cow::from(range())) }
+    };
+    let bytes = |min: i64, max: i64| match parse_memory(value).map(i64::try_from) {
+        Some(Ok(bytes)) if (min..=max).contains(&bytes) => Ok(bytes as u64),
+        Some(_) => Err(format!("argument must be between {min} and {max} inclusive").into()),
+        None => Err(Cow::from("argument must be a memory value")),
+    };
+    let (encodings, eviction) = (&mut config.encodings, &mut config.eviction);
+    match name {
+        "maxmemory-policy" => {
+            let named = EvictionPolicy::ALL
+                .into_iter()
+                .find(|policy| policy.name().as_bytes().eq_ignore_ascii_case(value));
+            eviction.policy = named.ok_or_else(|| {
+                let names = EvictionPolicy::ALL.map(EvictionPolicy::name).join(", ");
+                format!("argument(s) must be one of the following: {names}")
+            })?;
+        }
+        "maxmemory-samples" => eviction.samples = number(1, 64)? as u8,
+        "lfu-log-factor" => eviction.count_log_factor = number(0, INT_MAX)? as u32,
+        "lfu-decay-time" => eviction.count_decay_minutes = number(0, INT_MAX)? as u32,
+        "hash-max-listpack-entries" => encodings.hash.0 = bytes(0, i64::MAX)?,
+        "hash-max-listpack-value" => encodings.hash.1 = bytes(0, i64::MAX)?,
+        "zset-max-listpack-entries" => encodings.sorted.0 = bytes(0, i64::MAX)?,
+        "zset-max-listpack-value" => encodings.sorted.1 = bytes(0, i64::MAX)?,
+        "set-max-intset-entries" => {
+            encodings.sets.ints = bytes(0, i64::from(SmallSets::MOST.ints))? as u16;
+        }
+        "set-max-listpack-entries" => {
+            encodings.sets.names = bytes(0, i64::from(SmallSets::MOST.names))? as u16;
+        }
+        "set-max-listpack-value" => {
+            encodings.sets.name_bytes = bytes(0, i64::from(SmallSets::MOST.name_bytes))? as u8;
+        }
+        "maxclients" => {
+            let clients = number(1, 1 << 20)? as usize;
+            if crate::descriptors::clients_that_fit(clients) < clients {
+                let why = "the operating system does not give the server so many descriptors";
+                return Err(why.into());
+            }
+            config.clients_max = clients;
+        }
+        "timeout" => config.timeout_s = number(0, INT_MAX)?,
+        "tcp-keepalive" => config.tcp_keepalive_s = number(0, INT_MAX)?,
+        "slowlog-log-slower-than" => {
+            config.slowlog_slower_than_us = number(-1, i64::MAX)? as i64;
+        }
+        "slowlog-max-len" => config.slowlog_len_max = number(0, i64::MAX)? as usize,
+        "proto-max-bulk-len" => {
+            config.limits.bulk_max_bytes = bytes(1 << 20, 512 << 20)? as usize;
+        }
+        "requirepass" => {
+            let password = std::str::from_utf8(value).map_err(|_| "not UTF-8")?;
+            config.requirepass = Some(password.to_owned()).filter(|p| !p.is_empty());
+            if config.check().is_err() {
+                return Err("the server listens on an open address and needs a password".into());
+            }
+        }
+        _ => return Err("can't set immutable config".into()),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_that_is_set_reads_as_it_was_set() {
+        let mut config = ServerConfig::default();
+        for (name, value) in [
+            ("maxmemory-policy", "volatile-lfu"),
+            ("maxmemory-samples", "9"),
+            ("lfu-log-factor", "3"),
+            ("lfu-decay-time", "0"),
+            ("hash-max-ziplist-entries", "7"),
+            ("hash-max-listpack-value", "8"),
+            ("zset-max-listpack-entries", "9"),
+            ("zset-max-ziplist-value", "10"),
+            ("set-max-intset-entries", "11"),
+            ("set-max-listpack-entries", "12"),
+            ("set-max-listpack-value", "13"),
+            ("maxclients", "14"),
+            ("timeout", "15"),
+            ("tcp-keepalive", "16"),
+            ("slowlog-log-slower-than", "-1"),
+            ("slowlog-max-len", "17"),
+            ("proto-max-bulk-len", "2000000"),
+            ("requirepass", "secret"),
+        ] {
+            assert_ne!(get(&config, name).unwrap(), value, "{name} has the value already");
+            set(&mut config, name, value.as_bytes()).unwrap().unwrap();
+            assert_eq!(get(&config, name).unwrap(), value, "{name}");
+        }
+        set(&mut config, "proto-max-bulk-len", b"2mb").unwrap().unwrap();
+        assert_eq!(get(&config, "proto-max-bulk-len").unwrap(), "2097152");
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_and_changes_nothing() {
+        let mut config = ServerConfig::default();
+        for (name, value) in [
+            ("maxmemory-policy", "all"),
+            ("maxmemory-samples", "0"),
+            ("maxmemory-samples", "65"),
+            ("lfu-log-factor", "-1"),
+            ("maxclients", "0"),
+            ("proto-max-bulk-len", "1gb"),
+            ("hash-max-listpack-value", "x"),
+            ("timeout", "1s"),
+        ] {
+            let before = get(&config, name);
+            assert!(set(&mut config, name, value.as_bytes()).unwrap().is_err(), "{name} {value}");
+            assert_eq!(get(&config, name), before, "{name} {value}");
+        }
+        assert!(set(&mut config, "no-such-parameter", b"1").is_none());
+        assert!(LIVE.iter().all(|name| get(&config, name).is_some()));
+    }
+}

@@ -1,0 +1,168 @@
+//! Memory that is limited or full, what is evicted then, and what is known of the uses of keys.
+
+use perdura_server::ServerConfig;
+use perdura_store::{Eviction, EvictionPolicy};
+
+use crate::check;
+use crate::running::{Client, config, start};
+
+const REFUSED: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
+
+fn fill(client: &mut Client, keys: u32) -> String {
+    let value = "x".repeat(10_000);
+    let mut last = String::new();
+    for key in 0..keys {
+        last = client.call(&format!("SET key:{key} {value}"));
+        if last.starts_with('-') {
+            break;
+        }
+    }
+    last
+}
+
+fn number_of(info: &str, field: &str) -> u64 {
+    let rest = info.split(&format!("{field}:")).nth(1).unwrap();
+    rest.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn memory_below_a_limit_is_refused_or_evicted() {
+    let server = start(config());
+    let (mut client, mut other) = (server.client(), server.client());
+    assert_eq!(fill(&mut client, 200), "+OK");
+    check(
+        &mut client,
+        &[
+            ("SET counted 1 EX 1000", "+OK"),
+            ("CONFIG SET maxmemory 100000", "+OK"),
+            ("CONFIG GET maxmemory", "*2 $9 maxmemory $6 100000"),
+            ("SET new x", REFUSED),
+            ("LPUSH list x", REFUSED),
+            // What needs no memory of its own goes on.
+            ("EXPIRE counted 2000", ":1"),
+            ("GET counted", "$1 1"),
+            ("DEL key:199", ":1"),
+            ("MULTI", "+OK"),
+            ("SET new x", REFUSED),
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        ],
+    );
+    check(&mut other, &[("SET other x", REFUSED), ("PING", "+PONG")]);
+    check(&mut client, &[("CONFIG SET maxmemory 0", "+OK"), ("SET new x", "+OK")]);
+    // With a policy keys go until the limit is kept, and writes go on.
+    check(
+        &mut client,
+        &[
+            ("CONFIG SET maxmemory-policy volatile-ttl", "+OK"),
+            ("CONFIG SET maxmemory 2mb", "+OK"),
+            ("GET counted", "$-1"),
+            ("EXISTS key:0 key:100 new", ":3"),
+        ],
+    );
+    assert_eq!(number_of(&client.call("INFO stats"), "evicted_keys"), 1);
+    check(
+        &mut client,
+        &[
+            ("CONFIG SET maxmemory-policy allkeys-random", "+OK"),
+            ("CONFIG SET maxmemory 1999999", "+OK"),
+            ("SET new y", "+OK"),
+        ],
+    );
+    let info = client.call("INFO");
+    assert!(number_of(&info, "evicted_keys") > 1 && info.contains("maxmemory_policy:allkeys-r"));
+}
+
+#[test]
+fn full_memory_evicts_when_it_is_told_to() {
+    let server = start(config());
+    let mut client = server.client();
+    let refused = fill(&mut client, 20_000);
+    assert!(refused.starts_with(REFUSED), "{refused}");
+    assert_eq!(client.call("CONFIG SET maxmemory-policy allkeys-lru"), "+OK");
+    assert_eq!(fill(&mut client, 20_000), "+OK");
+    assert!(client.call("GET key:19999").len() > 9000);
+    assert!(number_of(&client.call("INFO stats"), "evicted_keys") > 1000);
+}
+
+#[test]
+fn uses_are_counted_under_a_policy_that_asks_for_it() {
+    let policy = EvictionPolicy::AllLeastFrequent;
+    let eviction = Eviction { policy, count_log_factor: 0, ..Eviction::default() };
+    let server = start(ServerConfig { eviction, ..config() });
+    let mut client = server.client();
+    check(
+        &mut client,
+        &[
+            ("SET key x", "+OK"),
+            ("OBJECT FREQ key", ":5"),
+            ("GET key", "$1 x"),
+            ("TTL key", ":-1"),
+            ("OBJECT FREQ key", ":6"),
+            ("CLIENT NO-TOUCH ON", "+OK"),
+            ("GET key", "$1 x"),
+            ("OBJECT FREQ key", ":6"),
+            ("TOUCH key", ":1"),
+            ("OBJECT FREQ key", ":7"),
+            ("OBJECT FREQ none", "$-1"),
+            ("CONFIG SET maxmemory-policy noeviction", "+OK"),
+            ("OBJECT IDLETIME key", ":0"),
+            ("OBJECT IDLETIME none", "$-1"),
+        ],
+    );
+    assert!(client.call("OBJECT FREQ key").starts_with("-ERR An LFU maxmemory policy is not"));
+}
+
+#[test]
+fn encodings_follow_the_settings() {
+    let server = start(config());
+    let mut client = server.client();
+    check(
+        &mut client,
+        &[
+            ("HSET hash a 1 b 2", ":2"),
+            ("ZADD sorted 1 a 2 b", ":2"),
+            ("SADD ints 1 2 3", ":3"),
+            ("OBJECT ENCODING ints", "$6 intset"),
+            (
+                "CONFIG SET hash-max-ziplist-entries 1 zset-max-listpack-value 0 \
+                 set-max-intset-entries 0 set-max-listpack-entries 2",
+                "+OK",
+            ),
+            ("OBJECT ENCODING hash", "$9 hashtable"),
+            ("OBJECT ENCODING sorted", "$8 skiplist"),
+            ("SADD names 1 2", ":2"),
+            ("OBJECT ENCODING names", "$8 listpack"),
+            ("SADD names 3", ":1"),
+            ("OBJECT ENCODING names", "$9 hashtable"),
+            ("SADD ints 4", ":1"),
+            ("OBJECT ENCODING ints", "$9 hashtable"),
+            ("SCARD ints", ":4"),
+        ],
+    );
+}
+
+#[test]
+fn parameters_that_change_nothing_are_remembered_and_those_not_honoured_refused() {
+    let server = start(config());
+    let mut client = server.client();
+    let failed = "-ERR CONFIG SET failed (possibly related to argument";
+    check(
+        &mut client,
+        &[
+            ("CONFIG SET save 900 hz 100", "+OK"),
+            ("CONFIG GET hz", "*2 $2 hz $3 100"),
+            ("CONFIG SET slave-priority 7", "+OK"),
+            ("CONFIG GET replica-priority", "*2 $16 replica-priority $1 7"),
+            ("CONFIG GET rdbcompression", "*2 $14 rdbcompression $3 yes"),
+            (
+                "CONFIG SET min-replicas-to-write 1",
+                &format!("{failed} 'min-replicas-to-write') - there is no replication"),
+            ),
+            (
+                "CONFIG SET hz 20 appendfilename x",
+                &format!("{failed} 'appendfilename') - can't set immutable config"),
+            ),
+            ("CONFIG GET hz", "*2 $2 hz $3 100"),
+        ],
+    );
+}
