@@ -70,7 +70,7 @@ pub use perdura_dirty::policy::PolicyKind;
 pub use perdura_dirty::promise::{
     BudgetWish, Promise, Terms, default_reserve, flush_time, largest_within, promise,
 };
-pub use perdura_dirty::sys::{Mapping, prefetch_to_store};
+pub use perdura_dirty::sys::{Mapping, prefetch, prefetch_to_store};
 pub use perdura_dirty::{
     Guest, Heat, Kind, LaneGuard, LaneId, Need, Rank, Ranked, RegionError, SetupError, Stats,
     TrackingKind, TrapKind,

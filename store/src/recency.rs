@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use perdura_region::{Mapping, prefetch_to_store};
+use perdura_region::{Mapping, prefetch};
 
 use crate::error::OpenError;
 
@@ -100,7 +100,7 @@ impl Recency {
     /// Starts loading the word of keys of this hash into the cache.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
-        prefetch_to_store(std::ptr::from_ref(self.at(hash)).cast());
+        prefetch(std::ptr::from_ref(self.at(hash)).cast());
     }
 
     /// Seconds since a key of this hash was used, at most 24 bits of them.

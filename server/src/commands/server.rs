@@ -83,6 +83,33 @@ pub(super) fn wait(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
+/// WAITAOF numlocal numreplicas timeout: makes all writes before durable, and waits for no replica.
+/// With `durability = fsync` they are when this is answered; otherwise a checkpoint is made now, and
+/// the other clients of the loop wait meanwhile.
+pub(super) fn waitaof(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let local = parse_i64(args.get(1)).ok_or(CommandError::NotInteger)?;
+    let replicas = parse_i64(args.get(2)).ok_or(CommandError::NotInteger)?;
+    let timeout = parse_i64(args.get(3)).ok_or(CommandError::TimeoutNotInteger)?;
+    if !(0..=1).contains(&local) {
+        return Err(CommandError::OutOfBounds { min: 0, max: 1 });
+    }
+    if replicas < 0 {
+        return Err(CommandError::NotPositive);
+    }
+    if timeout < 0 {
+        return Err(CommandError::TimeoutNegative);
+    }
+    let is_durable = ctx.server.holds_replies();
+    if local == 1 && !is_durable {
+        let saved = ctx.server.store.region().checkpoint();
+        saved.map_err(|error| CommandError::Checkpoint(error.to_string()))?;
+    }
+    ctx.reply.array(2);
+    ctx.reply.int(i64::from(is_durable || local == 1));
+    ctx.reply.int(0);
+    Ok(())
+}
+
 /// DEBUG SLEEP seconds, where allowed
 pub(super) fn debug_sleep(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     if !ctx.server.config.debug_enabled {

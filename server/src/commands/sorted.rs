@@ -193,23 +193,37 @@ fn reply_score(call: &mut Call<'_, '_>, sorted: Option<&Sorted<'_>>, at: usize) 
     }
 }
 
-/// ZRANK key member
+/// ZRANK key member [WITHSCORE]
 pub(super) fn zrank(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
     rank(call, entry, false)
 }
 
-/// ZREVRANK key member
+/// ZREVRANK key member [WITHSCORE]
 pub(super) fn zrevrank(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
     rank(call, entry, true)
 }
 
 fn rank(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>, from_end: bool) -> Outcome {
-    let rank = sorted_of(entry)?.and_then(|sorted| {
-        let rank = sorted.rank(call.args.get(2))?;
+    let with_score = match call.args.len() {
+        3 => false,
+        4 if is(call.args.get(3), "WITHSCORE") => true,
+        4 => return Err(CommandError::Syntax),
+        _ => return Err(CommandError::Arity(if from_end { "zrevrank" } else { "zrank" })),
+    };
+    let sorted = sorted_of(entry)?;
+    let member = call.args.get(2);
+    let rank = sorted.as_ref().and_then(|sorted| {
+        let rank = sorted.rank(member)?;
         Some(if from_end { sorted.len() - 1 - rank } else { rank })
     });
     match rank {
+        Some(rank) if with_score => {
+            call.reply.array(2);
+            call.reply.len(rank);
+            reply_score(call, sorted.as_ref(), 2);
+        }
         Some(rank) => call.reply.len(rank),
+        None if with_score => call.reply.null_array(),
         None => call.reply.null(),
     }
     Ok(())

@@ -213,3 +213,29 @@ fn large_sets_are_made_in_few_attempts_if_the_budget_is_small() {
     // A second, where attempts that differ took minutes.
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
+
+#[test]
+fn commands_of_redis_7_2_answer_as_there() {
+    let server = start(config());
+    let mut client = server.client();
+    check(
+        &mut client,
+        &[
+            ("ZADD z 1.5 a 2 b", ":2"),
+            ("ZRANK z b WITHSCORE", "*2 :1 $1 2"),
+            ("ZREVRANK z b withscore", "*2 :0 $1 2"),
+            ("ZRANK z none WITHSCORE", "*-1"),
+            ("ZRANK nothing a WITHSCORE", "*-1"),
+            ("ZRANK z none", "$-1"),
+            ("ZRANK z a SCORE", "-ERR syntax error"),
+            ("ZRANK z a WITHSCORE x", "-ERR wrong number of arguments for 'zrank' command"),
+            ("WAITAOF 1 0 0", "*2 :1 :0"),
+            ("WAITAOF 0 1 100", "*2 :0 :0"),
+            ("WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1"),
+            ("WAITAOF 1 -1 0", "-ERR value is out of range, must be positive"),
+            ("WAITAOF 1 0 -1", "-ERR timeout is negative"),
+            ("MULTI", "+OK"),
+            ("WAITAOF 1 0 0", "-ERR Command not allowed inside a transaction"),
+        ],
+    );
+}
