@@ -5,6 +5,7 @@ use std::cell::Cell;
 use perdura_store::Key;
 
 use super::error::CommandError;
+use super::steps::Steps;
 use crate::config::ServerConfig;
 use crate::resp::{Args, Reply};
 
@@ -19,6 +20,7 @@ pub(crate) struct Call<'c, 'o> {
     pub reply: &'c mut Reply<'o>,
     pub random: &'c Random,
     pub config: &'c ServerConfig,
+    pub steps: &'c mut Steps,
 }
 
 impl<'c> Call<'c, '_> {

@@ -42,6 +42,8 @@ pub(crate) struct Server<'a> {
     pub is_power_low: bool,
     /// Whether commands that need memory are refused in this turn.
     pub is_memory_full: bool,
+    /// Whether the command being run has committed a step, whatever its outcome.
+    pub has_stepped: bool,
     /// Monotonic time after the last command; read once a command.
     pub now_ns: u64,
     /// `(monotonic ns, unix ms)` at the turn's beginning.
@@ -73,6 +75,7 @@ impl<'a> Server<'a> {
             outgoing: Vec::new(),
             is_power_low: false,
             is_memory_full: false,
+            has_stepped: false,
             now_ns,
             turn: (now_ns, unix_ms),
             multiplexing: "",

@@ -1,6 +1,6 @@
 //! Carries out a command: makes the checks in Redis's order, then calls the command's handler.
 
-use perdura_store::{Access, Entry, Key, Tx, Unreadable, quietly};
+use perdura_store::{Access, Entry, Key, StoreError, Tx, Unreadable, quietly};
 
 use super::call::{Call, Outcome};
 use super::context::{Context, Server, is_paused};
@@ -9,6 +9,7 @@ use super::handler::{Command, Handler};
 use super::keyspace::Keyspace;
 use super::null;
 use super::spec::{Spec, flag};
+use super::steps::{Step, Steps};
 use super::table::TABLE;
 use super::transactions::exec;
 use crate::config::ServerConfig;
@@ -120,7 +121,8 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
     let mut outcome = || Unreadable::catch(|| run(ctx, command, args));
     let outcome = if is_quiet { quietly(outcome) } else { outcome() };
     let outcome = outcome.unwrap_or_else(|unreadable| Err(unreadable.into()));
-    let wrote = outcome.is_ok() && may_write(spec);
+    let has_stepped = std::mem::take(&mut ctx.server.has_stepped);
+    let wrote = (outcome.is_ok() || has_stepped) && may_write(spec);
     if let Err(error) = outcome {
         ctx.reply.rewind(mark);
         ctx.reply.error(&error);
@@ -220,7 +222,8 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         }
         Handler::Container => Err(CommandError::Arity(spec.name)),
         Handler::Read(handler) => {
-            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random, config };
+            let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
+            let mut call = Call { args, db, now_ms, reply, random, config, steps };
             let answer = |entry: Option<Entry<'_>>| {
                 let hit = entry.is_some();
                 (hit, handler(&mut call, entry.as_ref()))
@@ -234,32 +237,21 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
             outcome
         }
         Handler::Field(handler) => {
-            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random, config };
+            let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
+            let mut call = Call { args, db, now_ms, reply, random, config, steps };
             match store.hash_get(key, args.get(2), |value| handler(&mut call, value)) {
                 Ok(outcome) => outcome,
                 Err(_wrong_type) => Err(CommandError::WrongType),
             }
         }
         Handler::Keyspace(handler) => {
-            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random, config };
+            let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
+            let mut call = Call { args, db, now_ms, reply, random, config, steps };
             handler(&mut call, &mut Keyspace::Store(store))
         }
         Handler::Data(handler) => {
             let (mark, drawn) = (ctx.reply.mark(), random.mark());
             let reply = &mut *ctx.reply;
-            let mut outcome = Ok(());
-            let run = |tx: &mut Tx<'_>| {
-                reply.rewind(mark);
-                random.rewind(drawn);
-                outcome = Ok(());
-                let reply = &mut *reply;
-                match handler(&mut Call { args, db, now_ms, reply, random, config }, tx) {
-                    Err(CommandError::Tx(error)) => return Err(error),
-                    Err(other) => outcome = Err(other),
-                    Ok(()) => {}
-                }
-                Ok(())
-            };
             let keys: Vec<Key<'_>>;
             let access = if spec.has(flag::ALL_SHARDS) {
                 Access::Everything
@@ -270,8 +262,31 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
                 keys = indices.map(|at| Key { db, bytes: args.get(at) }).collect();
                 Access::Keys(&keys)
             };
-            store.run(access, run)?;
-            outcome
+            let mut steps = Steps::whole();
+            loop {
+                let mut outcome = Ok(());
+                let run = |tx: &mut Tx<'_>| {
+                    reply.rewind(mark);
+                    random.rewind(drawn);
+                    steps.now = Step::default();
+                    outcome = Ok(());
+                    let (reply, steps) = (&mut *reply, &mut steps);
+                    let mut call = Call { args, db, now_ms, reply, random, config, steps };
+                    match handler(&mut call, tx) {
+                        Err(CommandError::Tx(error)) => return Err(error),
+                        Err(other) => outcome = Err(other),
+                        Ok(()) => {}
+                    }
+                    Ok(())
+                };
+                match store.run(access, run) {
+                    Ok(()) if outcome.is_ok() && steps.keep() => ctx.server.has_stepped = true,
+                    Ok(()) => break outcome,
+                    Err(StoreError::TransactionTooLarge { .. })
+                        if spec.has(flag::STEPS) && steps.shrink() => {}
+                    Err(error) => break Err(error.into()),
+                }
+            }
         }
     }
 }

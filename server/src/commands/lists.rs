@@ -8,6 +8,7 @@ use perdura_store::{End, Entry, Key, List, Tx};
 use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::{is, positive};
+use super::steps::Step;
 
 /// LPUSH key element [element ...]
 pub(super) fn lpush(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
@@ -179,9 +180,12 @@ pub(super) fn linsert(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 /// LREM key count element
 pub(super) fn lrem(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let count = call.int(2)?;
-    let most = if count == 0 { u64::MAX } else { count.unsigned_abs() };
-    let gone = tx.list_remove(call.key(1), call.args.get(3), most, count < 0)?;
-    call.reply.len(gone);
+    let asked = if count == 0 { u64::MAX } else { count.unsigned_abs() };
+    let left = asked - call.steps.done;
+    let most = left.min(call.steps.most);
+    let done = tx.list_remove(call.key(1), call.args.get(3), most, count < 0)?;
+    call.steps.now = Step { done, is_more: done == most && most < left, ..Step::default() };
+    call.reply.len(call.steps.done + done);
     Ok(())
 }
 

@@ -38,6 +38,7 @@ mod sorted;
 mod sorted_algebra;
 mod sorted_range;
 mod spec;
+mod steps;
 mod strings;
 mod strings_lcs;
 mod strings_set;

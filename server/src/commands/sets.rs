@@ -5,6 +5,7 @@ use perdura_store::{Entry, Expiry, Key, Set, Tx};
 use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::{ScanOptions, cursor};
+use super::steps::Step;
 use crate::number::parse_i64;
 
 /// Names of members.
@@ -104,9 +105,13 @@ pub(super) fn spop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         return Ok(());
     }
     let count = parse_i64(call.args.get(2)).and_then(|count| u64::try_from(count).ok());
-    let popped = pop(call, tx, key, count.ok_or(CommandError::NotPositive)?)?;
-    call.reply.set(popped.len());
-    popped.iter().for_each(|name| call.reply.bulk(name));
+    let left = count.ok_or(CommandError::NotPositive)?.saturating_sub(call.steps.done);
+    let most = left.min(call.steps.most);
+    let taken = pop(call, tx, key, most)?;
+    let done = taken.len() as u64;
+    call.reply.set(call.steps.taken.len() + taken.len());
+    call.steps.taken.iter().chain(&taken).for_each(|name| call.reply.bulk(name));
+    call.steps.now = Step { done, taken, is_more: done == most && most < left };
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::is;
 use super::sorted::{List, Members, sorted_of};
+use super::steps::Step;
 use crate::number::parse_bound;
 
 /// The kind of a range's ends: ranks, scores or names.
@@ -290,8 +291,20 @@ pub(super) fn zremrangebylex(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcom
 fn remove(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, by: By) -> Outcome {
     let span = Span::parse(by, call, 2, 3)?;
     let key = call.key(1);
+    // The steps before have made the set shorter: what is left of the range begins as far from the
+    // front, and ends as far from the back.
+    let done = call.steps.done as i64;
+    let span = match span {
+        Span::Rank(start, end) => Span::Rank(
+            if start < 0 { start + done } else { start },
+            if end < 0 { end } else { end - done },
+        ),
+        span => span,
+    };
     let ranks = tx.sorted(key)?.map_or(0..0, |sorted| span.ranks(&sorted, false));
-    let removed = tx.sorted_remove_ranks(key, ranks)?;
-    call.reply.len(removed);
+    let end = ranks.end.min(ranks.start.saturating_add(call.steps.most));
+    let removed = tx.sorted_remove_ranks(key, ranks.start..end)?;
+    call.steps.now = Step { done: removed, is_more: end < ranks.end, ..Step::default() };
+    call.reply.len(call.steps.done + removed);
     Ok(())
 }

@@ -42,6 +42,9 @@ pub(crate) mod flag {
     /// A client that has subscribed may give the command in RESP2, too.
     pub const SUBSCRIBED: u32 = 1 << 27;
 
+    /// The command may go on in steps where it changes more than the budget has room for.
+    pub const STEPS: u32 = 1 << 28;
+
     /// The flags that COMMAND INFO shows.
     pub const SHOWN: [(u32, &str); 12] = [
         (WRITE, "write"),

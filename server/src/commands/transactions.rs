@@ -19,6 +19,7 @@ use super::handler::{Command, Handler};
 use super::keyspace::{self, Keyspace, Names};
 use super::options::database;
 use super::spec::flag;
+use super::steps::Steps;
 use crate::resp::Args;
 use crate::session::Multi;
 
@@ -176,7 +177,8 @@ fn run_in_tx(
     }
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
     let (random, config) = (&ctx.server.random, &*ctx.server.config);
-    let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random, config };
+    let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
+    let mut call = Call { args, db, now_ms, reply, random, config, steps };
     match command.handler {
         Handler::Read(handler) if spec.has(flag::NOVALUE) => {
             handler(&mut call, tx.look(key).as_ref())

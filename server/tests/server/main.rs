@@ -11,6 +11,7 @@ mod memory;
 mod pubsub;
 mod resp_parser;
 mod running;
+mod steps;
 mod transactions;
 mod values;
 
