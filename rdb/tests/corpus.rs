@@ -1,6 +1,8 @@
 //! What a real Redis writes is read, and what is written here a real Redis loads: the digests of
 //! both data sets are equal.
 
+#![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
+
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -140,11 +142,8 @@ fn a_real_server_reads_what_was_read_from_it() {
     for command in commands() {
         let reply = first.ask(&command);
         assert!(!reply.starts_with('-'), "{command}: {reply}");
-        if reply.starts_with('$') {
-            first
-                .conn
-                .read_exact(&mut vec![0; reply[1..].trim().parse::<usize>().unwrap() + 2])
-                .unwrap();
+        if let Some(len) = reply.strip_prefix('$') {
+            first.conn.read_exact(&mut vec![0; len.trim().parse::<usize>().unwrap() + 2]).unwrap();
         }
     }
     // Pending entries of a consumer; the reply has several lines and is read by its end.

@@ -1,5 +1,7 @@
 //! Values go to bytes and come back; bytes that nobody wrote are refused at bounded cost.
 
+#![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
+
 mod sys;
 
 use std::sync::atomic::Ordering::Relaxed;

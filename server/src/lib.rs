@@ -16,6 +16,7 @@ mod commands;
 mod conn;
 mod descriptors;
 mod lately;
+mod migration;
 mod net;
 mod power;
 mod saving;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_store::Watch;
 
+use crate::commands::Moving;
 use crate::resp::{Args, Span};
 use crate::shared::{Card, NO_COMMAND, Topic, card_flag};
 
@@ -69,6 +70,8 @@ pub(crate) struct Session {
     pub request_bytes: usize,
     /// Whether the next command waits for CLIENT UNPAUSE.
     pub is_paused: bool,
+    /// The MIGRATE whose end the client waits for.
+    pub moving: Option<Box<Moving>>,
     pub active_ns: u64,
     /// Row of the last command in the table.
     pub last_row: u16,
@@ -92,6 +95,7 @@ impl Session {
             subscribed: Subscribed::default(),
             request_bytes: 0,
             is_paused: false,
+            moving: None,
             last_row: NO_COMMAND,
         }
     }

@@ -192,6 +192,11 @@ impl<'s> Tx<'s> {
         now_ms
     }
 
+    /// Bytes of the store's memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.store.region().len_bytes()
+    }
+
     /// Ends the operation without any change.
     ///
     /// # Errors

@@ -38,6 +38,8 @@ pub(crate) struct Server<'a> {
     pub facts: Facts,
     /// Messages that the command being run sends when it has happened.
     pub outgoing: Vec<Message>,
+    /// Each MIGRATE of the loop's clients that is under way has a reference to it.
+    pub migrations: Arc<()>,
     /// Whether the power is so low that writes are refused in this turn.
     pub is_power_low: bool,
     /// Whether commands that need memory are refused in this turn.
@@ -73,6 +75,7 @@ impl<'a> Server<'a> {
             config_changes,
             facts: Facts::default(),
             outgoing: Vec::new(),
+            migrations: Arc::new(()),
             is_power_low: false,
             is_memory_full: false,
             has_stepped: false,

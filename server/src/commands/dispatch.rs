@@ -22,7 +22,8 @@ use crate::shared::SlowEntry;
 pub(crate) enum Flow {
     /// The connection goes on; the reply to a write may have to wait for the group commit.
     Next { wrote: bool },
-    /// CLIENT PAUSE holds this command: nothing was done.
+    /// CLIENT PAUSE holds this command, or it waits for something outside: it is to be carried out
+    /// again.
     Paused,
     /// The connection closes at once. Its writes are done all the same, and others will read them.
     Close { wrote: bool },
@@ -65,7 +66,16 @@ pub(crate) fn execute(
     let mut reply = Reply::new(out, session.resp3, server.config.output_max_bytes);
     let mut ctx = Context { server, session, reply: &mut reply };
     let wrote = match resolved {
-        Ok((row, spec)) => attempt(&mut ctx, row, spec, args),
+        Ok((row, spec)) => match attempt(&mut ctx, row, spec, args) {
+            Some(wrote) => wrote,
+            None => {
+                if was_skipping {
+                    session.reply_mode = ReplyMode::SkipNext;
+                }
+                out.truncate(mark);
+                return Flow::Paused;
+            }
+        },
         Err(CommandError::Arity("exec")) => {
             // The error ends the transaction, as DISCARD does.
             ctx.session.multi = None;
@@ -101,11 +111,17 @@ pub(crate) fn may_write(spec: &Spec) -> bool {
     spec.has(flag::WRITE) || spec.name == "exec"
 }
 
-/// Checks a command, then queues or runs it. True if data may have changed.
-fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args: Args<'_>) -> bool {
+/// Checks a command, then queues or runs it. True if data may have changed; `None` if the command
+/// waits, and is to be carried out again.
+fn attempt(
+    ctx: &mut Context<'_, '_, '_>,
+    row: usize,
+    spec: &'static Spec,
+    args: Args<'_>,
+) -> Option<bool> {
     if let Err(error) = check(ctx, spec) {
         reject(ctx, Some(row), &error);
-        return false;
+        return Some(false);
     }
     ctx.session.last_row = row as u16;
     if ctx.session.multi.is_some() && !spec.has(flag::UNQUEUED) {
@@ -113,7 +129,7 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
             Ok(()) => ctx.reply.simple("QUEUED"),
             Err(error) => reject(ctx, Some(row), &error),
         }
-        return false;
+        return Some(false);
     }
     let command = &table_for(&ctx.server.config)[row];
     let (mark, errors, start_ns) = (ctx.reply.mark(), ctx.reply.errors(), ctx.server.now_ns);
@@ -122,6 +138,10 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
     let outcome = if is_quiet { quietly(outcome) } else { outcome() };
     let outcome = outcome.unwrap_or_else(|unreadable| Err(unreadable.into()));
     let has_stepped = std::mem::take(&mut ctx.server.has_stepped);
+    if matches!(outcome, Err(CommandError::Waits)) {
+        ctx.reply.rewind(mark);
+        return None;
+    }
     let wrote = (outcome.is_ok() || has_stepped) && may_write(spec);
     if let Err(error) = outcome {
         ctx.reply.rewind(mark);
@@ -148,7 +168,7 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
         command.failed.add(failed);
     }
     log_if_slow(ctx, args, time_ns / 1000);
-    wrote
+    Some(wrote)
 }
 
 fn check(ctx: &Context<'_, '_, '_>, spec: &Spec) -> Outcome {
@@ -253,7 +273,7 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
             let (mark, drawn) = (ctx.reply.mark(), random.mark());
             let reply = &mut *ctx.reply;
             let keys: Vec<Key<'_>>;
-            let access = if spec.has(flag::ALL_SHARDS) {
+            let access = if spec.needs_all_shards(args) {
                 Access::Everything
             } else if spec.keys.is_one() {
                 Access::Key(key)

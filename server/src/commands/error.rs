@@ -317,6 +317,40 @@ pub(crate) enum CommandError {
     Device(String),
     #[error("ERR count should be greater than or equal to -1")]
     SlowlogCount,
+    #[error("BUSYKEY Target key name already exists.")]
+    BusyKey,
+    #[error("ERR Invalid TTL value, must be >= 0")]
+    RestoreTtl,
+    #[error("ERR Invalid IDLETIME value, must be >= 0")]
+    RestoreIdleTime,
+    #[error("ERR Invalid FREQ value, must be >= 0 and <= 255")]
+    RestoreFreq,
+    #[error("ERR DUMP payload version or checksum are wrong")]
+    PayloadFoot,
+    #[error("ERR Bad data format")]
+    PayloadData,
+    #[error("ERR the value takes more memory than there is, or more than {0} bytes")]
+    PayloadTooLarge(u64),
+    #[error("ERR the values are more than {0} bytes: name fewer keys at once")]
+    MigrateTooLarge(usize),
+    #[error("ERR When using MIGRATE KEYS option, the key argument must be set to the empty string")]
+    MigrateKeys,
+    #[error("IOERR error or timeout {doing} ({why})")]
+    MigrateIo { doing: &'static str, why: String },
+    #[error("ERR Target instance replied with error: {0}")]
+    MigrateRefused(String),
+    #[error(
+        "TRYAGAIN a key was written again and again while it was moved: it is in both servers, and \
+         this one has the newer value"
+    )]
+    MigrateWritten,
+    #[error("BUSY {0} clients of this loop are moving keys already: try again")]
+    MigrateBusy(usize),
+    #[error("ERR One or more scores can't be converted into double")]
+    SortScore,
+    /// Never sent: the command goes on later, and the client's next ones wait for that.
+    #[error("ERR the command waits")]
+    Waits,
 }
 
 impl CommandError {

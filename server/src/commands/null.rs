@@ -4,10 +4,10 @@
 use super::call::Outcome;
 use super::context::Context;
 use super::handler::{Command, Handler};
-use super::spec::{Group, Keys, Spec, flag};
+use super::spec::{Group, KeyOption, Keys, Spec, flag};
 use crate::resp::Args;
 
-const KEY: Keys = Keys { first: 1, last: 1, step: 1, count_at: 0 };
+const KEY: Keys = Keys { first: 1, last: 1, step: 1, count_at: 0, option: KeyOption::None };
 
 /// GET and SET.
 pub(super) static TABLE: &[Command] = &[

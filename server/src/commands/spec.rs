@@ -23,7 +23,7 @@ pub(crate) mod flag {
     pub const UNQUEUED: u32 = 1 << 18;
     /// The command has subcommands, each with its own line.
     pub const SUBS: u32 = 1 << 19;
-    /// One of the command's arguments says how many keys follow it.
+    /// Where the command's keys are depends on its other arguments.
     pub const MOVABLE: u32 = 1 << 20;
     /// The command works on client and server state, and on no keys of its own.
     pub const STATE: u32 = 1 << 21;
@@ -44,6 +44,8 @@ pub(crate) mod flag {
 
     /// The command may go on in steps where it changes more than the budget has room for.
     pub const STEPS: u32 = 1 << 28;
+    /// The command may name further keys by patterns: then it locks every shard.
+    pub const BY_PATTERN: u32 = 1 << 29;
 
     /// The flags that COMMAND INFO shows.
     pub const SHOWN: [(u32, &str); 12] = [
@@ -63,13 +65,24 @@ pub(crate) mod flag {
 }
 
 /// Which arguments are keys: from `first` to `last` (negative: from the end) by `step`; and where
-/// argument `count_at` is not 0, as many as it says behind it.
+/// argument `count_at` is not 0, as many as it says behind it; and those that an option names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub first: i32,
     pub last: i32,
     pub step: i32,
     pub count_at: usize,
+    pub option: KeyOption,
+}
+
+/// The option of a command that names keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyOption {
+    None,
+    /// STORE of SORT.
+    Store,
+    /// KEYS of MIGRATE, which has no other keys then.
+    Keys,
 }
 
 impl Keys {
@@ -79,8 +92,14 @@ impl Keys {
         let len = args.len() as i32;
         let last = if self.last < 0 { len + self.last } else { self.last }.min(len - 1);
         let end = if self.first == 0 { -1 } else { last };
+        let named = match self.option {
+            KeyOption::None => 0..0,
+            KeyOption::Store => super::sort::destination(args).map_or(0..0, |at| at..at + 1),
+            KeyOption::Keys => super::migrate::keys_at(args).map_or(0..0, |at| at..args.len()),
+        };
+        let end = if self.option == KeyOption::Keys && !named.is_empty() { -1 } else { end };
         let fixed = (self.first..=end).step_by(self.step.max(1) as usize).map(|i| i as usize);
-        fixed.chain(counted)
+        fixed.chain(counted).chain(named)
     }
 
     /// The indices of the keys that are counted; none if the count makes no sense.
@@ -96,7 +115,7 @@ impl Keys {
 
     /// Whether there is always one key, and where.
     pub fn is_one(self) -> bool {
-        self.first == self.last && self.count_at == 0
+        self.first == self.last && self.count_at == 0 && self.option == KeyOption::None
     }
 }
 
@@ -174,6 +193,11 @@ pub(crate) struct Spec {
 impl Spec {
     pub fn has(&self, flags: u32) -> bool {
         self.flags & flags != 0
+    }
+
+    /// Whether the command with these arguments locks every shard.
+    pub fn needs_all_shards(&self, args: Args<'_>) -> bool {
+        self.has(flag::ALL_SHARDS) || self.has(flag::BY_PATTERN) && super::sort::names_others(args)
     }
 
     pub fn accepts(&self, args: usize) -> bool {

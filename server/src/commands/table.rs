@@ -2,27 +2,32 @@
 
 use super::handler::{Command, Handler};
 use super::spec::flag::*;
-use super::spec::{Group, Keys, Spec};
+use super::spec::{Group, KeyOption, Keys, Spec};
 use super::{
-    bitfield, bits, client, connection, devices, expiry, figures, geo, geo_search, hashes,
-    hyperloglog, info, introspect, keys, lists, perdura, pubsub, server, sets, sets_algebra,
-    settings, sorted, sorted_algebra, sorted_range, strings, strings_lcs, strings_set,
-    transactions,
+    bitfield, bits, client, connection, devices, dump, expiry, figures, geo, geo_search, hashes,
+    hyperloglog, info, introspect, keys, lists, migrate, perdura, pubsub, server, sets,
+    sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, strings, strings_lcs,
+    strings_set, transactions,
 };
 use Group::{
     Bitmap, Connection, Generic, Geo, Hash, HyperLogLog, PubSub, Server, SortedSet, Transactions,
 };
 use Handler::{Container, Control, Data, Exec, Field, Keyspace, Read};
 
-const NONE: Keys = Keys { first: 0, last: 0, step: 0, count_at: 0 };
-const KEY: Keys = Keys { first: 1, last: 1, step: 1, count_at: 0 };
-const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count_at: 0 };
-const FROM_SECOND: Keys = Keys { first: 2, last: -1, step: 1, count_at: 0 };
-const TWO: Keys = Keys { first: 1, last: 2, step: 1, count_at: 0 };
-const ALL: Keys = Keys { first: 1, last: -1, step: 1, count_at: 0 };
-const PAIRS: Keys = Keys { first: 1, last: -1, step: 2, count_at: 0 };
-const COUNTED: Keys = Keys { first: 0, last: 0, step: 0, count_at: 1 };
-const KEY_AND_COUNTED: Keys = Keys { first: 1, last: 1, step: 1, count_at: 2 };
+const NONE: Keys = Keys { first: 0, last: 0, step: 0, count_at: 0, option: KeyOption::None };
+const KEY: Keys = Keys { first: 1, last: 1, step: 1, count_at: 0, option: KeyOption::None };
+const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count_at: 0, option: KeyOption::None };
+const FROM_SECOND: Keys =
+    Keys { first: 2, last: -1, step: 1, count_at: 0, option: KeyOption::None };
+const TWO: Keys = Keys { first: 1, last: 2, step: 1, count_at: 0, option: KeyOption::None };
+const ALL: Keys = Keys { first: 1, last: -1, step: 1, count_at: 0, option: KeyOption::None };
+const PAIRS: Keys = Keys { first: 1, last: -1, step: 2, count_at: 0, option: KeyOption::None };
+const COUNTED: Keys = Keys { first: 0, last: 0, step: 0, count_at: 1, option: KeyOption::None };
+const KEY_AND_COUNTED: Keys =
+    Keys { first: 1, last: 1, step: 1, count_at: 2, option: KeyOption::None };
+const KEY_AND_STORE: Keys = Keys { option: KeyOption::Store, ..KEY };
+const THIRD_OR_KEYS: Keys =
+    Keys { first: 3, last: 3, step: 1, count_at: 0, option: KeyOption::Keys };
 
 /// Flags of commands about the connection: allowed whatever the state of the data.
 const CONN: u32 = NOSCRIPT | LOADING | STALE;
@@ -187,6 +192,7 @@ pub(crate) static TABLE: &[Command] = &[
     c("copy", -3, GROW | ALL_SHARDS, TWO, Generic, "6.2.0", Data(keys::copy), "Copy a key"),
     c("dbsize", 1, READ | FAST, NONE, Server, "1.0.0", Keyspace(keys::dbsize), "Return the number of keys in the selected database"),
     c("del", -2, WRITE | NOVALUE, ALL, Generic, "1.0.0", Data(keys::del), "Delete a key"),
+    c("dump", 2, READ, KEY, Generic, "2.6.0", Data(dump::dump), "Return a serialized version of the value stored at the specified key"),
     c("exists", -2, READ | FAST | NOVALUE, ALL, Generic, "1.0.0", Data(keys::exists), "Determine if a key exists"),
     c("expire", -3, WRITE | FAST | NOVALUE, KEY, Generic, "1.0.0", Data(expiry::expire), "Set a key's time to live in seconds"),
     c("expireat", -3, WRITE | FAST | NOVALUE, KEY, Generic, "1.2.0", Data(expiry::expireat), "Set the expiration for a key as a UNIX timestamp"),
@@ -194,6 +200,7 @@ pub(crate) static TABLE: &[Command] = &[
     c("flushall", -1, WRITE, NONE, Server, "1.0.0", Keyspace(keys::flushall), "Remove all keys from all databases"),
     c("flushdb", -1, WRITE, NONE, Server, "1.0.0", Keyspace(keys::flushdb), "Remove all keys from the current database"),
     c("keys", 2, READ, NONE, Generic, "1.0.0", Keyspace(keys::keys), "Find all keys matching the given pattern"),
+    c("migrate", -6, WRITE | NOSCRIPT | NOMULTI | MOVABLE, THIRD_OR_KEYS, Generic, "2.6.0", Control(migrate::migrate), "Move keys to another server; other clients are served meanwhile"),
     c("move", 3, WRITE | FAST | ALL_SHARDS, KEY, Generic, "1.0.0", Data(keys::move_key), "Move a key to another database"),
     c("object", -2, SUBS, NONE, Generic, "2.2.3", Container, "A container for object introspection commands"),
     c("object|encoding", 3, READ, SECOND, Generic, "2.2.3", Data(keys::encoding), "Inspect the internal encoding of an object, as Redis would name it"),
@@ -209,7 +216,11 @@ pub(crate) static TABLE: &[Command] = &[
     c("randomkey", 1, READ, NONE, Generic, "1.0.0", Keyspace(keys::randomkey), "Return a random key from the keyspace"),
     c("rename", 3, WRITE, TWO, Generic, "1.0.0", Data(keys::rename), "Rename a key"),
     c("renamenx", 3, WRITE | FAST, TWO, Generic, "1.0.0", Data(keys::renamenx), "Rename a key, only if the new key does not exist"),
+    c("restore", -4, GROW, KEY, Generic, "2.6.0", Data(dump::restore), "Create a key using the provided serialized value, previously obtained using DUMP"),
+    c("restore-asking", -4, GROW, KEY, Generic, "3.0.0", Data(dump::restore), "The same as RESTORE: there is no cluster whose slots move"),
     c("scan", -2, READ, NONE, Generic, "2.8.0", Keyspace(keys::scan), "Incrementally iterate the keys space"),
+    c("sort", -2, GROW | MOVABLE | BY_PATTERN, KEY_AND_STORE, Generic, "1.0.0", Data(sort::sort), "Sort the elements in a list, set or sorted set"),
+    c("sort_ro", -2, READ | MOVABLE | BY_PATTERN, KEY, Generic, "7.0.0", Data(sort::sort_ro), "Sort the elements in a list, set or sorted set; a read-only variant of SORT"),
     c("swapdb", 3, WRITE | FAST, NONE, Server, "4.0.0", Keyspace(keys::swapdb), "Exchange two databases; every key of both is written anew"),
     c("touch", -2, READ | FAST | NOVALUE, ALL, Generic, "3.2.1", Data(keys::touch), "Counts those of the given keys that exist"),
     c("ttl", 2, READ | FAST | NOVALUE, KEY, Generic, "1.0.0", Read(expiry::ttl), "Get the time to live for a key in seconds"),

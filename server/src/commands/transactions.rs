@@ -152,7 +152,7 @@ fn collect_keys<'q>(
             db = database(args.get(1), CommandError::NotInteger).unwrap_or(db);
         }
         // COPY and MOVE may name a key of any database.
-        let elsewhere = spec.has(flag::ALL_SHARDS);
+        let elsewhere = spec.needs_all_shards(args);
         named &= !elsewhere;
         let dbs = if elsewhere { 0..DATABASES } else { db..db + 1 };
         for at in spec.keys.indices(args) {

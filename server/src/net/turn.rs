@@ -173,6 +173,7 @@ impl Serve<'_> {
 
     pub(super) fn may_resume(&self, conn: &Conn) -> bool {
         conn.unsent() <= self.server.config.output_pause_bytes
+            && conn.session.moving.as_ref().is_none_or(|moving| moving.is_ready())
             && self.server.clock.now_ns() >= self.server.shared.pause.now().0
     }
 

@@ -4,6 +4,8 @@
 use rand::prelude::*;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::payloads::{bad_payload, payload};
+
 pub type Words = Vec<Vec<u8>>;
 
 /// Draws commands by seed.
@@ -202,6 +204,8 @@ impl Generator {
                 "N" => return format!("m{}", self.random.random_range(0..900)).into_bytes(),
                 "P" => return format!("{}", self.random.random_range(1..250)).into_bytes(),
                 "R" => return format!("({}", self.random.random_range(1..250)).into_bytes(),
+                "PAYLOAD" => return payload(&mut self.random),
+                "BADLOAD" => return bad_payload(&mut self.random),
                 other => other,
             }
             .as_bytes()
@@ -249,7 +253,8 @@ impl Generator {
 /// Cut short or made longer, these have replies that depend on the connection, on chance, on layout
 /// or on what else a server does; or they end the server.
 fn is_incomparable(words: &Words) -> bool {
-    let words: Vec<&str> = words.iter().map(|w| std::str::from_utf8(w).unwrap()).collect();
+    let words: Vec<&str> =
+        words.iter().map(|w| std::str::from_utf8(w).unwrap_or("binary")).collect();
     match words[..] {
         ["hello"] | ["scan", _] | ["hscan" | "zscan" | "sscan", _, _] => true,
         ["hello", "2" | "3", ref rest @ ..] => {
@@ -257,6 +262,13 @@ fn is_incomparable(words: &Words) -> bool {
         }
         // Redis 7.0 takes this rank, and 7.2 refuses it.
         ["lpos", ref rest @ ..] => rest.windows(2).any(|w| w == ["rank", "-9223372036854775808"]),
+        // With a word more these may name a key that is there, or the order of a set.
+        ["migrate", .., "keys", "nokey", last] => last != "nokey2",
+        ["migrate", .., "nokey", "nokey2", _] => true,
+        ["sort" | "sort_ro", key, ref rest @ ..] => {
+            let is_own = |two: &[&str]| two[0] == "by" && !two[1].contains('*');
+            !matches!(key, "l1" | "z1") && rest.windows(2).any(is_own)
+        }
         ["spop", key] | ["srandmember", key] => key != "nokey",
         ["spop" | "srandmember", key, count] => {
             key != "nokey" && !matches!(count, "0" | "1000" | "2000")
@@ -275,7 +287,7 @@ fn is_incomparable(words: &Words) -> bool {
 }
 
 fn is_unordered(template: &str) -> bool {
-    const NAMES: [&str; 18] = [
+    const NAMES: [&str; 20] = [
         "sdiff",
         "sinter",
         "smembers",
@@ -294,6 +306,9 @@ fn is_unordered(template: &str) -> bool {
         "pexpiretime",
         "command",
         "config",
+        "dump",
+        // Not allowed there, on purpose.
+        "migrate",
     ];
     NAMES.contains(&template.split(' ').next().unwrap())
 }

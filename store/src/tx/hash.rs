@@ -150,6 +150,43 @@ impl Tx<'_> {
         Ok(new_fields)
     }
 
+    /// Makes the key a hash of these fields, whatever the key held. No two fields may have the same
+    /// name. Without fields the key is removed.
+    ///
+    /// # Errors
+    /// Field or value are too long; the attempt is over.
+    pub fn hash_put<'f>(
+        &mut self,
+        key: Key<'_>,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
+        expiry: Expiry,
+    ) -> Result<(), TxError> {
+        check_key(key.bytes)?;
+        for (field, value) in fields.clone() {
+            check_key(field)?;
+            check_value(value.len() as u64)?;
+        }
+        if fields.clone().next().is_none() {
+            return self.delete(key).map(drop);
+        }
+        let place = self.place(key);
+        let mut packed = Some(Vec::new());
+        for (field, value) in fields.clone() {
+            packed = packed.and_then(|packed| packed::with(&packed, field, Some(value)));
+            if packed.is_none() {
+                break;
+            }
+        }
+        if let Some(packed) = packed {
+            return self.put_record(&place, key, RecordKind::PackedHash, &[&packed], expiry, 0);
+        }
+        let root = self.new_table(&place)?;
+        for (field, value) in fields {
+            self.add_to_table(&place, root, field, value)?;
+        }
+        self.put_table(&place, key, RecordKind::TableHash, root, expiry)
+    }
+
     /// Removes a field, and with the last field the key. Returns whether the field was there.
     ///
     /// # Errors

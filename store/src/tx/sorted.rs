@@ -137,14 +137,28 @@ impl Tx<'_> {
         members: &[(Vec<u8>, f64)],
         expiry: Expiry,
     ) -> Result<(), TxError> {
+        let members = members.iter().map(|(name, score)| (name.as_slice(), *score));
+        self.sorted_put_all(key, members, expiry)
+    }
+
+    /// Makes the key a sorted set of these members as [`Tx::sorted_put`] does.
+    ///
+    /// # Errors
+    /// A name is too long; the attempt is over.
+    pub fn sorted_put_all<'m>(
+        &mut self,
+        key: Key<'_>,
+        members: impl Iterator<Item = (&'m [u8], f64)>,
+        expiry: Expiry,
+    ) -> Result<(), TxError> {
         check_key(key.bytes)?;
-        if members.is_empty() {
+        let mut ordered: Vec<(f64, &[u8])> =
+            members.map(|(name, score)| (plain(score), name)).collect();
+        if ordered.is_empty() {
             return self.delete(key).map(drop);
         }
-        members.iter().try_for_each(|(name, _)| check_key(name))?;
+        ordered.iter().try_for_each(|(_, name)| check_key(name))?;
         let place = self.place(key);
-        let mut ordered: Vec<(f64, &[u8])> =
-            members.iter().map(|(name, score)| (plain(*score), name.as_slice())).collect();
         ordered.sort_unstable_by(|a, b| order_of(a.0, b.0).then_with(|| a.1.cmp(b.1)));
         if let Some(packed) = packed::pack(&ordered) {
             let kind = RecordKind::PackedSorted;
