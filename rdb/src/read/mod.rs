@@ -210,6 +210,7 @@ impl<R: Read> Reader<R> {
 /// encoding, and the value.
 pub(crate) fn read_value(bytes: &[u8], max_bytes: u64) -> Result<Value, RdbError> {
     let mut values = Values::new(bytes, max_bytes);
+    values.len = Some(bytes.len() as u64);
     let kind = values.source.byte("a value")?;
     let value = values.value(kind)?;
     match values.source.is_at_end()? {

@@ -23,6 +23,8 @@ pub(super) struct Values<R> {
     max_bytes: u64,
     /// Bytes that the present value may still take.
     left: u64,
+    /// Bytes of the dump, if that is known.
+    pub len: Option<u64>,
     /// A packed value that is being taken apart.
     packed: Vec<u8>,
 }
@@ -36,7 +38,7 @@ enum Len {
 impl<R: Read> Values<R> {
     pub fn new(reader: R, max_bytes: u64) -> Self {
         let (source, packed) = (Source::new(reader), Vec::new());
-        Self { source, max_bytes, left: max_bytes, packed }
+        Self { source, max_bytes, left: max_bytes, len: None, packed }
     }
 
     /// An error about the bytes that were read last.
@@ -55,6 +57,16 @@ impl<R: Read> Values<R> {
                 let (max_bytes, at) = (self.max_bytes, self.source.offset());
                 Err(RdbError::TooLarge { max_bytes, at })
             }
+        }
+    }
+
+    /// Refuses a length that is more than what is left of the dump.
+    fn check_left(&self, len: u64) -> Result<(), RdbError> {
+        match self.len {
+            Some(all) if len > all - self.source.offset() => {
+                Err(RdbError::Truncated { at: all, what: "a string" })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -89,6 +101,7 @@ impl<R: Read> Values<R> {
         let what = "a string";
         let int = match self.any_len()? {
             Len::Plain(len) => {
+                self.check_left(len)?;
                 self.charge(len)?;
                 return self.source.bytes(len, what, out);
             }
@@ -108,6 +121,7 @@ impl<R: Read> Values<R> {
         if len / lzf::RATIO_MAX > packed_len || packed_len == 0 {
             return Err(self.corrupt("a compressed string that cannot become so long"));
         }
+        self.check_left(packed_len)?;
         self.charge(packed_len)?;
         self.charge(len)?;
         let mut packed = Vec::new();
@@ -348,7 +362,12 @@ impl<R: Read> Values<R> {
         for _ in 0..count {
             match if is_new { self.len()? } else { 0 } {
                 0 => self.entries(ziplist, "a piece of a list", &mut all)?,
-                1 => all.push_with(|out| self.string(out))?,
+                1 => {
+                    all.push_with(|out| self.string(out))?;
+                    if all.get(all.len() - 1).is_empty() {
+                        return Err(self.corrupt("a long element of a list without a byte"));
+                    }
+                }
                 2 => self.entries(listpack, "a piece of a list", &mut all)?,
                 _ => return Err(self.corrupt("a piece of a list of an unknown form")),
             }
