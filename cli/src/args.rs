@@ -44,6 +44,9 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure throughput and latency with the workloads of YCSB.
     Bench(Box<crate::bench::BenchArgs>),
+    /// Take over the data of a Redis or Valkey: from its dump, from its append-only files, or from
+    /// the running server, whose changes are followed until everything is here.
+    Import(crate::import::ImportArgs),
     /// Find a budget, a battery or a memory for a load, from traces of it and from models.
     Plan(crate::plan::PlanArgs),
     /// Run another program: with --dir, files that it maps are durable memory; without, its heap is

@@ -15,6 +15,7 @@ mod flush;
 mod guard;
 mod guard_status;
 mod holder;
+mod import;
 mod listen;
 mod password;
 mod plan;
@@ -74,6 +75,7 @@ fn run() -> Result<ExitCode> {
         Command::Top(args) => top::run(&args),
         Command::Status(args) => Ok(status::run(&args)),
         Command::Flush(args) => flush::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Guard(args) => guard::run(&args).map(|()| ExitCode::SUCCESS),

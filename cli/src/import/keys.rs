@@ -1,0 +1,164 @@
+//! Keys of a dump as commands: RESTORE, or for large values steps that each fit into any budget.
+
+use std::io::Read;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use perdura_rdb::{Encoder, Item, KeyItem, RdbError, Reader, Strings, Value, seal_payload};
+
+use super::target::Target;
+use super::wire::Reply;
+
+/// Most memory that one value may take while it passes through.
+pub const VALUE_BYTES_MAX: u64 = 16 << 30;
+/// A value whose payload is longer goes in steps.
+const RESTORE_BYTES_MAX: usize = 256 << 10;
+/// Bytes of the elements of one step.
+const STEP_BYTES: usize = 128 << 10;
+
+/// What was taken of a dump, and what was left out.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// Keys that were sent.
+    pub keys: u64,
+    /// Keys that had expired already.
+    pub expired: u64,
+    /// Keys of other databases than the one asked for.
+    pub elsewhere: u64,
+    /// Keys without an element, which no server keeps.
+    pub empty: u64,
+    /// Libraries of functions that were taken.
+    pub functions: u64,
+    /// What was left out, each thing once.
+    pub left_out: Vec<String>,
+}
+
+impl Taken {
+    fn leave_out(&mut self, what: String) {
+        if !self.left_out.contains(&what) {
+            self.left_out.push(what);
+        }
+    }
+}
+
+/// Reads a dump to its end, and sends its keys. `seen` is told the bytes read and the keys sent.
+///
+/// # Errors
+/// The dump is damaged or ends early; the target refuses.
+pub fn take<R: Read>(
+    reader: &mut Reader<R>,
+    only: Option<u64>,
+    target: &mut Target,
+    taken: &mut Taken,
+    mut seen: impl FnMut(u64, u64) -> Result<()>,
+) -> Result<()> {
+    while let Some(item) = reader.next_item().map_err(explained)? {
+        match item {
+            Item::Key(item) if only.is_some_and(|only| only != item.db) => taken.elsewhere += 1,
+            Item::Key(item) => send(&item, target, taken)?,
+            Item::Function(text) => load_function(&text, target, taken)?,
+            Item::ModuleAux { name } => taken.leave_out(format!("data of the module type {name}")),
+            Item::Aux { .. } | Item::Sizes { .. } => {}
+        }
+        seen(reader.offset(), taken.keys)?;
+    }
+    target.finish()
+}
+
+fn explained(error: RdbError) -> anyhow::Error {
+    match error {
+        RdbError::Key { ref error, .. } if matches!(**error, RdbError::Module { .. }) => {
+            anyhow::Error::from(error_without_source(&error.to_string()))
+                .context("delete such keys at the source, or leave them out of the dump")
+        }
+        other => other.into(),
+    }
+}
+
+fn error_without_source(text: &str) -> std::io::Error {
+    std::io::Error::other(text.to_owned())
+}
+
+fn load_function(text: &[u8], target: &mut Target, taken: &mut Taken) -> Result<()> {
+    match target.ask_bytes(&[b"FUNCTION", b"LOAD", b"REPLACE", text])? {
+        Reply::Error(words) => taken.leave_out(format!("a library of functions ({words})")),
+        _ => taken.functions += 1,
+    }
+    Ok(())
+}
+
+fn send(item: &KeyItem, target: &mut Target, taken: &mut Taken) -> Result<()> {
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock")?.as_millis();
+    if item.expire_at_ms.is_some_and(|at_ms| u128::from(at_ms) <= now_ms) {
+        taken.expired += 1;
+        return Ok(());
+    }
+    if item.value.is_empty() {
+        taken.empty += 1;
+        return Ok(());
+    }
+    taken.keys += 1;
+    target.select(item.db)?;
+    let key = &item.key[..];
+    let about = || format!("key {:?} of database {}", shown(key), item.db);
+    let mut payload = Vec::new();
+    Encoder::new(&mut payload, false).value(&item.value);
+    let expire_at = item.expire_at_ms.map(|at_ms| at_ms.max(1).to_string());
+    let in_steps = !matches!(item.value, Value::String(_) | Value::Stream(_));
+    if payload.len() <= RESTORE_BYTES_MAX || !in_steps {
+        seal_payload(&mut payload);
+        let expire_at = expire_at.as_deref().unwrap_or("0").as_bytes();
+        let words = [&b"RESTORE"[..], key, expire_at, &payload, b"REPLACE", b"ABSTTL"];
+        return target.push(&words, about);
+    }
+    target.push(&[b"DEL", key], about)?;
+    match &item.value {
+        Value::List(elements) => steps(target, b"RPUSH", key, elements, 1, about)?,
+        Value::Set(members) => steps(target, b"SADD", key, members, 1, about)?,
+        Value::Hash(fields) => steps(target, b"HSET", key, fields, 2, about)?,
+        Value::Sorted(names, scores) => {
+            let mut both = Strings::new();
+            for (name, score) in names.iter().zip(scores) {
+                both.push(format!("{score:?}").as_bytes());
+                both.push(name);
+            }
+            steps(target, b"ZADD", key, &both, 2, about)?;
+        }
+        Value::String(_) | Value::Stream(_) => {}
+    }
+    match expire_at {
+        Some(at_ms) => target.push(&[b"PEXPIREAT", key, at_ms.as_bytes()], about),
+        None => Ok(()),
+    }
+}
+
+/// Sends strings in several commands, `width` of them always together.
+fn steps(
+    target: &mut Target,
+    command: &[u8],
+    key: &[u8],
+    strings: &Strings,
+    width: usize,
+    about: impl Fn() -> String,
+) -> Result<()> {
+    let mut words: Vec<&[u8]> = vec![command, key];
+    let mut bytes = 0;
+    for (at, string) in strings.iter().enumerate() {
+        if bytes >= STEP_BYTES && at % width == 0 {
+            target.push(&words, &about)?;
+            words.truncate(2);
+            bytes = 0;
+        }
+        words.push(string);
+        bytes += string.len() + 16;
+    }
+    if words.len() > 2 {
+        target.push(&words, about)?;
+    }
+    Ok(())
+}
+
+/// The beginning of a key for an error.
+pub fn shown(key: &[u8]) -> String {
+    String::from_utf8_lossy(&key[..key.len().min(80)]).into_owned()
+}

@@ -1,0 +1,168 @@
+//! The server that takes the data: commands go to it in pipelines, and each reply is looked at.
+
+use std::collections::VecDeque;
+use std::io::{BufReader, ErrorKind, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::wire::{Reply, put_command, read_reply};
+
+/// Bytes and commands that are gathered before they are sent.
+const BATCH_BYTES: usize = 256 << 10;
+const BATCH_COMMANDS: usize = 1000;
+/// Time that the server may take for a batch.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A server that takes commands.
+pub struct Target {
+    stream: TcpStream,
+    replies: BufReader<TcpStream>,
+    address: String,
+    batch: Vec<u8>,
+    /// What the commands of the batch, and of the one before it, are about.
+    about: VecDeque<String>,
+    /// How many of these were sent.
+    sent: usize,
+    /// The database that commands go to.
+    db: u64,
+    /// Commands that were carried out.
+    pub done: u64,
+}
+
+impl Target {
+    /// Connects to `host:port`, with the password if the server has one.
+    pub fn connect(address: &str, user: Option<&str>, password: Option<&str>) -> Result<Self> {
+        let place = || address.to_owned();
+        let stream = TcpStream::connect(address).map_err(|error| match error.kind() {
+            ErrorKind::ConnectionRefused => anyhow!(
+                "{address}: {error}; no server listens there: start it, or give its address"
+            ),
+            _ => anyhow!("{address}: {error}"),
+        })?;
+        stream.set_read_timeout(Some(PATIENCE)).with_context(place)?;
+        stream.set_write_timeout(Some(PATIENCE)).with_context(place)?;
+        stream.set_nodelay(true).with_context(place)?;
+        let replies = BufReader::with_capacity(64 << 10, stream.try_clone().with_context(place)?);
+        let mut target = Self {
+            stream,
+            replies,
+            address: address.to_owned(),
+            batch: Vec::new(),
+            about: VecDeque::new(),
+            sent: 0,
+            db: 0,
+            done: 0,
+        };
+        match (user, password) {
+            (Some(user), Some(password)) => target.ask(&["AUTH", user, password]).map(drop)?,
+            (_, Some(password)) => target.ask(&["AUTH", password]).map(drop)?,
+            _ => {}
+        }
+        Ok(target)
+    }
+
+    /// Sends one command, waits for its reply, and returns its text.
+    ///
+    /// # Errors
+    /// The reply is an error.
+    pub fn ask(&mut self, words: &[&str]) -> Result<String> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        match self.ask_bytes(&words)? {
+            Reply::Text(text) => Ok(text),
+            Reply::Other => Ok(String::new()),
+            Reply::Error(words) if words.starts_with("NOAUTH") => bail!(
+                "{}: the server wants a password (--password-file or PERDURA_PASSWORD for the one \
+                 that takes the data, redis://:PASSWORD@HOST for the source)",
+                self.address
+            ),
+            Reply::Error(error) => bail!(
+                "{}: {} was refused: {error}",
+                self.address,
+                String::from_utf8_lossy(words[0])
+            ),
+        }
+    }
+
+    /// Sends one command and returns its reply.
+    pub fn ask_bytes(&mut self, words: &[&[u8]]) -> Result<Reply> {
+        self.finish()?;
+        let mut request = Vec::new();
+        put_command(&mut request, words);
+        let address = self.address.clone();
+        let talk = |error: std::io::Error| talk_failed(&address, &error);
+        self.stream.write_all(&request).map_err(talk)?;
+        read_reply(&mut self.replies).map_err(talk)
+    }
+
+    /// Lets commands go to a database from now on.
+    pub fn select(&mut self, db: u64) -> Result<()> {
+        if self.db != db {
+            self.db = db;
+            self.push(&[b"SELECT", db.to_string().as_bytes()], || format!("database {db}"))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a command in the next batch. `about` says what an error of it would be about.
+    ///
+    /// # Errors
+    /// The server is gone, or has refused an earlier command.
+    pub fn push(&mut self, words: &[&[u8]], about: impl FnOnce() -> String) -> Result<()> {
+        put_command(&mut self.batch, words);
+        self.about.push_back(about());
+        if self.batch.len() >= BATCH_BYTES || self.about.len() - self.sent >= BATCH_COMMANDS {
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    /// Sends the batch, and reads the replies to the one before.
+    fn send(&mut self) -> Result<()> {
+        let before = self.sent;
+        let address = self.address.clone();
+        self.stream.write_all(&self.batch).map_err(|error| talk_failed(&address, &error))?;
+        self.batch.clear();
+        self.batch.shrink_to(4 * BATCH_BYTES);
+        self.sent = self.about.len();
+        self.read(before)
+    }
+
+    /// Sends everything, and waits until it has been carried out.
+    ///
+    /// # Errors
+    /// The server is gone, or has refused a command.
+    pub fn finish(&mut self) -> Result<()> {
+        if !self.batch.is_empty() {
+            self.send()?;
+        }
+        self.read(self.sent)
+    }
+
+    fn read(&mut self, count: usize) -> Result<()> {
+        for _ in 0..count {
+            let reply = read_reply(&mut self.replies);
+            let reply = reply.map_err(|error| talk_failed(&self.address, &error))?;
+            let about = self.about.pop_front().unwrap_or_default();
+            self.sent -= 1;
+            if let Reply::Error(words) = reply {
+                bail!("{} refused {about}: {words}", self.address);
+            }
+            self.done += 1;
+        }
+        Ok(())
+    }
+}
+
+fn talk_failed(address: &str, error: &std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            anyhow!("{address}: no answer for {} s: the server hangs", PATIENCE.as_secs())
+        }
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+            anyhow!("{address}: the server has ended the connection")
+        }
+        _ => anyhow!("{address}: {error}"),
+    }
+}
