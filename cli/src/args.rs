@@ -47,6 +47,8 @@ pub enum Command {
     /// Take over the data of a Redis or Valkey: from its dump, from its append-only files, or from
     /// the running server, whose changes are followed until everything is here.
     Import(crate::import::ImportArgs),
+    /// Write all keys of a running server, as of one moment, to a dump that Redis loads.
+    Export(crate::export::ExportArgs),
     /// Find a budget, a battery or a memory for a load, from traces of it and from models.
     Plan(crate::plan::PlanArgs),
     /// Run another program: with --dir, files that it maps are durable memory; without, its heap is

@@ -9,6 +9,7 @@ mod check;
 mod client;
 mod devices;
 mod drill;
+mod export;
 mod file;
 mod first_start;
 mod flush;
@@ -75,6 +76,7 @@ fn run() -> Result<ExitCode> {
         Command::Top(args) => top::run(&args),
         Command::Status(args) => Ok(status::run(&args)),
         Command::Flush(args) => flush::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),

@@ -174,6 +174,7 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
         bind_if_there,
         unix_socket: args.unix_socket.clone(),
         requirepass,
+        spill_dir: Some(args.place.dir.clone().unwrap_or_else(|| PathBuf::from(DIR))),
         config_file: args.redis_conf.as_ref().map(|path| path.canonicalize()).transpose()?,
         durability: one_of(
             "durability",

@@ -102,6 +102,8 @@ pub struct ServerConfig {
     pub slowlog_slower_than_us: i64,
     /// Entries that the slow log keeps.
     pub slowlog_len_max: usize,
+    /// Where the file of an export lies; `None`: where the system has temporary files.
+    pub spill_dir: Option<PathBuf>,
     /// Whether DEBUG is allowed, which can stop the server for a while.
     pub debug_enabled: bool,
     /// How keys are evicted when the memory is full.
@@ -161,6 +163,7 @@ impl Default for ServerConfig {
             group_writes_inline: 64,
             slowlog_slower_than_us: 10_000,
             slowlog_len_max: 128,
+            spill_dir: None,
             debug_enabled: false,
             eviction: Eviction::default(),
             memory_max_bytes: None,

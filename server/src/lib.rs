@@ -5,7 +5,8 @@
 #![deny(unsafe_code)]
 
 pub mod config;
-pub mod geo;
+pub mod export;
+mod geo;
 mod glob;
 mod hll;
 pub mod number;

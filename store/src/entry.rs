@@ -132,6 +132,25 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// Calls `f` with every field and its value, if the value is a hash.
+    pub fn for_each_field(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        match self.header.kind {
+            RecordKind::PackedHash => {
+                packed::iter(self.value()).for_each(|(name, value)| f(name, value))
+            }
+            RecordKind::TableHash => {
+                let root = self.table_root();
+                for bucket in 0..table::buckets(self.lane, root) {
+                    table::for_each(self.lane, root, bucket, |found| {
+                        let record = Entry::new(self.lane, found.record());
+                        f(record.key(), record.value());
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Whether fields or members lie in a table of the value's own.
     pub(crate) fn has_table(&self) -> bool {
         self.header.has_table()

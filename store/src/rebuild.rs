@@ -109,6 +109,7 @@ impl Store {
             sweep: Mutex::default(),
             expired_keys: AtomicU64::new(0),
             watches: Arc::default(),
+            has_snapshot: Default::default(),
             key_counts,
             far,
             shards_counted: AtomicU16::new(0),

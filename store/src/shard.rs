@@ -10,6 +10,7 @@ use crate::entry::Entry;
 use crate::far::FarStorage;
 use crate::list::chunk::Chunk;
 use crate::list::{Root, index};
+use crate::snapshot::ShardSnapshot;
 use crate::table::{self, Part, ROOT_WORDS};
 use crate::tree;
 
@@ -23,6 +24,8 @@ pub(crate) struct Shard {
     pub detached: Vec<Detached>,
     /// Who keeps the values that are not in memory.
     pub far: Option<Arc<dyn FarStorage>>,
+    /// The snapshot that is being taken, until it has all keys of the shard.
+    pub snapshot: Option<Box<ShardSnapshot>>,
 }
 
 /// Volatile state of one database's part of a shard.
@@ -38,7 +41,7 @@ pub(crate) struct ShardDb {
 impl Shard {
     pub fn new(far: Option<Arc<dyn FarStorage>>) -> Self {
         let dbs = std::array::from_fn(|_| ShardDb::default());
-        Self { dbs, detached: Vec::new(), far }
+        Self { dbs, detached: Vec::new(), far, snapshot: None }
     }
 }
 

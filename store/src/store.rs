@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
 
 use parking_lot::Mutex;
 use perdura_media::Clock;
@@ -30,6 +30,8 @@ pub struct Store {
     /// Expired keys that were removed since the store was opened.
     pub(crate) expired_keys: AtomicU64,
     pub(crate) watches: Arc<Watches>,
+    /// Whether a snapshot is being taken.
+    pub(crate) has_snapshot: AtomicBool,
     pub(crate) key_counts: KeyCounts,
     /// Who keeps the values that are not in memory, if any can be.
     pub(crate) far: Option<Far>,

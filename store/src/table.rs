@@ -124,7 +124,8 @@ fn tag(hash: u64) -> u64 {
     hash >> TAG_FROM & ((1 << TAG_BITS) - 1)
 }
 
-fn bucket_of(hash: u64, buckets: u64) -> u64 {
+/// The bucket of a hash in a table of so many.
+pub(crate) fn bucket_of(hash: u64, buckets: u64) -> u64 {
     let mask = u64::MAX >> (buckets.leading_zeros());
     let bucket = hash & mask;
     if bucket < buckets { bucket } else { hash & mask >> 1 }

@@ -381,6 +381,7 @@ impl<'s> Tx<'s> {
             if table::buckets(self.op.lane(lane), root) == 0 {
                 continue;
             }
+            self.settle_all(lane, db);
             self.detached.push((lane, Detached::new(self.op.lane(lane), root, false)));
             self.store_word(lane, root, 0)?;
             self.clear_saved_count(lane, db)?;
@@ -394,6 +395,7 @@ impl<'s> Tx<'s> {
     /// that changes the key notes it; this is for commands that leave it as it was and count as
     /// writes.
     pub fn touch(&mut self, key: Key<'_>) {
+        self.settle(key);
         if self.store.watches.is_watched(key) {
             self.touched.push((key.db, key.bytes.into()));
         }

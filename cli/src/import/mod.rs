@@ -26,7 +26,7 @@ use address::{Address, From};
 use keys::Taken;
 use promote::Promotion;
 use source::Source;
-use target::Target;
+pub use target::Target;
 
 /// Options of `import`.
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::wire::{Reply, put_command, read_reply};
+use super::wire::{Reply, put_command, read_bytes, read_reply};
 
 /// Bytes and commands that are gathered before they are sent.
 const BATCH_BYTES: usize = 256 << 10;
@@ -94,6 +94,24 @@ impl Target {
         let talk = |error: std::io::Error| talk_failed(&address, &error);
         self.stream.write_all(&request).map_err(talk)?;
         read_reply(&mut self.replies).map_err(talk)
+    }
+
+    /// Sends one command, and returns the bytes it is answered with.
+    ///
+    /// # Errors
+    /// The reply is no string.
+    pub fn ask_for_bytes(&mut self, words: &[&str]) -> Result<Vec<u8>> {
+        self.finish()?;
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let mut request = Vec::new();
+        put_command(&mut request, &words);
+        let address = self.address.clone();
+        let talk = |error: std::io::Error| talk_failed(&address, &error);
+        self.stream.write_all(&request).map_err(talk)?;
+        match read_bytes(&mut self.replies).map_err(talk)? {
+            Ok(bytes) => Ok(bytes),
+            Err(other) => bail!("{}: expected bytes, found {other:?}", self.address),
+        }
     }
 
     /// Lets commands go to a database from now on.

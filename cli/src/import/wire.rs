@@ -176,6 +176,21 @@ pub fn read_reply(from: &mut impl BufRead) -> io::Result<Reply> {
     }
 }
 
+/// Reads a reply that is one string of bytes; any other is the error, as words.
+pub fn read_bytes(from: &mut impl BufRead) -> io::Result<Result<Vec<u8>, String>> {
+    let head = read_line(from)?;
+    let text = String::from_utf8_lossy(&head).into_owned();
+    let len = text.strip_prefix('$').and_then(|len| len.parse::<usize>().ok());
+    let Some(len) = len.filter(|len| *len <= WORD_BYTES_MAX) else { return Ok(Err(text)) };
+    let mut bytes = Vec::new();
+    Read::take(&mut *from, len as u64 + 2).read_to_end(&mut bytes)?;
+    if bytes.len() < len + 2 {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    bytes.truncate(len);
+    Ok(Ok(bytes))
+}
+
 /// Reads a line without its end.
 pub fn read_line(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();

@@ -9,6 +9,7 @@ mod check;
 mod clients;
 mod devices;
 mod embedded;
+mod export;
 mod guard;
 mod guarding;
 mod import;

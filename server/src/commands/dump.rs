@@ -1,7 +1,7 @@
 //! DUMP and RESTORE: values as payloads in the format of Redis' dumps.
 
 use perdura_rdb::{Encoder, PayloadError, RdbError, Value, open_payload, seal_payload};
-use perdura_store::{Expiry, Key, Kind, Tx, TxError};
+use perdura_store::{Entry, Expiry, Key, Kind, Tx, TxError};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -13,7 +13,7 @@ const VALUE_BYTES_MAX: u64 = 4 << 30;
 /// DUMP key
 pub(super) fn dump(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let mut payload = Vec::new();
-    match encode(tx, call.key(1), &mut payload)? {
+    match encode(tx, call.key(1), &mut payload) {
         None => call.reply.null(),
         Some(_) => {
             seal_payload(&mut payload);
@@ -95,12 +95,14 @@ impl Options {
 
 /// Writes a key's value as a dump has it, and returns when the key goes away; `None` if there is no
 /// such key.
-pub(super) fn encode(
-    tx: &Tx<'_>,
-    key: Key<'_>,
-    out: &mut Vec<u8>,
-) -> Result<Option<Option<u64>>, CommandError> {
-    let Some(entry) = tx.get(key) else { return Ok(None) };
+pub(super) fn encode(tx: &Tx<'_>, key: Key<'_>, out: &mut Vec<u8>) -> Option<Option<u64>> {
+    let entry = tx.get(key)?;
+    encode_entry(&entry, out);
+    Some(entry.expire_at_ms)
+}
+
+/// Writes a value as a dump has it.
+pub(crate) fn encode_entry(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let mut out = Encoder::new(out, true);
     match entry.kind {
         Kind::String => out.string_value(entry.string().unwrap_or_default()),
@@ -125,13 +127,12 @@ pub(super) fn encode(
         }
         Kind::Hash => {
             out.hash(entry.hash_len().unwrap_or(0));
-            tx.hash_for_each(key, &mut |field, value| {
+            entry.for_each_field(&mut |field, value| {
                 out.string(field);
                 out.string(value);
-            })?;
+            });
         }
     }
-    Ok(Some(entry.expire_at_ms))
 }
 
 /// Makes a key a value of a dump, whatever the key held.

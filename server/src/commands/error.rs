@@ -348,6 +348,12 @@ pub(crate) enum CommandError {
     MigrateBusy(usize),
     #[error("ERR One or more scores can't be converted into double")]
     SortScore,
+    #[error("ERR a dump is being made for PERDURA EXPORT already")]
+    ExportBusy,
+    #[error("ERR there is no dump: PERDURA EXPORT BEGIN makes one")]
+    NoExport,
+    #[error("ERR the dump cannot be read: {0}")]
+    Export(String),
     /// Never sent: the command goes on later, and the client's next ones wait for that.
     #[error("ERR the command waits")]
     Waits,

@@ -106,17 +106,11 @@ fn send(
     for name in names {
         let key = Key { db, bytes: &name };
         let watch = store.watch(key);
-        let mut outcome = Ok(None);
-        store.run(Access::Key(key), |tx| {
+        let found = store.run(Access::Key(key), |tx| {
             let mut payload = Vec::new();
-            outcome = encode(tx, key, &mut payload)
-                .map(|found| found.map(|expire_at_ms| (expire_at_ms, payload)));
-            match &outcome {
-                Err(CommandError::Tx(error)) => Err(error.clone()),
-                _ => Ok(()),
-            }
+            Ok(encode(tx, key, &mut payload).map(|expire_at_ms| (expire_at_ms, payload)))
         })?;
-        let value = outcome?.map(|(expire_at_ms, mut payload)| {
+        let value = found.map(|(expire_at_ms, mut payload)| {
             seal_payload(&mut payload);
             let ttl_ms = expire_at_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms).max(1));
             (ttl_ms, payload)

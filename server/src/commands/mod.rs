@@ -54,6 +54,7 @@ use crate::config::ServerConfig;
 
 pub(crate) use context::Server;
 pub(crate) use dispatch::{Flow, execute, may_write};
+pub(crate) use dump::encode_entry;
 pub(crate) use error::CommandError;
 pub(crate) use migrate::Moving;
 pub(crate) use pubsub::write_message;

@@ -6,8 +6,12 @@ use super::call::Outcome;
 use super::context::Context;
 use super::error::CommandError;
 use super::options::is;
+use crate::export::Progress;
 use crate::number::parse_i64;
 use crate::resp::Args;
+
+/// Most bytes of a dump in one reply.
+const EXPORT_READ_BYTES_MAX: u64 = 1 << 20;
 
 /// PERDURA DRILL [NOFILL]: fills the budget and flushes for real. Every client waits until it is
 /// done.
@@ -56,6 +60,49 @@ pub(super) fn budget(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     }
     region.set_budget(bytes).map_err(|error| CommandError::Budget(error.to_string()))?;
     ctx.reply.ok();
+    Ok(())
+}
+
+/// PERDURA EXPORT BEGIN | STATUS | READ offset count | END: makes a dump of all keys as of one
+/// moment, tells how far it is, and gives its bytes.
+pub(super) fn export(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let exporting = &ctx.server.shared.exporting;
+    let word = args.get(2);
+    if is(word, "BEGIN") && args.len() == 3 {
+        let dir = ctx.server.config.spill_dir.clone().unwrap_or_else(std::env::temp_dir);
+        if !exporting.order(dir) {
+            return Err(CommandError::ExportBusy);
+        }
+        ctx.reply.ok();
+    } else if is(word, "STATUS") && args.len() == 3 {
+        let text = match exporting.progress() {
+            Progress::None => "state:none\r\n".to_owned(),
+            Progress::Running { keys, keys_expected } => {
+                format!("state:running\r\nkeys:{keys}\r\nkeys_expected:{keys_expected}\r\n")
+            }
+            Progress::Done { keys, bytes, unix_ms } => {
+                format!("state:done\r\nkeys:{keys}\r\nbytes:{bytes}\r\nunix_ms:{unix_ms}\r\n")
+            }
+            Progress::Failed(why) => format!("state:failed\r\nwhy:{why}\r\n"),
+        };
+        ctx.reply.bulk(text.as_bytes());
+    } else if is(word, "READ") && args.len() == 5 {
+        let number = |at| parse_i64(args.get(at)).and_then(|n| u64::try_from(n).ok());
+        let (Some(offset), Some(count)) = (number(3), number(4)) else {
+            return Err(CommandError::NotInteger);
+        };
+        let mut bytes = vec![0; count.min(EXPORT_READ_BYTES_MAX) as usize];
+        let read = exporting.read(offset, &mut bytes).ok_or(CommandError::NoExport)?;
+        let read = read.map_err(|error| CommandError::Export(error.to_string()))?;
+        ctx.reply.bulk(&bytes[..read]);
+    } else if is(word, "END") && args.len() == 3 {
+        if !exporting.drop_done() {
+            return Err(CommandError::ExportBusy);
+        }
+        ctx.reply.ok();
+    } else {
+        return Err(CommandError::Syntax);
+    }
     Ok(())
 }
 

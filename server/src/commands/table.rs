@@ -311,6 +311,7 @@ pub(crate) static TABLE: &[Command] = &[
     c("perdura|budget", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::budget), "Return or change the bytes that may be dirty"),
     c("perdura|device", -3, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(devices::device), "List, add or take away a device with values, or choose which take them"),
     c("perdura|drill", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::drill), "Flush a full budget for real and report its time"),
+    c("perdura|export", -3, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::export), "Make a dump of all keys as of one moment, and give its bytes"),
     c("perdura|help", 2, LOADING | STALE, NONE, Server, "0.1.0", Control(perdura::help), "Show helpful text about the different subcommands"),
     c("perdura|stats", 2, LOADING | STALE | FACTS, NONE, Server, "0.1.0", Control(figures::stats), "Get the figures of INFO perdura as a map of integers"),
     c("role", 1, NOSCRIPT | LOADING | STALE | FAST, NONE, Server, "2.8.12", Control(server::role), "Return the role of the instance, which is always master"),

@@ -109,6 +109,10 @@ pub fn run(
             .name("perdura-bgsave".into())
             .spawn_scoped(scope, || shared.saving.serve(store, clock))
             .map_err(no_thread)?;
+        std::thread::Builder::new()
+            .name("perdura-export".into())
+            .spawn_scoped(scope, || shared.exporting.serve(store, clock))
+            .map_err(no_thread)?;
         if let Some(committer) = &beside.committer {
             committer.start(scope, store.region()).map_err(no_thread)?;
         }
@@ -174,6 +178,7 @@ impl Drop for EndThreads<'_> {
     fn drop(&mut self) {
         self.0.shared.end();
         self.0.shared.saving.end();
+        self.0.shared.exporting.end();
         if let Some(committer) = &self.0.committer {
             committer.end();
         }

@@ -26,6 +26,7 @@ pub(crate) use stats::{Counter, Stats};
 pub(crate) use topics::{Message, Topic, Topics};
 
 use crate::config::ServerConfig;
+use crate::export::Exporting;
 use crate::lately::{Counts, Lately};
 use crate::saving::Saving;
 
@@ -34,6 +35,7 @@ pub(crate) struct Shared<'a> {
     pub store: &'a Store,
     pub clock: &'a dyn Clock,
     pub saving: Saving,
+    pub exporting: Exporting,
     pub pause: Pause,
     pub memory_limit: MemoryLimit,
     pub slowlog: Mutex<Slowlog>,
@@ -114,6 +116,7 @@ impl<'a> Shared<'a> {
             store,
             clock,
             saving: Saving::new(started_unix_ms),
+            exporting: Exporting::new(),
             pause: Pause::default(),
             memory_limit: MemoryLimit::default(),
             slowlog: Mutex::default(),

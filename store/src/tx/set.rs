@@ -53,6 +53,7 @@ impl Tx<'_> {
         }
         let small = match form_of(entry)? {
             Some(Form::Table(root)) => {
+                self.settle(key);
                 let mut added = 0;
                 for member in members {
                     added += u64::from(self.add_new_to_table(&place, root, member)?);

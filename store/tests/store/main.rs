@@ -14,5 +14,6 @@ mod loading;
 mod model;
 mod overwrite;
 mod set;
+mod snapshot;
 mod sorted;
 mod watch;

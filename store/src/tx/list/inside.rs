@@ -84,6 +84,7 @@ impl Tx<'_> {
                 Ok(kept.gone)
             }
             Some(Stored::Large(root)) => {
+                self.settle(key);
                 let mut now = root;
                 let gone = self.remove_from_chunks(&place, &mut now, element, most, down)?;
                 if gone == 0 {
