@@ -1,7 +1,7 @@
 //! The format of Redis' dumps: files, replication snapshots, and the payloads of DUMP.
 //!
-//! Values and files of versions 1 to 11 (Redis 7.2) are read, and version 10 is written, which
-//! Redis 7.0 and every later one read. Nothing of what is read is trusted: a length is compared
+//! Values and files of versions 1 to 12 (Redis 8) are read, but for hashes whose fields expire; and
+//! version 10 is written, which Redis 7.0 and every later one read. Nothing of what is read is trusted: a length is compared
 //! with what there is before memory is taken for it, packed values are checked entry by entry, and
 //! a value is given up once it takes more memory than the caller allows.
 
@@ -25,6 +25,6 @@ pub use value::{Consumer, Group, Pending, Stream, StreamEntry, StreamId, Value};
 pub use write::{Encoder, Writer};
 
 /// Newest version that is read.
-pub const VERSION_READ_MAX: u16 = 11;
+pub const VERSION_READ_MAX: u16 = 12;
 /// Version that is written.
 pub const VERSION_WRITTEN: u16 = 10;

@@ -195,7 +195,7 @@ fn lengths_are_not_believed() {
     for short in [&b""[..], b"123456789", &[0; 10]] {
         assert!(open_payload(short, 1 << 20).is_err());
     }
-    let mut newer = vec![0, 1, b'a', 12, 0];
+    let mut newer = vec![0, 1, b'a', 13, 0];
     newer.extend(crc64(0, &newer).to_le_bytes());
     assert!(matches!(open_payload(&newer, 1 << 20), Err(PayloadError::Foot)));
 }
@@ -272,6 +272,8 @@ fn values_of_older_versions_are_read() {
     assert!(open(11, &[&[&falling[..], &[5, 0, 5, 0]].concat()]).is_err());
     assert!(open(12, &[&ziplist(&[b"\x01a", b"\x01b"])]).is_err(), "a score that is none");
     assert!(open(13, &[&ziplist(&[b"\x01a"])]).is_err(), "a field without a value");
+    let fields_that_expire = open(24, &[b"x"]).unwrap_err().to_string();
+    assert!(fields_that_expire.contains("fields expire"), "{fields_that_expire}");
     let module = [&[7, 0x81][..], &0x1234_5678_9abc_def0u64.to_be_bytes(), &[0]].concat();
     let mut payload = module;
     seal_payload(&mut payload);

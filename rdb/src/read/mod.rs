@@ -113,6 +113,12 @@ impl<R: Read> Reader<R> {
             let at = "the list of its keys";
             let code = self.values.source.byte(at)?;
             match code {
+                // The slot of a cluster that the next keys are of, and their numbers.
+                244 => {
+                    for _ in 0..3 {
+                        self.values.len()?;
+                    }
+                }
                 245 => return self.values.own_string().map(|text| Some(Item::Function(text))),
                 246 => return Err(self.values.corrupt("a function of a release candidate of 7.0")),
                 247 => return self.module_aux().map(Some),

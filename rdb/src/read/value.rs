@@ -227,6 +227,7 @@ impl<R: Read> Values<R> {
                 Value::Set(all)
             }
             21 => Value::Stream(Box::new(stream::read(self, 3)?)),
+            22..=25 => return Err(RdbError::FieldExpiry { at: self.source.offset() }),
             _ => return Err(RdbError::UnknownType { kind, at: self.source.offset() }),
         })
     }

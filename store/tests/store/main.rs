@@ -17,3 +17,4 @@ mod set;
 mod snapshot;
 mod sorted;
 mod watch;
+mod whole_values;
