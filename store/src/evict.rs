@@ -357,11 +357,6 @@ impl Store {
         self.recency.set_time(self.clock.unix_ms());
     }
 
-    /// Says of a key when and how often it was used, as RESTORE does.
-    pub fn set_uses(&self, key: Key<'_>, idle_s: u32, count: u8) {
-        self.recency.set(self.place(key).hash, idle_s, count);
-    }
-
     /// Notes that a key is used.
     pub(crate) fn note_use(&self, place: &Place) {
         self.recency.note(place.hash);
@@ -371,7 +366,26 @@ impl Store {
     }
 }
 
+/// The uses of a key, where another store says them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UseHint {
+    /// Seconds for which the key was not used.
+    IdleSeconds(u64),
+    /// How often it was used lately, on Redis' logarithmic scale.
+    Count(u8),
+}
+
 impl Tx<'_> {
+    /// Says when, or how often, a key was used. It counts as written before the transaction ends,
+    /// even if that is rolled back: it is a hint.
+    pub fn set_uses(&self, key: Key<'_>, uses: UseHint) {
+        let (idle_s, count) = match uses {
+            UseHint::IdleSeconds(idle_s) => (idle_s.min(u64::from(u32::MAX)) as u32, 0),
+            UseHint::Count(count) => (0, count),
+        };
+        self.store.recency.set(self.place(key).hash, idle_s, count);
+    }
+
     /// Notes that a key is used, without reading it. Returns whether there is such a key.
     pub fn note_use(&self, key: Key<'_>) -> bool {
         let is_there = self.has(key);

@@ -56,7 +56,7 @@ pub use api::{Access, DATABASES, Expiry, KEY_BYTES_MAX, Key, Kind, VALUE_BYTES_M
 pub use counts::StoreStats;
 pub use entry::Entry;
 pub use error::{Damaged, OpenError, StoreError, TxError, Unreadable, WrongType};
-pub use evict::{Eviction, EvictionPolicy};
+pub use evict::{Eviction, EvictionPolicy, UseHint};
 pub use far::{FarAddress, FarCursor, FarError, FarStats, FarStorage, FarValue, NearValue};
 pub use far_runs::{EmptyingRun, FoundRun};
 pub use list::{End, List};

@@ -1,7 +1,7 @@
 //! DUMP and RESTORE: values as payloads in the format of Redis' dumps.
 
 use perdura_rdb::{Encoder, PayloadError, RdbError, Value, open_payload, seal_payload};
-use perdura_store::{Entry, Expiry, Key, Kind, Tx, TxError};
+use perdura_store::{Entry, Expiry, Key, Kind, Tx, TxError, UseHint};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -51,39 +51,40 @@ pub(super) fn restore(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         tx.delete(key)?;
     } else {
         put(tx, key, &value, expiry)?;
+        if let Some(uses) = options.uses {
+            tx.set_uses(key, uses);
+        }
     }
     call.reply.ok();
     Ok(())
 }
 
-/// The options of RESTORE. Idle time and frequency are not tracked; they are checked all the same.
+/// The options of RESTORE.
 struct Options {
     replaces: bool,
     is_absolute: bool,
+    uses: Option<UseHint>,
 }
 
 impl Options {
     fn parse(call: &Call<'_, '_>) -> Result<Self, CommandError> {
-        let mut options = Self { replaces: false, is_absolute: false };
-        let (mut has_idle, mut has_frequency, mut at) = (false, false, 4);
+        let mut options = Self { replaces: false, is_absolute: false, uses: None };
+        let mut at = 4;
         while at < call.args.len() {
             let (word, has_value) = (call.args.get(at), at + 1 < call.args.len());
             if is(word, "REPLACE") {
                 options.replaces = true;
             } else if is(word, "ABSTTL") {
                 options.is_absolute = true;
-            } else if is(word, "IDLETIME") && has_value && !has_frequency {
+            } else if is(word, "IDLETIME") && has_value && !is_counted(options.uses) {
                 at += 1;
-                if call.int(at)? < 0 {
-                    return Err(CommandError::RestoreIdleTime);
-                }
-                has_idle = true;
-            } else if is(word, "FREQ") && has_value && !has_idle {
+                let idle_s = u64::try_from(call.int(at)?);
+                let idle_s = idle_s.map_err(|_| CommandError::RestoreIdleTime)?;
+                options.uses = Some(UseHint::IdleSeconds(idle_s));
+            } else if is(word, "FREQ") && has_value && is_counted(options.uses.or(COUNTED)) {
                 at += 1;
-                if !(0..=255).contains(&call.int(at)?) {
-                    return Err(CommandError::RestoreFreq);
-                }
-                has_frequency = true;
+                let count = u8::try_from(call.int(at)?).map_err(|_| CommandError::RestoreFreq)?;
+                options.uses = Some(UseHint::Count(count));
             } else {
                 return Err(CommandError::Syntax);
             }
@@ -91,6 +92,12 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+const COUNTED: Option<UseHint> = Some(UseHint::Count(0));
+
+fn is_counted(uses: Option<UseHint>) -> bool {
+    matches!(uses, Some(UseHint::Count(_)))
 }
 
 /// Writes a key's value as a dump has it, and returns when the key goes away; `None` if there is no

@@ -166,3 +166,30 @@ fn parameters_that_change_nothing_are_remembered_and_those_not_honoured_refused(
         ],
     );
 }
+
+#[test]
+fn restore_says_how_a_key_was_used() {
+    let server = start(config());
+    let mut client = server.client();
+    assert_eq!(client.call("SET key x"), "+OK");
+    let dump = client.call_bytes(&[b"DUMP", b"key"]);
+    let payload = &dump[dump.iter().position(|byte| *byte == b'\n').unwrap() + 1..dump.len() - 2];
+    let mut restore = |options: &[&[u8]]| {
+        let words: [&[u8]; 5] = [b"RESTORE", b"copy", b"0", payload, b"REPLACE"];
+        let words = [&words[..], options].concat();
+        client.call_bytes(&words)
+    };
+    assert_eq!(restore(&[b"IDLETIME", b"1000"]), b"+OK\r\n");
+    assert_eq!(restore(&[b"IDLETIME", b"1000", b"FREQ", b"5"]), b"-ERR syntax error\r\n");
+    let mut other = server.client();
+    let idle_s: u64 = other.call("OBJECT IDLETIME copy")[1..].parse().unwrap();
+    assert!((1000..1010).contains(&idle_s), "{idle_s}");
+    assert_eq!(restore(&[b"FREQ", b"77"]), b"+OK\r\n");
+    check(
+        &mut other,
+        &[
+            ("CONFIG SET maxmemory-policy allkeys-lfu lfu-decay-time 0", "+OK"),
+            ("OBJECT FREQ copy", ":77"),
+        ],
+    );
+}
