@@ -210,7 +210,9 @@ impl Conn {
     /// The events that the event queue should watch for now.
     pub(crate) fn wanted_interest(&self) -> EventFlags {
         let mut wanted = EventFlags::empty();
-        if !self.stalled && !self.input_closed && !self.session.closing {
+        // A client that waits for data is read on, to learn that it goes; not without a bound.
+        let is_full = self.session.waiting.is_some() && self.pending_bytes() > WAITING_BYTES_MAX;
+        if !self.stalled && !is_full && !self.input_closed && !self.session.closing {
             wanted |= EventFlags::IN;
         }
         if self.is_sendable() {
@@ -237,6 +239,8 @@ pub(crate) fn drop_taken(out: &mut Vec<u8>, sent: &mut usize) {
     }
 }
 
+/// Bytes of input that a client may send while it waits for data, before it is not read any more.
+const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Most output buffers kept for the next connection that needs one.
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 64 << 10;

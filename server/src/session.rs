@@ -72,6 +72,8 @@ pub(crate) struct Session {
     pub is_paused: bool,
     /// The MIGRATE whose end the client waits for.
     pub moving: Option<Box<Moving>>,
+    /// The wait of a command for data (BLPOP and its like); commands behind it wait, too.
+    pub waiting: Option<Box<Waiting>>,
     pub active_ns: u64,
     /// Row of the last command in the table.
     pub last_row: u16,
@@ -96,6 +98,7 @@ impl Session {
             request_bytes: 0,
             is_paused: false,
             moving: None,
+            waiting: None,
             last_row: NO_COMMAND,
         }
     }
@@ -118,7 +121,9 @@ impl Session {
     /// buffers.
     pub fn memory_bytes(&self, unsent_bytes: usize, pending_bytes: usize) -> usize {
         let queued_bytes = self.multi.as_ref().map_or(0, |multi| multi.bytes);
-        size_of::<Self>() + unsent_bytes + pending_bytes + queued_bytes + self.subscribed.bytes()
+        let waiting_bytes = self.waiting.as_ref().map_or(0, |waiting| waiting.bytes);
+        let own_bytes = queued_bytes + waiting_bytes + self.subscribed.bytes();
+        size_of::<Self>() + unsent_bytes + pending_bytes + own_bytes
     }
 
     /// Writes what other threads may know of the client to its card, with so many bytes of replies
@@ -205,6 +210,17 @@ impl Subscribed {
         let names = self.0.iter().flat_map(|names| names.iter().flatten());
         names.map(|name| name.len() + size_of::<Box<[u8]>>()).sum()
     }
+}
+
+/// The wait of a client for data.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// The end of the wait, monotonic time; `None`: it has no end.
+    pub deadline_ns: Option<u64>,
+    /// The memory that the waiting command takes.
+    pub bytes: usize,
+    /// Whether CLIENT REPLY has said that the command is not answered.
+    pub is_silent: bool,
 }
 
 /// Commands between MULTI and EXEC.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use perdura_store::Key;
 
+use super::blocking::Wait;
 use super::error::CommandError;
 use super::steps::Steps;
 use crate::config::ServerConfig;
@@ -21,6 +22,8 @@ pub(crate) struct Call<'c, 'o> {
     pub random: &'c Random,
     pub config: &'c ServerConfig,
     pub steps: &'c mut Steps,
+    /// What the client is to wait for, because nothing was found.
+    pub wait: Option<Wait>,
 }
 
 impl<'c> Call<'c, '_> {

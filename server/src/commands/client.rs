@@ -316,19 +316,6 @@ pub(super) fn trackinginfo(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Ou
     Ok(())
 }
 
-/// CLIENT UNBLOCK id [TIMEOUT | ERROR]: no command here blocks
-pub(super) fn unblock(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
-    match args.len() {
-        3 => {}
-        4 if is(args.get(3), "TIMEOUT") || is(args.get(3), "ERROR") => {}
-        4 => return Err(CommandError::UnblockReason),
-        _ => return Err(CommandError::subcommand(args)),
-    }
-    parse_i64(args.get(2)).ok_or(CommandError::NotInteger)?;
-    ctx.reply.int(0);
-    Ok(())
-}
-
 /// CLIENT HELP
 pub(super) fn help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
     super::introspect::help(ctx, "client");

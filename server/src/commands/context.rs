@@ -1,5 +1,6 @@
 //! The server's own state, and the parts of it that a control command may touch.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,6 +10,7 @@ use perdura_store::{DATABASES, Store};
 
 use perdura_warning::Demand;
 
+use super::blocking::Wait;
 use super::call::{Outcome, Random};
 use super::error::CommandError;
 use super::index::Index;
@@ -17,7 +19,7 @@ use super::spec::{Spec, flag};
 use crate::config::{Durability, ServerConfig};
 use crate::resp::Reply;
 use crate::session::Session;
-use crate::shared::{Message, Own, Pause, Shared, Stats, Topic};
+use crate::shared::{Held, Message, Own, Pause, Shared, Stats, Topic};
 
 /// The server as one of its loops sees it.
 pub(crate) struct Server<'a> {
@@ -40,6 +42,14 @@ pub(crate) struct Server<'a> {
     pub outgoing: Vec<Message>,
     /// Each MIGRATE of the loop's clients that is under way has a reference to it.
     pub migrations: Arc<()>,
+    /// What the command being run waits for, because it has found nothing.
+    pub wait: Option<Wait>,
+    /// Keys that the command being run has changed, and that clients may wait for.
+    pub ready: VecDeque<(u8, Box<[u8]>)>,
+    /// Whether any key may have changed that clients wait for.
+    pub is_all_ready: bool,
+    /// The clients that wait for data, held during an EXEC that may unblock some.
+    pub waiters: Option<Held<'a>>,
     /// Whether the power is so low that writes are refused in this turn.
     pub is_power_low: bool,
     /// Whether commands that need memory are refused in this turn.
@@ -76,6 +86,10 @@ impl<'a> Server<'a> {
             facts: Facts::default(),
             outgoing: Vec::new(),
             migrations: Arc::new(()),
+            wait: None,
+            ready: VecDeque::new(),
+            is_all_ready: false,
+            waiters: None,
             is_power_low: false,
             is_memory_full: false,
             has_stepped: false,
@@ -218,7 +232,7 @@ pub(crate) struct Facts {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Clients {
     pub connected: usize,
-    /// Clients whose next command waits for CLIENT UNPAUSE.
+    /// Clients that wait for data, or whose next command waits for CLIENT UNPAUSE.
     pub blocked: usize,
     pub memory_bytes: usize,
     /// The longest request that waits, and the longest reply that is not sent yet.
@@ -230,7 +244,8 @@ impl Context<'_, '_, '_> {
     /// Looks at every client, the one whose command runs included.
     pub fn clients(&mut self) -> Clients {
         self.session.publish(0, self.session.request_bytes);
-        let mut all = Clients::default();
+        let (blocked, _) = self.server.shared.waiters.clients();
+        let mut all = Clients { blocked, ..Clients::default() };
         self.server.shared.each_client(|card| {
             let seen = card.seen();
             let bytes = |of: &AtomicU64| of.load(Relaxed) as usize;

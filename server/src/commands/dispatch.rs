@@ -2,10 +2,11 @@
 
 use perdura_store::{Access, Entry, Key, StoreError, Tx, Unreadable, quietly};
 
+use super::blocking::{self, Wait};
 use super::call::{Call, Outcome};
 use super::context::{Context, Server, is_paused};
 use super::error::CommandError;
-use super::handler::{Command, Handler};
+use super::handler::{Command, DataFn, Handler};
 use super::keyspace::Keyspace;
 use super::null;
 use super::spec::{Spec, flag};
@@ -22,6 +23,8 @@ use crate::shared::SlowEntry;
 pub(crate) enum Flow {
     /// The connection goes on; the reply to a write may have to wait for the group commit.
     Next { wrote: bool },
+    /// The command is answered later, and those behind it wait. Other clients may have been served.
+    Waits { wrote: bool },
     /// CLIENT PAUSE holds this command, or it waits for something outside: it is to be carried out
     /// again.
     Paused,
@@ -94,8 +97,14 @@ pub(crate) fn execute(
         out.truncate(mark);
         return Flow::Close { wrote };
     }
-    if was_skipping || matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipNext) {
+    let is_silent =
+        was_skipping || matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipNext);
+    if is_silent {
         out.truncate(mark);
+    }
+    if let Some(waiting) = &mut session.waiting {
+        waiting.is_silent = is_silent;
+        return Flow::Waits { wrote };
     }
     Flow::Next { wrote }
 }
@@ -108,7 +117,7 @@ fn is_http(name: &[u8]) -> bool {
 
 /// Whether a command changes data, or runs others that may.
 pub(crate) fn may_write(spec: &Spec) -> bool {
-    spec.has(flag::WRITE) || spec.name == "exec"
+    spec.has(flag::WRITE | flag::BLOCKING) || spec.name == "exec"
 }
 
 /// Checks a command, then queues or runs it. True if data may have changed; `None` if the command
@@ -132,6 +141,7 @@ fn attempt(
         return Some(false);
     }
     let command = &table_for(&ctx.server.config)[row];
+    let db = ctx.session.db;
     let (mark, errors, start_ns) = (ctx.reply.mark(), ctx.reply.errors(), ctx.server.now_ns);
     let is_quiet = ctx.session.no_touch && spec.name != "touch";
     let mut outcome = || Unreadable::catch(|| run(ctx, command, args));
@@ -142,7 +152,13 @@ fn attempt(
         ctx.reply.rewind(mark);
         return None;
     }
-    let wrote = (outcome.is_ok() || has_stepped) && may_write(spec);
+    if outcome.is_ok()
+        && let Some(wait) = ctx.server.wait.take()
+    {
+        ctx.reply.rewind(mark);
+        return Some(blocking::begin(ctx, row, args, wait));
+    }
+    let wrote = (outcome.is_ok() || has_stepped) && (spec.has(flag::WRITE) || spec.name == "exec");
     if let Err(error) = outcome {
         ctx.reply.rewind(mark);
         ctx.reply.error(&error);
@@ -154,6 +170,10 @@ fn attempt(
     if wrote {
         ctx.server.own.changes.add(1);
         ctx.server.own.user_bytes.add(spec.user_bytes(args));
+        if spec.has(flag::WRITE) {
+            blocking::note_changed(ctx.server, spec, db, args);
+        }
+        blocking::serve(ctx.server);
     }
     ctx.server.now_ns = ctx.server.clock.now_ns();
     let time_ns = ctx.server.now_ns.saturating_sub(start_ns);
@@ -243,7 +263,7 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         Handler::Container => Err(CommandError::Arity(spec.name)),
         Handler::Read(handler) => {
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call { args, db, now_ms, reply, random, config, steps };
+            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
             let answer = |entry: Option<Entry<'_>>| {
                 let hit = entry.is_some();
                 (hit, handler(&mut call, entry.as_ref()))
@@ -258,7 +278,7 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         }
         Handler::Field(handler) => {
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call { args, db, now_ms, reply, random, config, steps };
+            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
             match store.hash_get(key, args.get(2), |value| handler(&mut call, value)) {
                 Ok(outcome) => outcome,
                 Err(_wrong_type) => Err(CommandError::WrongType),
@@ -266,47 +286,64 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         }
         Handler::Keyspace(handler) => {
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call { args, db, now_ms, reply, random, config, steps };
+            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
             handler(&mut call, &mut Keyspace::Store(store))
         }
         Handler::Data(handler) => {
-            let (mark, drawn) = (ctx.reply.mark(), random.mark());
-            let reply = &mut *ctx.reply;
-            let keys: Vec<Key<'_>>;
-            let access = if spec.needs_all_shards(args) {
-                Access::Everything
-            } else if spec.keys.is_one() {
-                Access::Key(key)
-            } else {
-                let indices = spec.keys.indices(args);
-                keys = indices.map(|at| Key { db, bytes: args.get(at) }).collect();
-                Access::Keys(&keys)
-            };
-            let mut steps = Steps::whole();
-            loop {
-                let mut outcome = Ok(());
-                let run = |tx: &mut Tx<'_>| {
-                    reply.rewind(mark);
-                    random.rewind(drawn);
-                    steps.now = Step::default();
-                    outcome = Ok(());
-                    let (reply, steps) = (&mut *reply, &mut steps);
-                    let mut call = Call { args, db, now_ms, reply, random, config, steps };
-                    match handler(&mut call, tx) {
-                        Err(CommandError::Tx(error)) => return Err(error),
-                        Err(other) => outcome = Err(other),
-                        Ok(()) => {}
-                    }
-                    Ok(())
-                };
-                match store.run(access, run) {
-                    Ok(()) if outcome.is_ok() && steps.keep() => ctx.server.has_stepped = true,
-                    Ok(()) => break outcome,
-                    Err(StoreError::TransactionTooLarge { .. })
-                        if spec.has(flag::STEPS) && steps.shrink() => {}
-                    Err(error) => break Err(error.into()),
-                }
+            let mut has_stepped = false;
+            let found =
+                run_data(ctx.server, ctx.reply, spec, handler, (args, db), &mut has_stepped);
+            ctx.server.has_stepped = has_stepped;
+            ctx.server.wait = found?;
+            Ok(())
+        }
+    }
+}
+
+/// Runs a command on data outside of EXEC. The result says what it waits for, if it has found
+/// nothing.
+pub(super) fn run_data(
+    server: &Server<'_>,
+    reply: &mut Reply<'_>,
+    spec: &Spec,
+    handler: DataFn,
+    (args, db): (Args<'_>, u8),
+    has_stepped: &mut bool,
+) -> Result<Option<Wait>, CommandError> {
+    let (now_ms, random, config) = (server.unix_ms(), &server.random, &*server.config);
+    let (mark, drawn) = (reply.mark(), random.mark());
+    let keys: Vec<Key<'_>>;
+    let access = if spec.needs_all_shards(args) {
+        Access::Everything
+    } else if spec.keys.is_one() {
+        Access::Key(Key { db, bytes: args.get(spec.keys.first.max(0) as usize) })
+    } else {
+        keys = spec.keys.indices(args).map(|at| Key { db, bytes: args.get(at) }).collect();
+        Access::Keys(&keys)
+    };
+    let mut steps = Steps::whole();
+    loop {
+        let (mut outcome, mut wait) = (Ok(()), None);
+        let run = |tx: &mut Tx<'_>| {
+            reply.rewind(mark);
+            random.rewind(drawn);
+            steps.now = Step::default();
+            (outcome, wait) = (Ok(()), None);
+            let (reply, steps) = (&mut *reply, &mut steps);
+            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
+            match handler(&mut call, tx) {
+                Err(CommandError::Tx(error)) => return Err(error),
+                Err(other) => outcome = Err(other),
+                Ok(()) => wait = call.wait,
             }
+            Ok(())
+        };
+        match server.store.run(access, run) {
+            Ok(()) if outcome.is_ok() && steps.keep() => *has_stepped = true,
+            Ok(()) => return outcome.map(|()| wait),
+            Err(StoreError::TransactionTooLarge { .. })
+                if spec.has(flag::STEPS) && steps.shrink() => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }

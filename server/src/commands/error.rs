@@ -20,6 +20,12 @@ pub(crate) enum CommandError {
     Unreadable(#[from] Unreadable),
     #[error("WRONGTYPE Operation against a key holding the wrong kind of value")]
     WrongType,
+    #[error("ERR timeout is not a float or out of range")]
+    TimeoutNotFloat,
+    #[error("ERR timeout is out of range")]
+    TimeoutRange,
+    #[error("UNBLOCKED client unblocked via CLIENT UNBLOCK")]
+    Unblocked,
     #[error("ERR syntax error")]
     Syntax,
     #[error("ERR value is not an integer or out of range")]

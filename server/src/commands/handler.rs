@@ -18,7 +18,7 @@ pub(crate) enum Handler {
     Field(for<'r, 'c, 'o> fn(&'r mut Call<'c, 'o>, Option<&'r [u8]>) -> Outcome),
     /// Reads and writes the keys of its arguments. Fails before its first change, or with
     /// [`CommandError::Tx`].
-    Data(for<'r, 'c, 'o, 's> fn(&'r mut Call<'c, 'o>, &'r mut Tx<'s>) -> Outcome),
+    Data(DataFn),
     /// Walks keys that its arguments do not name.
     Keyspace(for<'r, 'c, 'o, 's, 't> fn(&'r mut Call<'c, 'o>, &'r mut Keyspace<'s, 't>) -> Outcome),
     /// Works on client and server state, and on no keys from inside a transaction.
@@ -28,6 +28,9 @@ pub(crate) enum Handler {
     /// Has no code: its subcommands have their own lines.
     Container,
 }
+
+/// The function of a command on data.
+pub(crate) type DataFn = for<'r, 'c, 'o, 's> fn(&'r mut Call<'c, 'o>, &'r mut Tx<'s>) -> Outcome;
 
 /// One line of the table: what is known of a command, and its code.
 pub(crate) struct Command {

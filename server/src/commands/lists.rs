@@ -1,5 +1,4 @@
-//! Lists: elements in an order of their own, changed at the ends and inside. Commands that wait
-//! for an element are not offered yet.
+//! Lists: elements in an order of their own, changed at the ends and inside.
 
 use std::ops::{ControlFlow, Range};
 
@@ -84,7 +83,7 @@ fn pop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, end: End, name: &'static str) -
 }
 
 /// Replies with so many elements, of which the list has as many, from an end of it on.
-fn reply_end(call: &mut Call<'_, '_>, list: &List<'_>, end: End, count: u64) {
+pub(super) fn reply_end(call: &mut Call<'_, '_>, list: &List<'_>, end: End, count: u64) {
     let reply = &mut *call.reply;
     let mut left = count;
     list.walk_from(end, &mut |element| {
@@ -283,7 +282,12 @@ pub(super) fn rpoplpush(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     move_between(call, tx, End::Back, End::Front)
 }
 
-fn move_between(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, from: End, to: End) -> Outcome {
+pub(super) fn move_between(
+    call: &mut Call<'_, '_>,
+    tx: &mut Tx<'_>,
+    from: End,
+    to: End,
+) -> Outcome {
     let (source, target) = (call.key(1), call.key(2));
     let mut element = Vec::new();
     let Some(list) = tx.list(source)? else {
@@ -318,38 +322,66 @@ fn list_len(tx: &Tx<'_>, key: Key<'_>) -> Result<u64, CommandError> {
 
 /// LMPOP numkeys key [key ...] LEFT | RIGHT [COUNT count]
 pub(super) fn lmpop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
-    let keys = positive(call.args.get(1), 1).ok_or(CommandError::NumKeys)?;
-    let end_at = usize::try_from(keys).unwrap_or(usize::MAX).saturating_add(2);
-    if end_at >= call.args.len() {
-        return Err(CommandError::Syntax);
+    let pop = ManyPop::parse(call, 1)?;
+    if !pop.take_first(call, tx)? {
+        call.reply.null_array();
     }
-    let end = end_of(call.args.get(end_at))?;
-    let mut count = None;
-    let mut at = end_at + 1;
-    while at < call.args.len() {
-        let is_count = count.is_none() && is(call.args.get(at), "COUNT");
-        if !is_count || at + 1 >= call.args.len() {
-            return Err(CommandError::Syntax);
-        }
-        count = Some(positive(call.args.get(at + 1), 1).ok_or(CommandError::PopCount)?);
-        at += 2;
-    }
-    for at in 2..end_at {
-        let key = call.key(at);
-        let Some(list) = tx.list(key)? else { continue };
-        let count = count.unwrap_or(1).min(list.len());
-        call.reply.array(2);
-        call.reply.bulk(key.bytes);
-        call.reply.array(count as usize);
-        reply_end(call, &list, end, count);
-        tx.list_cut(key, end, count)?;
-        return Ok(());
-    }
-    call.reply.null_array();
     Ok(())
 }
 
-fn end_of(arg: &[u8]) -> Result<End, CommandError> {
+/// What LMPOP and BLMPOP ask for.
+pub(super) struct ManyPop {
+    /// The arguments that are keys.
+    pub keys: Range<usize>,
+    end: End,
+    count: u64,
+}
+
+impl ManyPop {
+    /// Reads the arguments from the number of keys, which is argument `count_at`, to the end.
+    pub fn parse(call: &Call<'_, '_>, count_at: usize) -> Result<Self, CommandError> {
+        let keys = positive(call.args.get(count_at), 1).ok_or(CommandError::NumKeys)?;
+        let first = count_at + 1;
+        let end_at = usize::try_from(keys).unwrap_or(usize::MAX).saturating_add(first);
+        if end_at >= call.args.len() {
+            return Err(CommandError::Syntax);
+        }
+        let end = end_of(call.args.get(end_at))?;
+        let mut count = None;
+        let mut at = end_at + 1;
+        while at < call.args.len() {
+            let is_count = count.is_none() && is(call.args.get(at), "COUNT");
+            if !is_count || at + 1 >= call.args.len() {
+                return Err(CommandError::Syntax);
+            }
+            count = Some(positive(call.args.get(at + 1), 1).ok_or(CommandError::PopCount)?);
+            at += 2;
+        }
+        Ok(Self { keys: first..end_at, end, count: count.unwrap_or(1) })
+    }
+
+    /// Pops from the first list that there is; false if there is none.
+    pub fn take_first(
+        &self,
+        call: &mut Call<'_, '_>,
+        tx: &mut Tx<'_>,
+    ) -> Result<bool, CommandError> {
+        for at in self.keys.clone() {
+            let key = call.key(at);
+            let Some(list) = tx.list(key)? else { continue };
+            let count = self.count.min(list.len());
+            call.reply.array(2);
+            call.reply.bulk(key.bytes);
+            call.reply.array(count as usize);
+            reply_end(call, &list, self.end, count);
+            tx.list_cut(key, self.end, count)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+pub(super) fn end_of(arg: &[u8]) -> Result<End, CommandError> {
     if is(arg, "LEFT") {
         Ok(End::Front)
     } else if is(arg, "RIGHT") {

@@ -3,6 +3,8 @@
 
 mod bitfield;
 mod bits;
+mod blocking;
+mod blocking_pops;
 mod call;
 mod client;
 mod connection;
@@ -52,6 +54,7 @@ use index::Index;
 
 use crate::config::ServerConfig;
 
+pub(crate) use blocking::{serve_after_expiry, timeout_reply};
 pub(crate) use context::Server;
 pub(crate) use dispatch::{Flow, execute, may_write};
 pub(crate) use dump::encode_entry;

@@ -51,12 +51,16 @@ fn run_id(server: &Server<'_>) -> String {
 
 pub(super) fn clients(server: &Server<'_>, clients: Clients, out: &mut String) -> Result {
     let Clients { connected, blocked, input_bytes_max, output_bytes_max, .. } = clients;
+    let waiters = &server.shared.waiters;
+    let (_, with_deadline) = waiters.clients();
+    let (keys, keys_on_other) = waiters.keys();
     write!(
         out,
         "connected_clients:{connected}\r\ncluster_connections:0\r\nmaxclients:{}\r\n\
          client_recent_max_input_buffer:{input_bytes_max}\r\n\
          client_recent_max_output_buffer:{output_bytes_max}\r\nblocked_clients:{blocked}\r\n\
-         tracking_clients:0\r\nclients_in_timeout_table:0\r\n",
+         tracking_clients:0\r\nclients_in_timeout_table:{with_deadline}\r\n\
+         total_blocking_keys:{keys}\r\ntotal_blocking_keys_on_nokey:{keys_on_other}\r\n",
         server.config.clients_max
     )
 }

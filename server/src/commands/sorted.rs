@@ -1,6 +1,7 @@
 //! Sorted sets: members one by one, from the ends, at random.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use perdura_store::{Entry, Key, Sorted, Tx};
 
@@ -261,50 +262,83 @@ fn pop_from(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, max: bool) -> Outcome {
 
 /// ZMPOP numkeys key [key ...] MIN | MAX [COUNT count]
 pub(super) fn zmpop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
-    let keys = positive(call.args.get(1), 1).ok_or(CommandError::NumKeys)?;
-    let end = usize::try_from(keys).unwrap_or(usize::MAX).saturating_add(2);
-    if end >= call.args.len() {
-        return Err(CommandError::Syntax);
+    let pop = ManyPop::parse(call, 1)?;
+    if !pop.take_first(call, tx)? {
+        call.reply.null_array();
     }
-    let max = is(call.args.get(end), "MAX");
-    if !max && !is(call.args.get(end), "MIN") {
-        return Err(CommandError::Syntax);
-    }
-    let count = match call.args.len() - end {
-        1 => 1,
-        // What follows a valid COUNT is only found wrong behind it.
-        2 => return Err(CommandError::Syntax),
-        more => {
-            if !is(call.args.get(end + 1), "COUNT") {
-                return Err(CommandError::Syntax);
-            }
-            let count = positive(call.args.get(end + 2), 1).ok_or(CommandError::PopCount)?;
-            if more > 3 {
-                return Err(CommandError::Syntax);
-            }
-            count
-        }
-    };
-    for at in 2..end {
-        let members = pop(tx, call.key(at), count, max)?;
-        if !members.is_empty() {
-            call.reply.array(2);
-            call.reply.bulk(call.args.get(at));
-            call.reply.array(members.len());
-            for (name, score) in &members {
-                call.reply.array(2);
-                call.reply.bulk(name);
-                call.reply.double(*score);
-            }
-            return Ok(());
-        }
-    }
-    call.reply.null_array();
     Ok(())
 }
 
+/// What ZMPOP and BZMPOP ask for.
+pub(super) struct ManyPop {
+    /// The arguments that are keys.
+    pub keys: Range<usize>,
+    max: bool,
+    count: u64,
+}
+
+impl ManyPop {
+    /// Reads the arguments from the number of keys, which is argument `count_at`, to the end.
+    pub fn parse(call: &Call<'_, '_>, count_at: usize) -> Result<Self, CommandError> {
+        let keys = positive(call.args.get(count_at), 1).ok_or(CommandError::NumKeys)?;
+        let first = count_at + 1;
+        let end = usize::try_from(keys).unwrap_or(usize::MAX).saturating_add(first);
+        if end >= call.args.len() {
+            return Err(CommandError::Syntax);
+        }
+        let max = is(call.args.get(end), "MAX");
+        if !max && !is(call.args.get(end), "MIN") {
+            return Err(CommandError::Syntax);
+        }
+        let count = match call.args.len() - end {
+            1 => 1,
+            // What follows a valid COUNT is only found wrong behind it.
+            2 => return Err(CommandError::Syntax),
+            more => {
+                if !is(call.args.get(end + 1), "COUNT") {
+                    return Err(CommandError::Syntax);
+                }
+                let count = positive(call.args.get(end + 2), 1).ok_or(CommandError::PopCount)?;
+                if more > 3 {
+                    return Err(CommandError::Syntax);
+                }
+                count
+            }
+        };
+        Ok(Self { keys: first..end, max, count })
+    }
+
+    /// Pops from the first sorted set that there is; false if there is none.
+    pub fn take_first(
+        &self,
+        call: &mut Call<'_, '_>,
+        tx: &mut Tx<'_>,
+    ) -> Result<bool, CommandError> {
+        for at in self.keys.clone() {
+            let members = pop(tx, call.key(at), self.count, self.max)?;
+            if !members.is_empty() {
+                call.reply.array(2);
+                call.reply.bulk(call.args.get(at));
+                call.reply.array(members.len());
+                for (name, score) in &members {
+                    call.reply.array(2);
+                    call.reply.bulk(name);
+                    call.reply.double(*score);
+                }
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
 /// Takes out the members of the lowest, or highest, scores.
-fn pop(tx: &mut Tx<'_>, key: Key<'_>, count: u64, max: bool) -> Result<Members, CommandError> {
+pub(super) fn pop(
+    tx: &mut Tx<'_>,
+    key: Key<'_>,
+    count: u64,
+    max: bool,
+) -> Result<Members, CommandError> {
     let mut members = Members::new();
     let Some(sorted) = tx.sorted(key)? else { return Ok(members) };
     let len = sorted.len();

@@ -14,6 +14,8 @@ pub(crate) mod flag {
     pub const FAST: u32 = 1 << 7;
     pub const NOAUTH: u32 = 1 << 8;
     pub const NOMULTI: u32 = 1 << 9;
+    /// The command may wait for data.
+    pub const BLOCKING: u32 = 1 << 10;
     /// The command uses keys of other databases, or keys that no position names: it locks every
     /// shard, and so does an EXEC with it.
     pub const ALL_SHARDS: u32 = 1 << 16;
@@ -48,13 +50,14 @@ pub(crate) mod flag {
     pub const BY_PATTERN: u32 = 1 << 29;
 
     /// The flags that COMMAND INFO shows.
-    pub const SHOWN: [(u32, &str); 12] = [
+    pub const SHOWN: [(u32, &str); 13] = [
         (WRITE, "write"),
         (READ, "readonly"),
         (DENYOOM, "denyoom"),
         (ADMIN, "admin"),
         (PUBSUB, "pubsub"),
         (NOSCRIPT, "noscript"),
+        (BLOCKING, "blocking"),
         (LOADING, "loading"),
         (STALE, "stale"),
         (FAST, "fast"),
@@ -111,6 +114,11 @@ impl Keys {
         let count = crate::number::parse_i64(args.get(self.count_at))?;
         let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
         (count <= args.len().checked_sub(first)?).then(|| first..first + count)
+    }
+
+    /// Whether no argument is a key.
+    pub fn is_none(self) -> bool {
+        self.first == 0 && self.count_at == 0
     }
 
     /// Whether there is always one key, and where.

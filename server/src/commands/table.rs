@@ -4,9 +4,9 @@ use super::handler::{Command, Handler};
 use super::spec::flag::*;
 use super::spec::{Group, KeyOption, Keys, Spec};
 use super::{
-    bitfield, bits, client, connection, devices, dump, expiry, figures, geo, geo_search, hashes,
-    hyperloglog, info, introspect, keys, lists, migrate, perdura, pubsub, server, sets,
-    sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, strings, strings_lcs,
+    bitfield, bits, blocking, blocking_pops, client, connection, devices, dump, expiry, figures, geo,
+    geo_search, hashes, hyperloglog, info, introspect, keys, lists, migrate, perdura, pubsub, server,
+    sets, sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, strings, strings_lcs,
     strings_set, transactions,
 };
 use Group::{
@@ -28,6 +28,9 @@ const KEY_AND_COUNTED: Keys =
 const KEY_AND_STORE: Keys = Keys { option: KeyOption::Store, ..KEY };
 const THIRD_OR_KEYS: Keys =
     Keys { first: 3, last: 3, step: 1, count_at: 0, option: KeyOption::Keys };
+const ALL_BUT_LAST: Keys =
+    Keys { first: 1, last: -2, step: 1, count_at: 0, option: KeyOption::None };
+const COUNTED_AT_2: Keys = Keys { first: 0, last: 0, step: 0, count_at: 2, option: KeyOption::None };
 
 /// Flags of commands about the connection: allowed whatever the state of the data.
 const CONN: u32 = NOSCRIPT | LOADING | STALE;
@@ -109,6 +112,11 @@ pub(crate) static TABLE: &[Command] = &[
     c("hstrlen", 3, READ | FAST | FIELD, KEY, Hash, "3.2.0", Field(hashes::hstrlen), "Get the length of the value of a hash field"),
     c("hvals", 2, READ, KEY, Hash, "2.0.0", Data(hashes::hvals), "Get all the values in a hash"),
     // Lists
+    c("blmove", 6, GROW | BLOCKING, TWO, Group::List, "6.2.0", Data(blocking_pops::blmove), "Pop an element from a list, push it to another list and return it; wait for one"),
+    c("blmpop", -5, WRITE | BLOCKING | MOVABLE, COUNTED_AT_2, Group::List, "7.0.0", Data(blocking_pops::blmpop), "Pop elements from the first list that has some; wait for one"),
+    c("blpop", -3, WRITE | BLOCKING, ALL_BUT_LAST, Group::List, "2.0.0", Data(blocking_pops::blpop), "Remove and get the first element of a list; wait for one"),
+    c("brpop", -3, WRITE | BLOCKING, ALL_BUT_LAST, Group::List, "2.0.0", Data(blocking_pops::brpop), "Remove and get the last element of a list; wait for one"),
+    c("brpoplpush", 4, GROW | BLOCKING, TWO, Group::List, "2.2.0", Data(blocking_pops::brpoplpush), "Remove the last element of a list, prepend it to another list and return it; wait for one"),
     c("lindex", 3, READ, KEY, Group::List, "1.0.0", Read(lists::lindex), "Get an element from a list by its index"),
     c("linsert", 5, GROW, KEY, Group::List, "2.2.0", Data(lists::linsert), "Insert an element before or after another element in a list"),
     c("llen", 2, READ | FAST, KEY, Group::List, "1.0.0", Read(lists::llen), "Get the length of a list"),
@@ -145,6 +153,9 @@ pub(crate) static TABLE: &[Command] = &[
     c("sunion", -2, READ, ALL, Group::Set, "1.0.0", Data(sets_algebra::sunion), "Add multiple sets"),
     c("sunionstore", -3, GROW, ALL, Group::Set, "1.0.0", Data(sets_algebra::sunionstore), "Add multiple sets and store the resulting set in a key"),
     // Sorted sets
+    c("bzmpop", -5, WRITE | BLOCKING | MOVABLE, COUNTED_AT_2, SortedSet, "7.0.0", Data(blocking_pops::bzmpop), "Remove and return members with scores of the first sorted set that has some; wait for one"),
+    c("bzpopmax", -3, WRITE | BLOCKING | FAST, ALL_BUT_LAST, SortedSet, "5.0.0", Data(blocking_pops::bzpopmax), "Remove and return the member with the highest score; wait for one"),
+    c("bzpopmin", -3, WRITE | BLOCKING | FAST, ALL_BUT_LAST, SortedSet, "5.0.0", Data(blocking_pops::bzpopmin), "Remove and return the member with the lowest score; wait for one"),
     c("zadd", -4, GROW | FAST | MEMBER, KEY, SortedSet, "1.2.0", Data(sorted::zadd), "Add one or more members to a sorted set, or update its score if it already exists"),
     c("zcard", 2, READ | FAST, KEY, SortedSet, "1.2.0", Read(sorted::zcard), "Get the number of members in a sorted set"),
     c("zcount", 4, READ | FAST, KEY, SortedSet, "2.0.0", Read(sorted_range::zcount), "Count the members in a sorted set with scores within the given values"),
@@ -261,7 +272,7 @@ pub(crate) static TABLE: &[Command] = &[
     c("client|setinfo", 4, CONN, NONE, Connection, "7.2.0", Control(client::setinfo), "Set client or connection specific info"),
     c("client|setname", 3, CONN, NONE, Connection, "2.6.9", Control(client::setname), "Set the current connection name"),
     c("client|trackinginfo", 2, CONN, NONE, Connection, "6.2.0", Control(client::trackinginfo), "Always off: clients' caches are not tracked"),
-    c("client|unblock", -3, CONN | ADMIN, NONE, Connection, "5.0.0", Control(client::unblock), "Always 0: no client is ever blocked"),
+    c("client|unblock", -3, CONN | ADMIN, NONE, Connection, "5.0.0", Control(blocking::unblock), "Unblock a client that waits for data"),
     c("client|unpause", 2, CONN | ADMIN, NONE, Connection, "6.2.0", Control(client::unpause), "Resume processing of clients that were paused"),
     c("echo", 2, FAST, NONE, Connection, "1.0.0", Control(connection::echo), "Echo the given string"),
     c("hello", -1, CONN | FAST | NOAUTH, NONE, Connection, "6.0.0", Control(connection::hello), "Handshake with the server"),

@@ -10,8 +10,9 @@
 
 use std::collections::BTreeMap;
 
-use perdura_store::{Access, DATABASES, Key, StoreError, Tx, Watch};
+use perdura_store::{Access, DATABASES, Key, StoreError, Tx, Unreadable, Watch};
 
+use super::blocking::note_changed;
 use super::call::{Call, Outcome};
 use super::context::Context;
 use super::error::CommandError;
@@ -74,17 +75,32 @@ pub(super) fn exec(ctx: &mut Context<'_, '_, '_>, table: &'static [Command]) -> 
     if any(flag::WRITE) {
         ctx.server.check_writes()?;
     }
-    let unchanged = run_all(ctx, table, &multi, &watched).map_err(CommandError::ExecStore)?;
+    if multi.queue.iter().any(|queued| table[queued.row].spec.name == "client|unblock") {
+        ctx.server.waiters = Some(ctx.server.shared.waiters.lock());
+    }
+    let db = ctx.session.db;
+    let result = Unreadable::catch(|| run_all(ctx, table, &multi, &watched));
+    ctx.server.waiters = None;
+    let unchanged = result?.map_err(CommandError::ExecStore)?;
     if !unchanged {
         ctx.reply.null_array();
         return Ok(());
     }
-    for queued in &multi.queue {
-        ctx.server.stats.by_command[queued.row].calls.add(1);
-        let user_bytes = table[queued.row].spec.user_bytes(queued.args());
-        ctx.server.own.user_bytes.add(user_bytes);
-    }
+    note_all(ctx, table, &multi, db);
     Ok(())
+}
+
+/// Counts the commands of an EXEC that has begun in this database, and notes what they have changed.
+fn note_all(ctx: &mut Context<'_, '_, '_>, table: &'static [Command], multi: &Multi, mut db: u8) {
+    for queued in &multi.queue {
+        let (spec, args) = (&table[queued.row].spec, queued.args());
+        ctx.server.stats.by_command[queued.row].calls.add(1);
+        ctx.server.own.user_bytes.add(spec.user_bytes(args));
+        if spec.name == "select" {
+            db = database(args.get(1), CommandError::NotInteger).unwrap_or(db);
+        }
+        note_changed(ctx.server, spec, db, args);
+    }
 }
 
 /// Runs the queue in one transaction; false when a watched key has changed.
@@ -178,7 +194,7 @@ fn run_in_tx(
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
     let (random, config) = (&ctx.server.random, &*ctx.server.config);
     let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-    let mut call = Call { args, db, now_ms, reply, random, config, steps };
+    let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
     match command.handler {
         Handler::Read(handler) if spec.has(flag::NOVALUE) => {
             handler(&mut call, tx.look(key).as_ref())

@@ -154,7 +154,8 @@ impl Serve<'_> {
     }
 
     /// Takes a connection that ends off the list of clients.
-    fn forget(&self, conn: &Conn) {
+    fn forget(&mut self, conn: &Conn) {
+        self.give_up_wait(conn);
         self.server.unsubscribe_all(&conn.session);
         self.server.own.cards().remove(&conn.session.card.id);
         self.server.own.connected.fetch_sub(1, Relaxed);

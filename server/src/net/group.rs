@@ -113,6 +113,11 @@ impl<'s> Group<'s> {
         }
     }
 
+    /// Notes a change of data that is not a client's own.
+    pub fn note_change(&mut self) {
+        self.uncommitted |= self.orders.is_some();
+    }
+
     /// Holds back the output that `conn` has got since the last call, or frees it where no reply
     /// has to wait.
     pub fn hold(&mut self, slot: u32, conn: &mut Conn) {

@@ -19,6 +19,7 @@ mod queue;
 mod run;
 mod serve;
 mod turn;
+mod waiting;
 
 pub use driven::Driven;
 pub use listen::Listener;

@@ -8,6 +8,7 @@
 //! does not read its replies are not executed; they stay in the socket, so its memory is bounded as
 //! well. A stop is seen at the next turn, and then nothing is waited for.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use perdura_store::Unreadable;
@@ -52,6 +53,8 @@ pub(super) struct Serve<'a> {
     /// Whether the turn is for one connection's request alone.
     is_lone: bool,
     pub(super) stalled: Vec<u32>,
+    /// The ends of the waits for data, with the clients' numbers and slots.
+    pub(super) deadlines: BTreeMap<(u64, u64), u32>,
     pub(super) finished: Vec<u32>,
     pub(super) next_tick_ns: u64,
 }
@@ -91,6 +94,7 @@ impl<'a> Serve<'a> {
             load: Load::new(),
             is_lone: false,
             stalled: Vec::new(),
+            deadlines: BTreeMap::new(),
             finished: Vec::new(),
             next_tick_ns: 0,
         })
@@ -121,6 +125,8 @@ impl<'a> Serve<'a> {
         }
         self.server.begin_turn();
         self.open_inbox();
+        self.answer_served();
+        self.end_late_waits();
         self.is_lone = is_lone_request(happened);
         self.look_ahead(happened);
         for event in happened.drain(..) {
@@ -130,6 +136,7 @@ impl<'a> Serve<'a> {
             }
         }
         self.resume_stalled();
+        self.answer_served();
         if stop.is_set() {
             // The final flush writes everything that could be ordered now.
             return Ok(Some(Ended::Stopped));
@@ -193,7 +200,8 @@ impl<'a> Serve<'a> {
         if ready {
             return 0;
         }
-        let tick_ns = self.next_tick_ns.saturating_sub(self.server.now_ns);
+        let deadline_ns = self.deadlines.first_key_value().map_or(u64::MAX, |(first, _)| first.0);
+        let tick_ns = self.next_tick_ns.min(deadline_ns).saturating_sub(self.server.now_ns);
         tick_ns.clamp(1_000_000, TICK_NS) as u32
     }
 
@@ -443,12 +451,14 @@ impl<'a> Serve<'a> {
                 self.tidy();
                 let max_bytes = self.server.config.memory_max_bytes;
                 self.server.shared.memory_limit.look(self.server.store, max_bytes);
+                self.serve_after_expiry();
             }
         }
         if self.server.config.timeout_s > 0 {
             let limit_ns = self.server.config.timeout_s.saturating_mul(1_000_000_000);
             for conn in self.conns.iter_mut().flatten() {
-                if self.server.now_ns.saturating_sub(conn.session.active_ns) > limit_ns {
+                let is_late = self.server.now_ns.saturating_sub(conn.session.active_ns) > limit_ns;
+                if is_late && conn.session.waiting.is_none() {
                     conn.session.killed = true;
                     self.server.own.inbox.kill();
                 }

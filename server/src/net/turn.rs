@@ -27,7 +27,7 @@ impl Serve<'_> {
             Ok(bytes) => {
                 self.server.stats.net_input_bytes.add(bytes.len() as u64);
                 self.server.stats.reads.add(1);
-                if conn.stalled {
+                if conn.stalled || conn.session.waiting.is_some() {
                     // The ring had received the bytes already.
                     return conn.pending.get_or_insert_default().bytes.extend_from_slice(bytes);
                 }
@@ -150,6 +150,13 @@ impl Serve<'_> {
                     if wrote && self.server.holds_replies() {
                         self.group.note_write(Tag::of(slot, conn), start, conn.written());
                     }
+                }
+                Flow::Waits { wrote } => {
+                    if wrote && self.server.holds_replies() {
+                        self.group.note_write(Tag::of(slot, conn), start, start);
+                    }
+                    self.begin_wait(slot, conn);
+                    return command.end;
                 }
                 Flow::Paused => {
                     conn.session.is_paused = true;

@@ -21,6 +21,7 @@ pub(crate) struct Card {
     /// Place of the connection in its loop; [`NO_SLOT`] until it has one.
     pub slot: AtomicU32,
     is_killed: AtomicBool,
+    waits: AtomicBool,
     about: Mutex<Option<Box<About>>>,
     seen: Seen,
 }
@@ -75,7 +76,8 @@ impl Card {
         };
         let (is_killed, about) = (AtomicBool::new(false), Mutex::new(None));
         let slot = AtomicU32::new(NO_SLOT);
-        Self { id, fd, peer, of_loop, created_ns: now_ns, slot, is_killed, about, seen }
+        let waits = AtomicBool::new(false);
+        Self { id, fd, peer, of_loop, created_ns: now_ns, slot, is_killed, waits, about, seen }
     }
 
     /// The state, which only the client's loop writes.
@@ -90,6 +92,11 @@ impl Card {
 
     pub fn is_killed(&self) -> bool {
         self.is_killed.load(Relaxed)
+    }
+
+    /// Notes whether the client waits for data.
+    pub fn set_waits(&self, waits: bool) {
+        self.waits.store(waits, Relaxed);
     }
 
     /// The name and the library that the client has told, if any.
@@ -130,7 +137,7 @@ impl Card {
         for (is_set, letter) in [
             (queued >= 0, 'x'),
             (bits & flag::SUBSCRIBED != 0, 'P'),
-            (bits & flag::PAUSED != 0, 'b'),
+            (bits & flag::PAUSED != 0 || self.waits.load(Relaxed), 'b'),
             (bits & flag::CLOSING != 0 || self.is_killed(), 'c'),
             (matches!(self.peer, Peer::Unix), 'U'),
             (bits & flag::NO_EVICT != 0, 'e'),

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::topics::Message;
+use super::waiters::Served;
 use crate::conn::Conn;
 
 /// Wakes one loop. All accesses are sequentially consistent: the loop says that it waits before it
@@ -86,8 +87,10 @@ impl AsFd for Bell {
 pub(crate) struct Inbox {
     has_news: AtomicBool,
     has_kills: AtomicBool,
+    has_served: AtomicBool,
     conns: Mutex<Vec<Conn>>,
     messages: Mutex<Vec<Message>>,
+    served: Mutex<Vec<Served>>,
 }
 
 impl Inbox {
@@ -103,6 +106,20 @@ impl Inbox {
         self.has_news.store(true, SeqCst);
     }
 
+    /// Leaves the answer to a client of the loop that has waited for data.
+    pub fn answer(&self, served: Served) {
+        lock(&self.served).push(served);
+        self.has_served.store(true, SeqCst);
+    }
+
+    /// Takes the answers to clients that have waited, in the order in which they were left.
+    pub fn take_served(&self) -> Vec<Served> {
+        if !self.has_served.load(SeqCst) || !self.has_served.swap(false, SeqCst) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *lock(&self.served))
+    }
+
     /// Tells the loop that one of its clients was marked as killed.
     pub fn kill(&self) {
         self.has_kills.store(true, SeqCst);
@@ -110,7 +127,7 @@ impl Inbox {
 
     /// Whether there is anything.
     pub fn has_news(&self) -> bool {
-        self.has_news.load(SeqCst) || self.has_kills.load(SeqCst)
+        [&self.has_news, &self.has_kills, &self.has_served].iter().any(|has| has.load(SeqCst))
     }
 
     /// Takes the connections and the messages, in the order in which they were left.

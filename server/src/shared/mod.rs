@@ -9,6 +9,7 @@ mod inbox;
 mod memory;
 mod stats;
 mod topics;
+mod waiters;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,11 +20,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use perdura_media::Clock;
 use perdura_store::Store;
 
-pub(crate) use card::{Card, NO_COMMAND, flag as card_flag};
+pub(crate) use card::{Card, NO_COMMAND, NO_SLOT, flag as card_flag};
 pub(crate) use inbox::{Bell, Inbox};
 pub(crate) use memory::MemoryLimit;
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use topics::{Message, Topic, Topics};
+pub(crate) use waiters::{Held, Served, Waiter, Waiters};
 
 use crate::config::ServerConfig;
 use crate::export::Exporting;
@@ -40,6 +42,7 @@ pub(crate) struct Shared<'a> {
     pub memory_limit: MemoryLimit,
     pub slowlog: Mutex<Slowlog>,
     pub topics: Topics,
+    pub waiters: Waiters,
     /// The first failure of a group commit: writes are refused from then on.
     pub latched: OnceLock<String>,
     pub started_ns: u64,
@@ -121,6 +124,7 @@ impl<'a> Shared<'a> {
             memory_limit: MemoryLimit::default(),
             slowlog: Mutex::default(),
             topics: Topics::default(),
+            waiters: Waiters::default(),
             latched: OnceLock::new(),
             started_ns,
             started_unix_ms,

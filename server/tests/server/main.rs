@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
 mod dumps;
+mod blocking;
 mod durability;
 mod groups;
 mod introspection;
