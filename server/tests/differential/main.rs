@@ -18,6 +18,7 @@ mod sort_templates;
 mod sorted_templates;
 mod talk;
 mod templates;
+mod waits;
 
 use std::collections::BTreeSet;
 
@@ -34,6 +35,7 @@ use sort_templates::SORTING;
 use sorted_templates::{LARGE, SORTED};
 use talk::TALK;
 use templates::TEMPLATES;
+use waits::WAITS;
 
 /// The elements of a flat array of bulk strings, sorted; pairs stay pairs where `width` is 2.
 fn sorted(reply: &[u8], width: usize) -> Vec<u8> {
@@ -275,7 +277,8 @@ fn every_command_is_compared() {
             .chain(BITS)
             .chain(GEO)
             .chain(SORTING)
-            .chain(TALK.iter().map(|(_, line, _)| line));
+            .chain(TALK.iter().map(|(_, line, _)| line))
+            .chain(WAITS);
         let mut templates = all.map(|template| template.to_ascii_lowercase());
         let has_template = templates.any(|t| t == words || t.starts_with(&format!("{words} ")));
         let is_ours = name.starts_with("perdura") || name.starts_with("debug");

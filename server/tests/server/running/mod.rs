@@ -157,6 +157,14 @@ impl Client {
         }
     }
 
+    /// Whether a reply has begun to arrive.
+    pub fn hears_now(&mut self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let heard = self.reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        self.stream.set_nonblocking(false).unwrap();
+        heard
+    }
+
     /// Whether no byte of a reply comes for 50 ms.
     pub fn hears_nothing(&mut self) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
