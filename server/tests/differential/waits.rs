@@ -15,7 +15,8 @@ use perdura_server::ServerConfig;
 /// A client that waits for several keys runs its command anew once one is ready, as in Redis 7.2;
 /// Redis 7.0 pops from that one, though an earlier one is of another kind or has become ready, too.
 /// So `L` is a key of lists only and `X` one of sorted sets only, and one command makes one of them
-/// ready; `K` is a key of any kind that is waited for alone.
+/// ready; `K` is a key of any kind that is waited for alone. Nor does `ZUNIONSTORE` wake anybody in
+/// Redis where its target was a list before.
 pub const WAITS: &[&str] = &[
     "blpop L 0",
     "blpop L L L 0",
@@ -23,9 +24,9 @@ pub const WAITS: &[&str] = &[
     "blpop K 0",
     "brpop K 0",
     "blmove K K left right 0",
-    "blmove L L right left 0",
+    "blmove L K right left 0",
     "blmove L K left left 0",
-    "brpoplpush K L 0",
+    "brpoplpush K K 0",
     "blmpop 0 1 K left count N",
     "blmpop 0 2 L L right",
     "bzpopmin X X 0",
@@ -51,7 +52,7 @@ pub const WAITS: &[&str] = &[
     "zincrby K N V",
     "zincrby X N V",
     "zpopmin X",
-    "zunionstore K 2 K X",
+    "zunionstore X 2 X X",
     "del K",
     "del K L X",
     "set K V",
@@ -60,7 +61,7 @@ pub const WAITS: &[&str] = &[
     "copy K K replace",
     "copy X K replace",
     "flushall",
-    "swapdb 0 1",
+    "multi;del a b x y;swapdb 0 1;exec",
     "client unblock @",
     "client unblock @ timeout",
     "client unblock @ error",
@@ -70,7 +71,7 @@ pub const WAITS: &[&str] = &[
     "multi;del K;zadd K N V;rpush K V;exec",
     "multi;blpop K 0;blmove K K left left 0;bzpopmin K 0;brpoplpush K K 0;exec",
     "multi;select 1;rpush K V;select 0;exec",
-    "multi;select 1;rpush K V;swapdb 0 1;select 0;exec",
+    "multi;del a b x y;select 1;rpush K V;swapdb 0 1;select 0;exec",
     "multi;select 1;rpush K V;move K 0;select 0;exec",
     "multi;brpop K K 0;bzpopmax K 0;blmpop 0 1 K left;bzmpop 0 1 K max;client unblock @;exec",
 ];
