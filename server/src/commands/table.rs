@@ -4,10 +4,10 @@ use super::handler::{Command, Handler};
 use super::spec::flag::*;
 use super::spec::{Group, KeyOption, Keys, Spec};
 use super::{
-    bitfield, bits, blocking, blocking_pops, client, connection, devices, dump, expiry, figures, geo,
-    geo_search, hashes, hyperloglog, info, introspect, keys, lists, migrate, perdura, pubsub, server,
-    sets, sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, strings, strings_lcs,
-    strings_set, transactions,
+    bitfield, bits, blocking, blocking_pops, client, connection, devices, dump, expiry, figures,
+    geo, geo_search, hashes, hyperloglog, info, introspect, keys, lists, migrate, perdura, pubsub,
+    server, sets, sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, strings,
+    strings_lcs, strings_set, transactions,
 };
 use Group::{
     Bitmap, Connection, Generic, Geo, Hash, HyperLogLog, PubSub, Server, SortedSet, Transactions,
@@ -30,7 +30,8 @@ const THIRD_OR_KEYS: Keys =
     Keys { first: 3, last: 3, step: 1, count_at: 0, option: KeyOption::Keys };
 const ALL_BUT_LAST: Keys =
     Keys { first: 1, last: -2, step: 1, count_at: 0, option: KeyOption::None };
-const COUNTED_AT_2: Keys = Keys { first: 0, last: 0, step: 0, count_at: 2, option: KeyOption::None };
+const COUNTED_AT_2: Keys =
+    Keys { first: 0, last: 0, step: 0, count_at: 2, option: KeyOption::None };
 
 /// Flags of commands about the connection: allowed whatever the state of the data.
 const CONN: u32 = NOSCRIPT | LOADING | STALE;

@@ -2,8 +2,8 @@
 //! and group commits over a device that waits or fails; the parser against another one.
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
-mod dumps;
 mod blocking;
+mod dumps;
 mod durability;
 mod groups;
 mod introspection;
