@@ -4,10 +4,13 @@
 //! finds no memory is rolled back, some keys of its own shard go, and it runs again: values of one
 //! size replace each other so. Where that does not help, because the values that go have other
 //! sizes, a whole run of slots is emptied, the worst of a few, and its memory serves for any size.
+//!
+//! Where much memory is free in slots of other sizes, nothing has to go: what lies in a run with
+//! many free slots moves to other runs, and the run's memory serves for any size.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 use perdura_slots::{Lane, LaneId, Run};
 
@@ -115,6 +118,9 @@ pub(crate) struct Evictor {
     count_log_factor: AtomicU32,
     count_decay_minutes: AtomicU32,
     evicted: AtomicU64,
+    /// Rounds so far, and whether much memory was free in slots at one of the last.
+    rounds: AtomicU32,
+    is_scattered: AtomicBool,
     listener: OnceLock<Listener>,
 }
 
@@ -133,6 +139,13 @@ const KEYS_PER_ROUND: u32 = 4;
 const OWN_ROUNDS: u32 = 4;
 /// Runs of slots of which the worst is emptied.
 const RUNS_DRAWN: u32 = 8;
+/// Runs of slots of which the emptiest ones are tried.
+const SPARSE_RUNS_DRAWN: u32 = 32;
+const SPARSE_RUNS_TRIED: usize = 4;
+/// Rounds between two looks at how much memory is free in slots: a look takes every shard's lock.
+const ROUNDS_PER_LOOK: u32 = 64;
+/// Memory is scattered while more than one in so many bytes is free in slots.
+const SCATTERED_RATIO: u64 = 8;
 
 impl Store {
     /// Says how keys are evicted from now on.
@@ -198,6 +211,9 @@ impl Store {
     pub(crate) fn evict_for(&self, lane: LaneId, round: u32) -> Result<bool, StoreError> {
         if self.eviction().policy == EvictionPolicy::None {
             return Ok(false);
+        }
+        if self.is_scattered() && self.move_out_of_sparse_run()? {
+            return Ok(true);
         }
         if round < OWN_ROUNDS {
             let mut gone = 0;
@@ -330,15 +346,54 @@ impl Store {
         let Some(records) = self.all_movable(&lane, &run).filter(|_| lane.freeze_run(&run)) else {
             return Ok(false);
         };
-        let keys = records.iter().map(|at| {
-            let entry = Entry::new(&lane, *at);
-            (entry.header.db, Box::<[u8]>::from(entry.key()))
-        });
-        let keys: Vec<_> = keys.collect();
+        let keys: Vec<_> = records.iter().map(|at| key_at(&lane, *at)).collect();
         drop(lane);
         let gone = keys.iter().try_for_each(|(db, key)| self.evict_key(*db, key).map(drop));
         let is_empty = self.heap.lock(run.lane).thaw_run(&run);
         gone.map(|()| is_empty)
+    }
+
+    /// Whether much memory is free in slots, where values of other sizes find no room.
+    fn is_scattered(&self) -> bool {
+        let evictor = &self.evictor;
+        if evictor.rounds.fetch_add(1, Relaxed).is_multiple_of(ROUNDS_PER_LOOK) {
+            let free_bytes = self.heap.free_slot_bytes();
+            let is_scattered = free_bytes > self.region().len_bytes() / SCATTERED_RATIO;
+            evictor.is_scattered.store(is_scattered, Relaxed);
+        }
+        evictor.is_scattered.load(Relaxed)
+    }
+
+    /// Moves all values of a run with many free slots to other slots, so that its memory is free
+    /// for anything. Returns whether there was one.
+    pub(crate) fn move_out_of_sparse_run(&self) -> Result<bool, StoreError> {
+        let drawn = (0..SPARSE_RUNS_DRAWN).filter_map(|_| {
+            let from = self.draw() % self.region().len_bytes();
+            self.heap.run_from(from)
+        });
+        let used_bytes = |run: &Run| u64::from(run.used) * run.slot_bytes;
+        let mut sparse: Vec<Run> =
+            drawn.filter(|run| run.used > 0 && used_bytes(run) * 4 <= run.len_bytes * 3).collect();
+        sparse.sort_unstable_by_key(|run| used_bytes(run) * 1024 / run.len_bytes);
+        for run in sparse.iter().take(SPARSE_RUNS_TRIED) {
+            let mut lane = self.heap.lock(run.lane);
+            let records = self.all_movable(&lane, run).filter(|_| lane.freeze_run(run));
+            let Some(records) = records else { continue };
+            let keys: Vec<_> = records.iter().map(|at| key_at(&lane, *at)).collect();
+            drop(lane);
+            let moved = keys
+                .iter()
+                .try_for_each(|(db, bytes)| self.change_slot(Key { db: *db, bytes }, run));
+            let is_empty = self.heap.lock(run.lane).thaw_run(run);
+            match moved {
+                // Other runs of this size are full.
+                Err(StoreError::OutOfMemory { .. }) => {}
+                Err(error) => return Err(error),
+                Ok(()) if is_empty => return Ok(true),
+                Ok(()) => {}
+            }
+        }
+        Ok(false)
     }
 
     /// The records in a run's slots, if these hold whole values of keys and nothing else.
@@ -373,6 +428,12 @@ pub enum UseHint {
     IdleSeconds(u64),
     /// How often it was used lately, on Redis' logarithmic scale.
     Count(u8),
+}
+
+/// The key whose record lies at `at`, with its database.
+fn key_at(lane: &Lane<'_>, at: u64) -> (u8, Box<[u8]>) {
+    let entry = Entry::new(lane, at);
+    (entry.header.db, entry.key().into())
 }
 
 impl Tx<'_> {

@@ -130,7 +130,7 @@ impl Store {
     }
 
     /// Writes a value that lies in a run to another slot.
-    fn change_slot(&self, key: Key<'_>, run: &Run) -> Result<(), StoreError> {
+    pub(crate) fn change_slot(&self, key: Key<'_>, run: &Run) -> Result<(), StoreError> {
         self.run_with(Access::Key(key), Patience::ForBudgetFromReserve, |tx| {
             let Some((at, kind)) = tx.record_at(key) else { return Ok(()) };
             if !(run.offset..run.offset + run.len_bytes).contains(&at) {

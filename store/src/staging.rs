@@ -205,7 +205,7 @@ impl Store {
         }
         let round = session.evictions;
         session.evictions += 1;
-        Ok(may_wait && self.evict_for(lane, round)?)
+        Ok(may_wait && (self.evict_for(lane, round)? || self.move_out_of_sparse_run()?))
     }
 
     fn stage(&self, stash: Stash, session: &mut Session) -> Result<(), StoreError> {

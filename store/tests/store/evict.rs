@@ -172,3 +172,28 @@ fn a_kill_in_the_middle_leaves_every_key_whole_or_absent() {
         (400..410).for_each(|name| put(&store, name, 80_000, Expiry::None).unwrap());
     }
 }
+
+/// Otherwise keys would go, or writes would fail, while most of the memory is free.
+#[test]
+fn memory_that_is_free_in_slots_of_one_size_serves_another() {
+    for policy in [EvictionPolicy::None, EvictionPolicy::AllLeastRecent] {
+        let (store, ..) = evicting(policy);
+        (0..20_000).for_each(|name| put(&store, name, 1000, Expiry::None).unwrap());
+        for name in (0..20_000u32).filter(|name| name % 5 != 0) {
+            assert!(store.delete(Key::new(&name.to_be_bytes())).unwrap());
+        }
+        // 4,000 values of 1,000 bytes are left in memory of 24 MB, in runs of which no one is empty.
+        for name in 100_000..200_000 {
+            let done = put(&store, name, 80, Expiry::None);
+            done.unwrap_or_else(|error| panic!("{policy:?}, after {}: {error}", name - 100_000));
+        }
+        // A few go before the first look at how much is free.
+        assert!(store.evicted_keys() < 50, "{policy:?}: {} have gone", store.evicted_keys());
+        assert!(store.len(0) > 103_950, "{policy:?}");
+        for name in (0..20_000u32).step_by(5) {
+            let value = store.get(Key::new(&name.to_be_bytes()));
+            let is_whole = value.is_none_or(|value| value == vec![name as u8; 1000]);
+            assert!(is_whole, "{policy:?}, key {name}");
+        }
+    }
+}
