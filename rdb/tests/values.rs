@@ -28,7 +28,7 @@ fn string() -> impl Strategy<Value = Vec<u8>> {
 
 fn stream() -> impl Strategy<Value = Value> {
     let fields = vec((string(), string()), 1..4);
-    let entries = btree_map((0u64..5, any::<u64>()), (fields, any::<bool>()), 0..150);
+    let entries = btree_map((0u64..5, 1..=u64::MAX), (fields, any::<bool>()), 0..150);
     let pending = btree_map(any::<(u64, u64)>(), (any::<u32>(), 0u64..9, 0usize..3), 0..9);
     let group = (string(), any::<(u64, u64)>(), any::<Option<u32>>(), pending);
     (entries, vec(group, 0..3), any::<u32>()).prop_map(|(entries, groups, more)| {

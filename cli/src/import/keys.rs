@@ -108,7 +108,17 @@ fn send(item: &KeyItem, target: &mut Target, taken: &mut Taken) -> Result<()> {
     if payload.len() <= RESTORE_BYTES_MAX || !in_steps {
         seal_payload(&mut payload);
         let expire_at = expire_at.as_deref().unwrap_or("0").as_bytes();
-        let words = [&b"RESTORE"[..], key, expire_at, &payload, b"REPLACE", b"ABSTTL"];
+        let mut words = vec![&b"RESTORE"[..], key, expire_at, &payload, b"REPLACE", b"ABSTTL"];
+        // How a key was used decides whether it goes first where memory is used up.
+        let used = match (item.idle_seconds, item.frequency) {
+            (_, Some(frequency)) => Some((&b"FREQ"[..], u64::from(frequency))),
+            (Some(seconds), None) => Some((&b"IDLETIME"[..], seconds.min(i64::MAX as u64))),
+            (None, None) => None,
+        };
+        let used = used.map(|(word, number)| (word, number.to_string()));
+        if let Some((word, number)) = &used {
+            words.extend([*word, number.as_bytes()]);
+        }
         return target.push(&words, about);
     }
     target.push(&[b"DEL", key], about)?;

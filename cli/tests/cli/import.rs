@@ -65,7 +65,10 @@ fn equal(redis: u16, server: &Server) {
         let missing: Vec<_> = theirs.keys().filter(|key| !ours.contains_key(*key)).collect();
         assert!(missing.is_empty(), "missing in {db}: {missing:?}");
         for (key, value) in &ours {
-            assert_eq!(Some(value), theirs.get(key), "{key} of {db}");
+            let Some(their) = theirs.get(key) else { panic!("{key} of {db} is there alone") };
+            let differing = value.iter().zip(their).position(|(a, b)| a != b);
+            let shown = differing.map(|at| (at, &value[at..], &their[at..]));
+            assert!(value == their, "{key} of {db}: {shown:?}");
         }
     }
 }
@@ -95,6 +98,14 @@ fn a_dump_is_taken_once_and_mixed_only_if_asked_for() {
     assert_eq!(client.ask(&["HLEN", "hash"]), ":2");
     succeeded(&import(dump, &server, &["--flush"]));
     equal(redis.port, &server);
+
+    // What is said about the use of a key.
+    let idle = data.path().join("idle.rdb");
+    let bytes = b"REDIS0009\xf8\x43\xe8\0\x04idle\x01v\xff\0\0\0\0\0\0\0\0";
+    std::fs::write(&idle, bytes).unwrap();
+    succeeded(&import(idle.to_str().unwrap(), &server, &["--flush"]));
+    let seconds: u64 = client.ask(&["OBJECT", "IDLETIME", "idle"])[1..].parse().unwrap();
+    assert!((900..1100).contains(&seconds), "{seconds}");
 
     // A dump that is cut, and a file that is none.
     let bytes = std::fs::read(dump).unwrap();
@@ -291,4 +302,51 @@ fn a_source_that_vanishes_is_named_and_nothing_is_mixed_later() {
     serve.join().unwrap();
     let text = refused(&import(&source, &server, &["--flush"]));
     assert!(text.contains("no server listens there"), "{text}");
+}
+
+/// A source whose last command is late: it was counted when the writers were stopped.
+#[test]
+fn a_promotion_waits_for_what_was_written_before_the_pause() {
+    let dir = TestDir::new();
+    let server = serve(dir.path());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let source = format!("redis://127.0.0.1:{}", listener.local_addr().unwrap().port());
+    let thread = std::thread::spawn(move || {
+        let early = b"*3\r\n$3\r\nSET\r\n$5\r\nearly\r\n$1\r\n1\r\n";
+        let last = b"*3\r\n$3\r\nSET\r\n$4\r\nlast\r\n$1\r\n1\r\n";
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = [0; 1000];
+        let _ = stream.read(&mut asked).unwrap();
+        stream.write_all(b"+OK\r\n").unwrap();
+        let _ = stream.read(&mut asked).unwrap();
+        // A dump without a length, its mark, and a command, all in one piece.
+        let mark = "m".repeat(40);
+        let head = format!("+FULLRESYNC abc 100\r\n$EOF:{mark}\r\n").into_bytes();
+        let dump = b"REDIS0009\xff\0\0\0\0\0\0\0\0";
+        stream.write_all(&[&head[..], dump, mark.as_bytes(), early].concat()).unwrap();
+        let (mut control, _) = listener.accept().unwrap();
+        let text = format!("master_repl_offset:{}", 100 + early.len() + last.len());
+        let mut pauses = 0;
+        loop {
+            let len = control.read(&mut asked).unwrap();
+            if len == 0 {
+                return pauses;
+            }
+            if asked[..len].windows(5).any(|word| word == b"PAUSE") {
+                control.write_all(b"+OK\r\n").unwrap();
+                pauses += 1;
+                continue;
+            }
+            control.write_all(format!("${}\r\n{text}\r\n", text.len()).as_bytes()).unwrap();
+            if pauses == 1 {
+                pauses += 1;
+                std::thread::sleep(Duration::from_millis(400));
+                stream.write_all(last).unwrap();
+            }
+        }
+    });
+    let text = succeeded(&import(&source, &server, &["--promote"]));
+    assert!(text.contains("promoted at offset 161: "), "{text}");
+    assert_eq!(server.client().ask(&["EXISTS", "early", "last"]), ":2");
+    assert_eq!(thread.join().unwrap(), 2);
 }

@@ -105,7 +105,9 @@ fn read_node<R: Read>(
                         error = Some(too_large);
                         return None;
                     }
-                    if entries.last().is_some_and(|last| last.id >= entry.id) {
+                    // IDs rise from the lowest on, which none has; and each entry has a field.
+                    let before = entries.last().map_or(StreamId::default(), |last| last.id);
+                    if before >= entry.id || entry.fields.is_empty() {
                         return None;
                     }
                     entries.push(entry);
