@@ -34,6 +34,13 @@ pub struct Taken {
 }
 
 impl Taken {
+    /// Says how many keys the target has, after an import that did not end.
+    pub fn so_far(&self, target: &mut Target) -> String {
+        // Where the target is gone, nobody knows of the last ones.
+        let word = if target.finish().is_ok() { "" } else { "at most " };
+        format!("the import has not ended: {word}{} keys were taken", self.keys)
+    }
+
     fn leave_out(&mut self, what: String) {
         if !self.left_out.contains(&what) {
             self.left_out.push(what);

@@ -81,8 +81,8 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
         From::Path(path) => {
             let only = None;
             let outcome = files::import(&path, only, &mut target, &mut taken);
-            let (follower, tail) = outcome.with_context(|| {
-                format!("the import has not ended: {} keys were sent", taken.keys)
+            let (follower, tail) = outcome.map_err(|error| {
+                error.context(format!("{}; begin anew with --flush", taken.so_far(&mut target)))
             })?;
             report(&taken, began.elapsed());
             if follower.commands > 0 {

@@ -78,7 +78,7 @@ impl Source {
             Form::Sized(len) => {
                 let mut reader = dump(stream.try_clone()?.take(*len), &place)?;
                 let outcome = take(&mut reader, address.db, target, taken, &mut seen);
-                outcome.map_err(|error| cut(error, &place, taken))?;
+                outcome.map_err(|error| cut(error, &place, taken, target))?;
                 if reader.offset() != *len {
                     bail!("{place}: the dump is shorter than the source has said");
                 }
@@ -86,7 +86,7 @@ impl Source {
             Form::Marked(mark) => {
                 let mut reader = dump(stream.try_clone()?, &place)?;
                 let outcome = take(&mut reader, address.db, target, taken, &mut seen);
-                outcome.map_err(|error| cut(error, &place, taken))?;
+                outcome.map_err(|error| cut(error, &place, taken, target))?;
                 let (mut behind, mut rest) = reader.into_rest();
                 while behind.len() < MARK_BYTES {
                     let mut more = [0; MARK_BYTES];
@@ -278,7 +278,7 @@ fn lost(error: anyhow::Error, place: &str) -> anyhow::Error {
 }
 
 /// Says what is at the target, when a dump could not be taken to its end.
-fn cut(error: anyhow::Error, place: &str, taken: &Taken) -> anyhow::Error {
+fn cut(error: anyhow::Error, place: &str, taken: &Taken, target: &mut Target) -> anyhow::Error {
     let is_cut = matches!(
         error.downcast_ref::<RdbError>(),
         Some(RdbError::Truncated { .. } | RdbError::Io { .. })
@@ -287,9 +287,6 @@ fn cut(error: anyhow::Error, place: &str, taken: &Taken) -> anyhow::Error {
         true => anyhow!("{place}: the source is gone in the middle of the full sync: {error}"),
         false => error,
     };
-    error.context(format!(
-        "the import has not ended: {} keys were sent, and later changes were not; begin anew with \
-         --flush",
-        taken.keys
-    ))
+    let so_far = taken.so_far(target);
+    error.context(format!("{so_far}, and later changes were not; begin anew with --flush"))
 }
