@@ -309,3 +309,27 @@ fn a_server_that_is_silent_or_gone_costs_the_timeout_and_no_key() {
         assert!(began.elapsed() < Duration::from_secs(60));
     }
 }
+
+#[test]
+fn clients_that_wait_for_an_element_get_what_is_restored_or_sorted() {
+    let server = start(ServerConfig { threads: 2, ..config() });
+    let (mut client, mut other) = (server.client(), server.client());
+    let list = payload(&Value::List(["a", "b"].iter().collect()));
+    let sorted = payload(&Value::Sorted(["m", "n"].iter().collect(), vec![2.0, 1.0]));
+    let blocked = |other: &mut Client, count: &str| {
+        while !other.call("INFO clients").contains(&format!("blocked_clients:{count} ")) {}
+    };
+    client.write("BLPOP list 0");
+    blocked(&mut other, "1");
+    assert_eq!(restore(&mut other, "list", "0", &list, ""), "+OK");
+    assert_eq!(client.reply_text(), "*2 $4 list $1 a");
+    client.write("BZPOPMIN sorted 0");
+    blocked(&mut other, "1");
+    assert_eq!(restore(&mut other, "sorted", "0", &sorted, ""), "+OK");
+    assert_eq!(client.reply_text(), "*3 $6 sorted $1 n $1 1");
+    client.write("BRPOP stored 0");
+    blocked(&mut other, "1");
+    other.call("RPUSH numbers 3 1 2");
+    assert_eq!(other.call("SORT numbers STORE stored"), ":3");
+    assert_eq!(client.reply_text(), "*2 $6 stored $1 3");
+}
