@@ -42,6 +42,8 @@ pub enum Planted {
     KeepSavedCount,
     /// A push to a list fills room that its own operation has made, and keeps no old bytes.
     FillFreedRoom,
+    /// An entry of a stream is flagged as deleted, and the old flags are not kept.
+    UnloggedDeletion,
     /// The number of fields of a large hash, or of members of a large set, stays when one is
     /// removed.
     KeepFieldCount,
@@ -79,7 +81,7 @@ pub enum Planted {
 
 impl Planted {
     /// All bugs that one thread shows, for tests that must catch each of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -95,6 +97,7 @@ impl Planted {
         Self::KeepCapacity,
         Self::KeepSavedCount,
         Self::FillFreedRoom,
+        Self::UnloggedDeletion,
         Self::KeepFieldCount,
         Self::ReplyBeforeGroup,
         Self::CountLateGroups,
@@ -143,6 +146,7 @@ impl Planted {
             Self::KeepCapacity => "keep-capacity",
             Self::KeepSavedCount => "keep-saved-count",
             Self::FillFreedRoom => "fill-freed-room",
+            Self::UnloggedDeletion => "unlogged-deletion",
             Self::KeepFieldCount => "keep-field-count",
             Self::ReplyBeforeGroup => "reply-before-group",
             Self::CountLateGroups => "count-late-groups",

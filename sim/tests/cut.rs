@@ -188,12 +188,13 @@ fn every_planted_bug_has_a_test_here() {
     ];
     // A store has no capacity memory: `region/tests/region/kinds.rs` catches that one. Overwriting
     // in place is killed at each of its steps in `store/tests/store/overwrite.rs`, and changes of
-    // lists in `store/tests/store/lists.rs`.
+    // lists and streams in `lists.rs` and `streams.rs` there.
     // What a loop sends of another loop's writes is seen in `server/tests/server/loops.rs`.
     // `store/tests/store/set.rs` counts the fields of a table.
     let elsewhere = [
         Planted::KeepCapacity,
         Planted::FillFreedRoom,
+        Planted::UnloggedDeletion,
         Planted::KeepFieldCount,
         Planted::ReadOthersWrites,
         Planted::LeaveOverwritten,

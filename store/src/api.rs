@@ -36,6 +36,8 @@ pub enum Kind {
     List,
     /// A set: members without an order.
     Set,
+    /// A stream: entries in the order of their IDs, and groups of consumers.
+    Stream,
 }
 
 /// When a value that is written goes away.

@@ -8,6 +8,7 @@ use crate::list::{self, Root};
 use crate::members;
 use crate::packed;
 use crate::record::{Header, RecordKind};
+use crate::stream;
 use crate::table::{self, Found};
 
 /// A key's value as it is found, valid while the key's shard is held.
@@ -55,6 +56,8 @@ impl<'a> Entry<'a> {
             RecordKind::PackedSorted | RecordKind::TreeSorted | RecordKind::Member => Kind::Sorted,
             RecordKind::PackedList | RecordKind::LargeList | RecordKind::ListPart => Kind::List,
             RecordKind::IntSet | RecordKind::PackedSet | RecordKind::TableSet => Kind::Set,
+            RecordKind::Stream | RecordKind::StreamChunk => Kind::Stream,
+            RecordKind::StreamGroup | RecordKind::StreamConsumer => Kind::Stream,
             RecordKind::Far => return Self::of_far(lane, at, header),
         };
         let expire_at_ms = (header.expire_at_ms != 0).then_some(header.expire_at_ms);
@@ -172,12 +175,20 @@ impl<'a> Entry<'a> {
         (self.header.kind == RecordKind::LargeList).then(|| Root::of(self))
     }
 
+    /// The root of a stream.
+    pub(crate) fn stream_root(&self) -> Option<stream::Root> {
+        (self.header.kind == RecordKind::Stream).then(|| stream::Root::of(self))
+    }
+
     /// Bytes of memory that the key takes, slack included. The call looks at every field or member
     /// of a large value.
     pub fn memory_bytes(&self) -> u64 {
         let own = self.lane.usable_bytes(self.at);
         if let Some(root) = self.list_root() {
             return own + list::memory_bytes(self.lane, &root);
+        }
+        if let Some(root) = self.stream_root() {
+            return own + stream::pieces::memory_bytes(self.lane, &root);
         }
         if !self.has_table() {
             return own;

@@ -1,5 +1,5 @@
 //! A key-value engine on a heap of slots: shards, index, records, hashes, sets, sorted sets, lists,
-//! expiry.
+//! streams, expiry.
 //!
 //! A shard is a lane: one lock for the index of some keys, their records and the dirty bits of
 //! both. The key's hash picks the shard, then the bucket. An operation ([`Store::run`]) holds the
@@ -45,6 +45,7 @@ mod snapshot;
 mod sorted;
 mod staging;
 mod store;
+mod stream;
 mod table;
 mod tree;
 mod tx;
@@ -68,8 +69,9 @@ pub use set::{Set, SetForm};
 pub use snapshot::{Snapshot, SnapshotError, SnapshotSink};
 pub use sorted::Sorted;
 pub use store::{Place, Store};
+pub use stream::{Consumer, Fields, Group, Pending, Stream, StreamId};
 pub use tree::Edge;
-pub use tx::Tx;
+pub use tx::{ChunkLimits, Delivery, StreamTrim, TrimTo, Tx};
 pub use watches::Watch;
 
 pub use perdura_slots::{Heap, HeapError};

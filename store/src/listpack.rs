@@ -195,7 +195,7 @@ fn width_of(number: i64) -> usize {
 /// The number that an element is the decimal form of, as Redis writes it: no sign but a minus, no
 /// zeros in front.
 #[inline]
-fn number_of(element: &[u8]) -> Option<i64> {
+pub(crate) fn number_of(element: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match element {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),

@@ -26,7 +26,9 @@ use crate::recency::Recency;
 use crate::record::{Header, RecordKind};
 use crate::shard::{Shard, reap};
 use crate::store::Store;
+use crate::stream;
 use crate::table::{self, Part};
+use crate::tx::ChunkLimits;
 
 /// Version of the store's format, which the store's named root holds.
 const VERSION: u64 = 1;
@@ -112,6 +114,7 @@ impl Store {
             has_snapshot: Default::default(),
             key_counts,
             far,
+            chunk_limits: ChunkLimits::default().words().map(AtomicU64::new),
             shards_counted: AtomicU16::new(0),
             shards_rebuilt: AtomicU16::new(0),
             small_sets: AtomicU64::new(0),
@@ -231,6 +234,9 @@ impl Trace<'_, '_, '_> {
             if let Some(root) = record.list_root() {
                 return list::trace(trace.lane, trace.marks, &root);
             }
+            if let Some(root) = record.stream_root() {
+                return stream::pieces::trace(trace.lane, trace.marks, &root);
+            }
             if !record.has_table() {
                 return Ok(());
             }
@@ -335,12 +341,19 @@ fn check(
         RecordKind::TableHash
         | RecordKind::TableSet
         | RecordKind::TreeSorted
-        | RecordKind::LargeList => {
+        | RecordKind::LargeList
+        | RecordKind::Stream => {
             // The value is the padding before the root's offset, and the offset; or the root.
-            let is_list = header.kind == RecordKind::LargeList;
-            let word_bytes = if is_list { list::ROOT_BYTES as u64 } else { 8 };
+            let word_bytes = match header.kind {
+                RecordKind::LargeList => list::ROOT_BYTES as u64,
+                RecordKind::Stream => stream::ROOT_BYTES as u64,
+                _ => 8,
+            };
             let needed = header.value_at().next_multiple_of(8) - header.value_at() + word_bytes;
-            match u64::from(header.value_len) == needed {
+            // A small stream's only chunk follows.
+            let has_more = header.kind == RecordKind::Stream;
+            let len = u64::from(header.value_len);
+            match len == needed || (has_more && len > needed) {
                 true => Ok(()),
                 false => refuse("record length", at, header.len_bytes()),
             }

@@ -50,6 +50,14 @@ pub(crate) enum RecordKind {
     PackedSet = 12,
     /// A set whose members are a table of [`RecordKind::Field`] records without values.
     TableSet = 13,
+    /// A stream, to whose entries and groups the value leads (`stream.rs`).
+    Stream = 14,
+    /// A chunk of a stream. It has no key, as the next two.
+    StreamChunk = 15,
+    /// A group of a stream's consumers.
+    StreamGroup = 16,
+    /// A consumer of a group.
+    StreamConsumer = 17,
 }
 
 impl RecordKind {
@@ -69,6 +77,10 @@ impl RecordKind {
             11 => Some(Self::IntSet),
             12 => Some(Self::PackedSet),
             13 => Some(Self::TableSet),
+            14 => Some(Self::Stream),
+            15 => Some(Self::StreamChunk),
+            16 => Some(Self::StreamGroup),
+            17 => Some(Self::StreamConsumer),
             _ => None,
         }
     }
@@ -90,7 +102,15 @@ impl RecordKind {
 
     /// Whether a key of a database, and not a part of another value, has such a record.
     pub fn is_of_key(self) -> bool {
-        !matches!(self, Self::Field | Self::Member | Self::ListPart)
+        !matches!(
+            self,
+            Self::Field
+                | Self::Member
+                | Self::ListPart
+                | Self::StreamChunk
+                | Self::StreamGroup
+                | Self::StreamConsumer
+        )
     }
 }
 
@@ -180,9 +200,12 @@ impl Header {
             RecordKind::Field | RecordKind::Far => true,
             // Never one of a key: made by `list::chunk::part_header`.
             RecordKind::ListPart => true,
+            // Nor these, which `stream::chunk::part_header` makes.
+            RecordKind::StreamChunk | RecordKind::StreamGroup => true,
+            RecordKind::StreamConsumer => true,
             // The word behind the key has a fixed place, and the score lies in the expiry's word.
             RecordKind::TableHash | RecordKind::TableSet | RecordKind::LargeList => false,
-            RecordKind::TreeSorted | RecordKind::Member => false,
+            RecordKind::TreeSorted | RecordKind::Member | RecordKind::Stream => false,
         };
         let len = Self::SHORT_BYTES + key.len() as u64 + value_len;
         let is_short = can_be_short && expire_at_ms == 0 && len <= Self::SHORT_UP_TO_BYTES;
@@ -197,7 +220,7 @@ impl Header {
 
     /// Whether the value leads to other objects, which belong to this record alone.
     pub fn leads_on(&self) -> bool {
-        self.has_table() || self.kind == RecordKind::LargeList
+        self.has_table() || matches!(self.kind, RecordKind::LargeList | RecordKind::Stream)
     }
 
     /// Whether the value is the offset of a table's root.
@@ -283,6 +306,6 @@ mod tests {
                 kinds.push(kind);
             }
         }
-        assert_eq!(kinds, (0..=13).collect::<Vec<_>>());
+        assert_eq!(kinds, (0..=17).collect::<Vec<_>>());
     }
 }

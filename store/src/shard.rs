@@ -11,6 +11,7 @@ use crate::far::FarStorage;
 use crate::list::chunk::Chunk;
 use crate::list::{Root, index};
 use crate::snapshot::ShardSnapshot;
+use crate::stream::pieces::{self, Piece};
 use crate::table::{self, Part, ROOT_WORDS};
 use crate::tree;
 
@@ -45,7 +46,7 @@ impl Shard {
     }
 }
 
-/// A table, with a sorted set's tree, or pieces of a list, that an operation which has committed
+/// A table, with a sorted set's tree, or pieces of a list or a stream, that an operation which has committed
 /// cut off.
 #[derive(Default)]
 pub(crate) struct Detached {
@@ -60,6 +61,8 @@ pub(crate) struct Detached {
     index_nodes: Vec<u64>,
     /// Chunks of a list that are not freed yet, nor the elements that have records of their own.
     chunks: Vec<u64>,
+    /// Objects of a stream of which nothing is freed yet.
+    stream: Vec<Piece>,
 }
 
 impl Detached {
@@ -83,10 +86,18 @@ impl Detached {
         Self::of_pieces(index_nodes, chunks)
     }
 
+    /// Objects of a stream to which no reference leads any more.
+    pub fn of_stream(stream: Vec<Piece>) -> Self {
+        Self { stream, ..Self::default() }
+    }
+
     /// What a record leads to, if it leads on.
     pub fn of(entry: &Entry<'_>) -> Option<Self> {
         if let Some(root) = entry.list_root() {
             return Some(Self::of_list(&root));
+        }
+        if let Some(root) = entry.stream_root() {
+            return Some(Self::of_stream(pieces::of(&root)));
         }
         let nodes = entry.tree_top().into_iter().collect();
         let table = entry.has_table().then(|| Self::new(entry.lane, entry.table_root(), true))?;
@@ -124,6 +135,13 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
             doomed.push(node);
             done += 1;
         }
+        while done < parts
+            && let Some(piece) = table.stream.pop()
+        {
+            table.stream.extend(piece.below(lane));
+            doomed.push(piece.at());
+            done += 1;
+        }
         while done < parts && table.next_bucket < table.root[0] {
             let before = doomed.len();
             let walked =
@@ -144,8 +162,9 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
             done += 1 + (doomed.len() - before) as u64;
         }
         let is_list_left = !(table.index_nodes.is_empty() && table.chunks.is_empty());
+        let is_left = is_list_left || !table.stream.is_empty();
         let finished =
-            table.nodes.is_empty() && !is_list_left && table.next_bucket >= table.root[0];
+            table.nodes.is_empty() && !is_left && table.next_bucket >= table.root[0];
         if finished {
             let listed = table::pieces::for_each::<()>(lane, &table.root, |at| {
                 doomed.push(at);

@@ -39,6 +39,8 @@ pub struct Store {
     pub(crate) evictor: Evictor,
     /// The limits of small sets: ints, names, and bytes of a name, 16 bits each.
     pub(crate) small_sets: AtomicU64,
+    /// When chunks of streams are full: entries, and bytes; see [`crate::ChunkLimits`].
+    pub(crate) chunk_limits: [AtomicU64; 2],
     /// How many shards were counted; the first shard is counted first.
     pub(crate) shards_counted: AtomicU16,
     /// How many shards are rebuilt; the last shard is rebuilt first.

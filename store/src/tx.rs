@@ -6,6 +6,7 @@ mod list;
 mod records;
 mod set;
 mod sorted;
+mod stream;
 mod strings;
 
 use std::cell::{Cell, RefCell};
@@ -24,6 +25,8 @@ use crate::staging::{Halt, Session, Staged};
 use crate::store::{Place, Store, find};
 use crate::table::{self, Found};
 use crate::watches::Watch;
+
+pub use stream::{ChunkLimits, Delivery, StreamTrim, TrimTo};
 
 /// Parts of detached tables that each operation frees, for the operations that detached them.
 const REAPED_PER_OP: u64 = 64;

@@ -6,6 +6,7 @@ use crate::error::{TxError, WrongType};
 use crate::list::Root;
 use crate::record::RecordKind;
 use crate::store::Place;
+use crate::stream;
 use crate::table::Found;
 use crate::tx::{Tx, check_value};
 
@@ -122,6 +123,10 @@ impl Tx<'_> {
             RecordKind::LargeList => {
                 let root = Root::of(&entry);
                 return self.copy_list(&source, &root, &target, to, expiry);
+            }
+            RecordKind::Stream => {
+                let root = stream::Root::of(&entry);
+                return self.copy_stream(&source, &root, &target, to, expiry);
             }
             _ => {}
         }

@@ -16,5 +16,6 @@ mod overwrite;
 mod set;
 mod snapshot;
 mod sorted;
+mod streams;
 mod watch;
 mod whole_values;

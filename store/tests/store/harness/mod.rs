@@ -4,6 +4,7 @@
 
 pub mod lists;
 mod oracle;
+pub mod streams;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use rand::{Rng, SeedableRng};
 pub use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 use lists::draw_list;
+use streams::{Change, StreamModel, apply_change, draw_change, model_of};
 pub use oracle::apply_to_model;
 
 pub const REGION_BYTES: u64 = 24 << 20;
@@ -56,6 +58,7 @@ pub enum Value {
     Sorted(BTreeMap<Vec<u8>, u64>),
     List(VecDeque<Vec<u8>>),
     Set(BTreeSet<Vec<u8>>),
+    Stream(StreamModel),
 }
 
 /// The contents that a store should have: for each database and key, the value and its expiry.
@@ -100,6 +103,7 @@ fn value_of(tx: &Tx<'_>, key: Key<'_>, entry: &Entry<'_>) -> Value {
             assert!(!members.is_empty());
             Value::Set(members)
         }
+        Kind::Stream => Value::Stream(model_of(&entry.stream().unwrap())),
     }
 }
 
@@ -158,6 +162,7 @@ pub enum Step {
     ListRemove(u8, Vec<u8>, Vec<u8>, u64, bool),
     SetAdd(u8, Vec<u8>, Vec<Vec<u8>>),
     SetRemove(u8, Vec<u8>, Vec<Vec<u8>>),
+    Stream(u8, Vec<u8>, Vec<Change>),
     Aborted(u8, Vec<u8>, Vec<u8>),
     FlushDb(u8),
     FlushAll,
@@ -224,6 +229,13 @@ impl std::fmt::Debug for Step {
             }
             Self::SetRemove(db, key, members) => {
                 write!(f, "SetRemove({db}, {}, {} members)", text(key), members.len())
+            }
+            Self::Stream(db, key, changes) => {
+                let names = changes.iter().map(|change| {
+                    let all = format!("{change:?}");
+                    all[..all.len().min(40)].to_string()
+                });
+                write!(f, "Stream({db}, {}, {:?})", text(key), names.collect::<Vec<_>>())
             }
             Self::Aborted(db, key, _) => write!(f, "Aborted({db}, {})", text(key)),
             Self::FlushDb(db) => write!(f, "FlushDb({db})"),
@@ -337,6 +349,11 @@ pub fn draw(random: &mut Random, now_ms: u64) -> Step {
         970..996 => Step::Aborted(db, name, bytes(random, 2_000)),
         996..999 => Step::FlushDb(db),
         999 => Step::FlushAll,
+        _ if random.random_bool(0.4) => {
+            let name = format!("stream:{}", random.random_range(0..4)).into_bytes();
+            let changes = [1, 1, 4][random.random_range(0..3)];
+            Step::Stream(db, name, (0..changes).map(|_| draw_change(random)).collect())
+        }
         _ => draw_list(random, db),
     }
 }
@@ -451,6 +468,12 @@ pub fn apply(store: &Store, step: &Step) -> Result<(), StoreError> {
         Step::SetRemove(db, key, members) => {
             let (key, members) = (one(*db, key), members.iter().map(Vec::as_slice));
             store.run(Access::Key(key), |tx| tx.set_remove_all(key, members.clone()).map(drop))
+        }
+        Step::Stream(db, key, changes) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| {
+                changes.iter().try_for_each(|change| apply_change(tx, key, change))
+            })
         }
         Step::Aborted(db, key, value) => {
             let key = one(*db, key);

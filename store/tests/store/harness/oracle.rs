@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use perdura_store::{End, Expiry, TxError};
 
 use super::lists::{change_list, push};
+use super::streams::{Change, StreamModel};
 use super::{Model, Step, Value, live, ranked};
 
 /// Runs a step on the oracle.
@@ -129,6 +130,19 @@ fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
             set.retain(|name| !members.contains(name));
             if set.is_empty() {
                 model.remove(&(db, key));
+            }
+        }
+        Step::Stream(db, key, changes) => {
+            for change in changes {
+                if !model.contains_key(&(db, key.clone()))
+                    && !matches!(change, Change::Add(..) | Change::Create)
+                {
+                    continue;
+                }
+                let empty = (Value::Stream(StreamModel::default()), None);
+                let entry = model.entry((db, key.clone())).or_insert(empty);
+                let Value::Stream(stream) = &mut entry.0 else { return Err(wrong()) };
+                stream.change(&change);
             }
         }
         Step::Aborted(..) => {}
