@@ -208,6 +208,7 @@ impl ServerConfig {
     pub(crate) fn apply_to(&self, store: &Store) {
         store.set_eviction(self.eviction);
         store.set_small_sets(self.encodings.sets);
+        store.set_chunk_limits(self.encodings.streams);
     }
 }
 

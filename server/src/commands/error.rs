@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use perdura_store::{StoreError, TxError, Unreadable};
 
+use super::streams_error::StreamError;
 use crate::resp::Args;
 
 /// Why a command was not carried out.
@@ -18,6 +19,8 @@ pub(crate) enum CommandError {
     ExecStore(StoreError),
     #[error("{}", unreadable_text(.0))]
     Unreadable(#[from] Unreadable),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
     #[error("WRONGTYPE Operation against a key holding the wrong kind of value")]
     WrongType,
     #[error("ERR timeout is not a float or out of range")]

@@ -244,6 +244,7 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
             Some(SetForm::Packed) => "listpack",
             _ => "hashtable",
         },
+        Kind::Stream => "stream",
         Kind::Sorted => {
             let mut small = true;
             if let Some(sorted) = tx.sorted(key)? {

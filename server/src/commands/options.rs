@@ -136,6 +136,7 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
         Kind::Sorted => "zset",
         Kind::List => "list",
         Kind::Set => "set",
+        Kind::Stream => "stream",
     }
 }
 

@@ -89,6 +89,9 @@ pub(crate) enum KeyOption {
 }
 
 impl Keys {
+    /// In the place of `count_at`: the keys are the first half of what follows the word STREAMS.
+    pub const BEHIND_STREAMS: usize = usize::MAX;
+
     /// The indices of the keys among the arguments.
     pub fn indices(self, args: Args<'_>) -> impl Iterator<Item = usize> {
         let counted = self.counted(args).unwrap_or(0..0);
@@ -110,6 +113,9 @@ impl Keys {
         if self.count_at == 0 {
             return Some(0..0);
         }
+        if self.count_at == Self::BEHIND_STREAMS {
+            return behind_streams(args);
+        }
         let first = self.count_at + 1;
         let count = crate::number::parse_i64(args.get(self.count_at))?;
         let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
@@ -127,6 +133,22 @@ impl Keys {
     }
 }
 
+/// The first half of the arguments behind STREAMS, among the options of XREAD and XREADGROUP.
+fn behind_streams(args: Args<'_>) -> Option<std::ops::Range<usize>> {
+    let mut at = 1;
+    while at < args.len() {
+        let (word, more) = (args.get(at).to_ascii_uppercase(), args.len() - at - 1);
+        at += match &word[..] {
+            b"BLOCK" | b"COUNT" if more > 0 => 2,
+            b"GROUP" if more >= 2 => 3,
+            b"NOACK" => 1,
+            b"STREAMS" if more > 0 && more % 2 == 0 => return Some(at + 1..at + 1 + more / 2),
+            _ => return None,
+        };
+    }
+    None
+}
+
 /// The families of commands, by COMMAND DOCS, by ACL categories and by files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
@@ -135,6 +157,7 @@ pub(crate) enum Group {
     List,
     Set,
     SortedSet,
+    Stream,
     Bitmap,
     HyperLogLog,
     Geo,
@@ -154,6 +177,7 @@ impl Group {
             Self::List => "list",
             Self::Set => "set",
             Self::SortedSet => "sorted-set",
+            Self::Stream => "stream",
             Self::Bitmap => "bitmap",
             Self::HyperLogLog => "hyperloglog",
             Self::Geo => "geo",
@@ -173,6 +197,7 @@ impl Group {
             Self::List => Some("@list"),
             Self::Set => Some("@set"),
             Self::SortedSet => Some("@sortedset"),
+            Self::Stream => Some("@stream"),
             Self::Bitmap => Some("@bitmap"),
             Self::HyperLogLog => Some("@hyperloglog"),
             Self::Geo => Some("@geo"),

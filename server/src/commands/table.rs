@@ -4,13 +4,11 @@ use super::handler::{Command, Handler};
 use super::spec::flag::*;
 use super::spec::{Group, KeyOption, Keys, Spec};
 use super::{
-    bitfield, bits, blocking, blocking_pops, client, connection, devices, dump, expiry, figures,
-    geo, geo_search, hashes, hyperloglog, info, introspect, keys, lists, migrate, perdura, pubsub,
-    server, sets, sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, strings,
-    strings_lcs, strings_set, transactions,
+    bitfield, bits, blocking, blocking_pops, client, connection, devices, dump, expiry, figures, geo, geo_search, hashes, hyperloglog, info, introspect, keys, lists, migrate, perdura, pubsub, server, sets, sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, streams, streams_claim, streams_groups, streams_info, streams_read, strings, strings_lcs, strings_set, transactions,
 };
 use Group::{
-    Bitmap, Connection, Generic, Geo, Hash, HyperLogLog, PubSub, Server, SortedSet, Transactions,
+    Bitmap, Connection, Generic, Geo, Hash, HyperLogLog, PubSub, Server, SortedSet, Stream,
+    Transactions,
 };
 use Handler::{Container, Control, Data, Exec, Field, Keyspace, Read};
 
@@ -32,6 +30,7 @@ const ALL_BUT_LAST: Keys =
     Keys { first: 1, last: -2, step: 1, count_at: 0, option: KeyOption::None };
 const COUNTED_AT_2: Keys =
     Keys { first: 0, last: 0, step: 0, count_at: 2, option: KeyOption::None };
+const STREAMS: Keys = Keys { count_at: Keys::BEHIND_STREAMS, ..NONE };
 
 /// Flags of commands about the connection: allowed whatever the state of the data.
 const CONN: u32 = NOSCRIPT | LOADING | STALE;
@@ -135,6 +134,32 @@ pub(crate) static TABLE: &[Command] = &[
     c("rpoplpush", 3, GROW, TWO, Group::List, "1.2.0", Data(lists::rpoplpush), "Remove the last element in a list, prepend it to another list and return it"),
     c("rpush", -3, GROW | FAST, KEY, Group::List, "1.0.0", Data(lists::rpush), "Append one or multiple elements to a list"),
     c("rpushx", -3, GROW | FAST, KEY, Group::List, "2.2.0", Data(lists::rpushx), "Append an element to a list, only if the list exists"),
+    // Streams
+    c("xack", -4, WRITE | FAST, KEY, Stream, "5.0.0", Data(streams_groups::xack), "Return the number of messages that were successfully acknowledged by the consumer group member of a stream"),
+    c("xadd", -5, GROW | FAST, KEY, Stream, "5.0.0", Data(streams::xadd), "Append a new message to a stream; create the key if it doesn't exist"),
+    c("xautoclaim", -6, WRITE | FAST, KEY, Stream, "6.2.0", Data(streams_claim::xautoclaim), "Change, or acquire, ownership of messages in a consumer group, as if they were delivered to a consumer group member"),
+    c("xclaim", -6, WRITE | FAST, KEY, Stream, "5.0.0", Data(streams_claim::xclaim), "Change, or acquire, ownership of a message in a consumer group, as if it was delivered to a consumer group member"),
+    c("xdel", -3, WRITE | FAST, KEY, Stream, "5.0.0", Data(streams::xdel), "Return the number of messages after removing them from a stream"),
+    c("xgroup", -2, SUBS, NONE, Stream, "5.0.0", Container, "A container for consumer groups commands"),
+    c("xgroup|create", -5, GROW, SECOND, Stream, "5.0.0", Data(streams_groups::create), "Create a consumer group"),
+    c("xgroup|createconsumer", 5, GROW, SECOND, Stream, "6.2.0", Data(streams_groups::create_consumer), "Create a consumer in a consumer group"),
+    c("xgroup|delconsumer", 5, WRITE, SECOND, Stream, "5.0.0", Data(streams_groups::delete_consumer), "Delete a consumer from a consumer group"),
+    c("xgroup|destroy", 4, WRITE, SECOND, Stream, "5.0.0", Data(streams_groups::destroy), "Destroy a consumer group"),
+    c("xgroup|help", 2, LOADING | STALE, NONE, Stream, "5.0.0", Control(streams_groups::help), "Return helpful text about the different subcommands"),
+    c("xgroup|setid", -5, WRITE, SECOND, Stream, "5.0.0", Data(streams_groups::setid), "Set the last-delivered ID of a consumer group"),
+    c("xinfo", -2, SUBS, NONE, Stream, "5.0.0", Container, "A container for stream introspection commands"),
+    c("xinfo|consumers", 4, READ, SECOND, Stream, "5.0.0", Read(streams_info::consumers), "Return a list of the consumers in a consumer group"),
+    c("xinfo|groups", 3, READ, SECOND, Stream, "5.0.0", Read(streams_info::groups), "Return a list of the consumer groups of a stream"),
+    c("xinfo|help", 2, LOADING | STALE, NONE, Stream, "5.0.0", Control(streams_info::help), "Return helpful text about the different subcommands"),
+    c("xinfo|stream", -3, READ, SECOND, Stream, "5.0.0", Read(streams_info::stream), "Return information about a stream"),
+    c("xlen", 2, READ | FAST, KEY, Stream, "5.0.0", Read(streams::xlen), "Return the number of messages in a stream"),
+    c("xpending", -3, READ, KEY, Stream, "5.0.0", Read(streams_groups::xpending), "Return the information and entries from a stream consumer group's pending entries list"),
+    c("xrange", -4, READ, KEY, Stream, "5.0.0", Read(streams::xrange), "Return the messages from a stream within a range of IDs"),
+    c("xread", -4, READ | MOVABLE, STREAMS, Stream, "5.0.0", Data(streams_read::xread), "Return messages from multiple streams with IDs greater than the ones requested"),
+    c("xreadgroup", -7, WRITE | MOVABLE, STREAMS, Stream, "5.0.0", Data(streams_read::xreadgroup), "Return new or historical messages from a stream for a consumer in a group"),
+    c("xrevrange", -4, READ, KEY, Stream, "5.0.0", Read(streams::xrevrange), "Return the messages from a stream within a range of IDs in reverse order"),
+    c("xsetid", -3, GROW | FAST, KEY, Stream, "5.0.0", Data(streams::xsetid), "An internal command for replicating stream values"),
+    c("xtrim", -4, WRITE, KEY, Stream, "5.0.0", Data(streams::xtrim), "Delete messages from the beginning of a stream"),
     // Sets
     c("sadd", -3, GROW | FAST | FIELD, KEY, Group::Set, "1.0.0", Data(sets::sadd), "Add one or more members to a set"),
     c("scard", 2, READ | FAST, KEY, Group::Set, "1.0.0", Read(sets::scard), "Get the number of members in a set"),

@@ -208,8 +208,6 @@ pub static PARAMETERS: &[Parameter] = &[
     old("list-max-listpack-size", "list-max-ziplist-size", "-2", Number(i32::MIN as i64, INT),
         LAYOUT),
     p("list-compress-depth", "0", Number(0, INT), LAYOUT),
-    p("stream-node-max-bytes", "4096", Memory(0, LONG as u64), LAYOUT),
-    p("stream-node-max-entries", "100", Number(0, LONG), LAYOUT),
     p("activerehashing", "yes", Flag, LAYOUT),
     p("jemalloc-bg-thread", "yes", Flag, LAYOUT),
     p("activedefrag", "no", Flag, LAYOUT),

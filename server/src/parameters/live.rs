@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use perdura_store::{EvictionPolicy, SmallSets};
+use perdura_store::{ChunkLimits, EvictionPolicy, SmallSets};
 
 use crate::config::ServerConfig;
 use crate::number::{parse_i64, parse_memory};
@@ -17,11 +17,13 @@ pub struct Encodings {
     pub sorted: (u64, u64),
     /// Sets, which have another layout in memory when they are small.
     pub sets: SmallSets,
+    /// Chunks of streams.
+    pub streams: ChunkLimits,
 }
 
 impl Default for Encodings {
     fn default() -> Self {
-        Self { hash: (512, 64), sorted: (128, 64), sets: SmallSets::default() }
+        Self { hash: (512, 64), sorted: (128, 64), sets: SmallSets::default(), streams: ChunkLimits::default() }
     }
 }
 
@@ -34,7 +36,7 @@ const OLDER: [(&str, &str); 4] = [
 ];
 
 /// The names of all parameters of this file.
-pub const LIVE: [&str; 22] = [
+pub const LIVE: [&str; 24] = [
     "hash-max-listpack-entries",
     "hash-max-listpack-value",
     "hash-max-ziplist-entries",
@@ -51,6 +53,8 @@ pub const LIVE: [&str; 22] = [
     "set-max-listpack-value",
     "slowlog-log-slower-than",
     "slowlog-max-len",
+    "stream-node-max-bytes",
+    "stream-node-max-entries",
     "tcp-keepalive",
     "timeout",
     "zset-max-listpack-entries",
@@ -79,6 +83,8 @@ pub fn get(config: &ServerConfig, name: &str) -> Option<String> {
         "set-max-intset-entries" => u64::from(encodings.sets.ints),
         "set-max-listpack-entries" => u64::from(encodings.sets.names),
         "set-max-listpack-value" => u64::from(encodings.sets.name_bytes),
+        "stream-node-max-bytes" => encodings.streams.bytes,
+        "stream-node-max-entries" => encodings.streams.entries,
         "maxclients" => config.clients_max as u64,
         "timeout" => config.timeout_s,
         "tcp-keepalive" => config.tcp_keepalive_s,
@@ -141,6 +147,8 @@ fn change(config: &mut ServerConfig, name: &str, value: &[u8]) -> Result<(), Cow
         "set-max-listpack-value" => {
             encodings.sets.name_bytes = bytes(0, i64::from(SmallSets::MOST.name_bytes))? as u8;
         }
+        "stream-node-max-bytes" => encodings.streams.bytes = bytes(0, i64::MAX)?,
+        "stream-node-max-entries" => encodings.streams.entries = number(0, i64::MAX)?,
         "maxclients" => {
             let clients = number(1, 1 << 20)? as usize;
             if crate::descriptors::clients_that_fit(clients) < clients {
@@ -189,6 +197,8 @@ mod tests {
             ("set-max-intset-entries", "11"),
             ("set-max-listpack-entries", "12"),
             ("set-max-listpack-value", "13"),
+            ("stream-node-max-bytes", "18"),
+            ("stream-node-max-entries", "19"),
             ("maxclients", "14"),
             ("timeout", "15"),
             ("tcp-keepalive", "16"),

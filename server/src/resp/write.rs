@@ -133,6 +133,29 @@ impl<'a> Reply<'a> {
         self.header(b'*', len as i64);
     }
 
+    /// Puts the head of an array before what was written after `mark`: its `len` values.
+    pub fn insert_array(&mut self, mark: usize, len: usize) {
+        self.insert_head(mark, b'*', len);
+    }
+
+    /// Puts the head of a map before what was written after `mark`: keys and values of `pairs`.
+    pub fn insert_map(&mut self, mark: usize, pairs: usize) {
+        match self.resp3 {
+            true => self.insert_head(mark, b'%', pairs),
+            false => self.insert_head(mark, b'*', 2 * pairs),
+        }
+    }
+
+    fn insert_head(&mut self, mark: usize, kind: u8, len: usize) {
+        if self.overflowed {
+            return;
+        }
+        let written = self.out.len();
+        self.header(kind, len as i64);
+        let head = self.out.len() - written;
+        self.out[mark..].rotate_right(head);
+    }
+
     /// Writes the head of a message that answers no request; an array's in RESP2. The caller writes
     /// its `len` values next.
     pub fn push(&mut self, len: usize) {

@@ -18,7 +18,7 @@ const INSIDE_BYTES_MAX: usize = 1024;
 const ROOM_BYTES_MIN: u64 = 64;
 
 /// When a chunk is full and another one begins.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkLimits {
     /// Most entries of a chunk, deleted ones included; 0 for as many as its bytes have room for.
     pub entries: u64,
