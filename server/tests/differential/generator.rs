@@ -13,6 +13,8 @@ pub struct Generator {
     pub random: Xoshiro256PlusPlus,
     pub in_multi: bool,
     pub templates: &'static [&'static str],
+    /// The last ID that was made for a large stream.
+    pub last_ms: u64,
 }
 
 const KEYS: [&str; 8] = ["a", "b", "c", "key:1", "key:2", "h1", "h2", ""];
@@ -134,6 +136,25 @@ const LEX_BOUNDS: [&str; 12] = ["-", "+", "-", "+", "[a", "(a", "[m", "(z", "[",
 // Sums of these are exact in binary. Of others Redis shows the rounding, and this server does not.
 const FLOATS: [&str; 9] = ["0.5", "1", "-2.5", "abc", "3.0e3", "0", "", " 1", "100.125"];
 
+const IDS: [&str; 16] = [
+    "0",
+    "0-0",
+    "0-1",
+    "1",
+    "2-0",
+    "3-1",
+    "4",
+    "5-5",
+    "7-0",
+    "9",
+    "18446744073709551615-18446744073709551614",
+    "007-01",
+    "-",
+    "abc",
+    "1-1-1",
+    "",
+];
+
 impl Generator {
     fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
         of.choose(&mut self.random).unwrap()
@@ -200,6 +221,24 @@ impl Generator {
                 "Y" => self.one(&["s1", "s1", "s2", "s3", "s4", "a", "h1"]),
                 "E" => self.one(&SET_MEMBERS),
                 "I" => self.one(&INTS),
+                // Streams, and IDs that exist, that do not, and that are none.
+                "aa" => self.one(&["x1", "x1", "x1", "x2", "x3", "a", "h1"]),
+                "ab" => self.one(&IDS),
+                "ac" => return self.rising_id(),
+                "ad" => self.one(&["-", "+", "3-0", "(3-0", "(5", "7", "6-2", "(-", "(", "(+", "x"]),
+                "ae" => self.one(&["g1", "g1", "g2", "nosuch"]),
+                "af" => self.one(&["alice", "alice", "bob", ""]),
+                "ag" => {
+                    self.last_ms += self.random.random_range(0..3);
+                    return format!("{}-*", self.last_ms).into_bytes();
+                }
+                "ah" => return self.random.random_range(0..self.last_ms + 9).to_string().into_bytes(),
+                "ai" => return (self.last_ms / 2).to_string().into_bytes(),
+                "aj" => {
+                    let ms = self.last_ms.saturating_sub(self.random.random_range(0..900));
+                    return format!("{ms}-0").into_bytes();
+                }
+                "ak" => self.one(&["g2", "nosuch", "nosuch", "nosuch"]),
                 // A member of a large set, and a score of few.
                 "N" => return format!("m{}", self.random.random_range(0..900)).into_bytes(),
                 "P" => return format!("{}", self.random.random_range(1..250)).into_bytes(),
@@ -212,6 +251,18 @@ impl Generator {
             .to_vec()
         };
         template.split(' ').map(fill).collect()
+    }
+
+    /// An ID that is mostly behind those made before.
+    fn rising_id(&mut self) -> Vec<u8> {
+        self.last_ms += u64::from(self.random.random_bool(0.4));
+        let ms = self.last_ms % 12;
+        match self.random.random_range(0..4) {
+            0 => format!("{ms}"),
+            1 => format!("{ms}-{}", self.random.random_range(0..4)),
+            _ => format!("{ms}-*"),
+        }
+        .into_bytes()
     }
 
     /// A place's coordinate: sometimes one beyond what there is.
@@ -256,6 +307,20 @@ fn is_incomparable(words: &Words) -> bool {
     let words: Vec<&str> =
         words.iter().map(|w| std::str::from_utf8(w).unwrap_or("binary")).collect();
     match words[..] {
+        // An ID that is made from the time.
+        ["xadd", ref rest @ ..] if rest.contains(&"*") => true,
+        // How long ago, of entries that are there.
+        ["xpending", _, _, .., count] | ["xpending", _, _, .., count, _] if words.len() > 6 => {
+            count != "0" && !words.contains(&"nosuch") && !words.contains(&"100000000")
+        }
+        ["xpending", _, _, _, _, count] => count != "0",
+        // Redis 7.2 has other words for a list of streams with an ID too few.
+        ["xread" | "xreadgroup", ref rest @ ..] => {
+            rest.iter().position(|word| *word == "streams").is_some_and(|at| (rest.len() - at) % 2 == 0)
+        }
+        ["xinfo", "stream", key] => key != "nokey" && key != "k",
+        ["xinfo", "consumers", ..] => !words.contains(&"none"),
+        ["xinfo", "stream", _, "full", ..] => words.len() != 5,
         ["hello"] | ["scan", _] | ["hscan" | "zscan" | "sscan", _, _] => true,
         ["hello", "2" | "3", ref rest @ ..] => {
             !rest.contains(&"bogus") && rest != ["auth", "default"] && rest != ["setname"]
