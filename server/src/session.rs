@@ -247,6 +247,12 @@ impl Queued {
         Self { row, bytes, spans }
     }
 
+    /// The command with other arguments in the place of some, by their index.
+    pub fn with(row: usize, args: Args<'_>, instead: &[(usize, Vec<u8>)]) -> Self {
+        let (bytes, spans) = args.to_owned_with(instead);
+        Self { row, bytes, spans }
+    }
+
     pub fn args(&self) -> Args<'_> {
         Args::new(&self.bytes, &self.spans)
     }

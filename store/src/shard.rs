@@ -163,8 +163,7 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
         }
         let is_list_left = !(table.index_nodes.is_empty() && table.chunks.is_empty());
         let is_left = is_list_left || !table.stream.is_empty();
-        let finished =
-            table.nodes.is_empty() && !is_left && table.next_bucket >= table.root[0];
+        let finished = table.nodes.is_empty() && !is_left && table.next_bucket >= table.root[0];
         if finished {
             let listed = table::pieces::for_each::<()>(lane, &table.root, |at| {
                 doomed.push(at);

@@ -35,6 +35,11 @@ pub(crate) struct Wait {
     pub on_other: bool,
     /// The longest wait, milliseconds; 0: it has no end.
     pub timeout_ms: u64,
+    /// Arguments that are others when the command is run again, by their index: `$` is the ID that
+    /// was the last one when the command began.
+    pub instead: Vec<(usize, Vec<u8>)>,
+    /// Whether the command has changed data though it has found nothing.
+    pub wrote: bool,
 }
 
 impl Call<'_, '_> {
@@ -65,7 +70,7 @@ pub(super) fn begin(ctx: &mut Context<'_, '_, '_>, row: usize, args: Args<'_>, w
     let server = &mut *ctx.server;
     let end_ns = server.now_ns.saturating_add(wait.timeout_ms.saturating_mul(1_000_000));
     let deadline_ns = (wait.timeout_ms > 0).then_some(end_ns);
-    let command = Queued::new(row, args);
+    let command = Queued::with(row, args, &wait.instead);
     let bytes = command.memory_bytes() + size_of::<Waiter>();
     ctx.session.waiting = Some(Box::new(Waiting { deadline_ns, bytes, is_silent: false }));
     let db = ctx.session.db;
@@ -83,7 +88,7 @@ pub(super) fn begin(ctx: &mut Context<'_, '_, '_>, row: usize, args: Args<'_>, w
     };
     let mut held = server.shared.waiters.lock();
     held.add(waiter);
-    serve_ready(server, &mut held)
+    serve_ready(server, &mut held) | wait.wrote
 }
 
 /// Notes the keys that a command has changed and that somebody may wait for.

@@ -70,7 +70,14 @@ fn move_or_wait(
     // Of a source that does not exist, this answers null, which stands inside EXEC.
     move_between(call, tx, from, to)?;
     if !is_there {
-        call.wait = Some(Wait { keys: 1..2, kind: Kind::List, on_other: false, timeout_ms });
+        call.wait = Some(Wait {
+            keys: 1..2,
+            kind: Kind::List,
+            on_other: false,
+            timeout_ms,
+            instead: Vec::new(),
+            wrote: false,
+        });
     }
     Ok(())
 }
@@ -111,5 +118,5 @@ pub(super) fn bzmpop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 }
 
 fn wait_for(call: &mut Call<'_, '_>, keys: Range<usize>, kind: Kind, timeout_ms: u64) -> Outcome {
-    call.wait(Wait { keys, kind, on_other: false, timeout_ms })
+    call.wait(Wait { keys, kind, on_other: false, timeout_ms, instead: Vec::new(), wrote: false })
 }

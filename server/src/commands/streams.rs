@@ -17,9 +17,7 @@ const ROUGH_LIMIT_MAX: u64 = 1_000_000;
 const ROUGH_LIMIT_DEFAULT: u64 = 10_000;
 
 /// Reads an entry's stream; `None` if there is no such key.
-pub(super) fn stream_of<'e>(
-    entry: Option<&Entry<'e>>,
-) -> Result<Option<Stream<'e>>, CommandError> {
+pub(super) fn stream_of<'e>(entry: Option<&Entry<'e>>) -> Result<Option<Stream<'e>>, CommandError> {
     entry.map(|entry| entry.stream().ok_or(CommandError::WrongType)).transpose()
 }
 
@@ -33,11 +31,7 @@ struct AddOrTrim {
     id: Option<GivenId>,
 }
 
-fn add_or_trim(
-    call: &Call<'_, '_>,
-    tx: &Tx<'_>,
-    is_add: bool,
-) -> Result<AddOrTrim, CommandError> {
+fn add_or_trim(call: &Call<'_, '_>, tx: &Tx<'_>, is_add: bool) -> Result<AddOrTrim, CommandError> {
     let (args, len) = (call.args, call.args.len());
     let (mut to, mut is_rough, mut limit, mut may_make) = (None, false, None, true);
     let (mut at, mut given) = (2, None);

@@ -17,9 +17,7 @@ pub(crate) enum StreamError {
     IntervalStart,
     #[error("ERR invalid end ID for the interval")]
     IntervalEnd,
-    #[error(
-        "ERR syntax error, MAXLEN and MINID options at the same time are not compatible"
-    )]
+    #[error("ERR syntax error, MAXLEN and MINID options at the same time are not compatible")]
     MaxLenAndMinId,
     #[error("ERR The MAXLEN argument must be >= 0.")]
     MaxLen,
@@ -39,18 +37,14 @@ pub(crate) enum StreamError {
     SetBelowDeleted,
     #[error("ERR The ID specified in XSETID is smaller than the target stream top item")]
     SetBelowTop,
-    #[error(
-        "ERR The entries_added specified in XSETID is smaller than the target stream length"
-    )]
+    #[error("ERR The entries_added specified in XSETID is smaller than the target stream length")]
     AddedBelowLength,
     #[error(
         "ERR Unbalanced '{command}' list of streams: for each stream key an ID or '{symbol}' must \
          be specified."
     )]
     Unbalanced { command: &'static str, symbol: char },
-    #[error(
-        "ERR The {0} option is only supported by XREADGROUP. You called XREAD instead."
-    )]
+    #[error("ERR The {0} option is only supported by XREADGROUP. You called XREAD instead.")]
     OnlyReadGroup(&'static str),
     #[error("ERR Missing GROUP option for XREADGROUP")]
     MissingGroup,

@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use perdura_store::{Delivery, Key, StreamId, Tx};
+use perdura_store::{Delivery, Key, Kind, StreamId, Tx};
 
+use super::blocking::Wait;
 use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::is;
-use super::streams::{count_of, write_entry, write_entry_of, write_entries};
+use super::streams::{count_of, write_entries, write_entry, write_entry_of};
 use super::streams_error::StreamError;
 use super::streams_ids::{id, write_id};
 use super::streams_lag::Facts;
@@ -27,6 +28,8 @@ struct Request<'c> {
     /// Names of the group and the consumer.
     group: Option<(&'c [u8], &'c [u8])>,
     count: u64,
+    /// How long to wait for entries, milliseconds; 0: it has no end; `None`: not at all.
+    block_ms: Option<u64>,
     no_ack: bool,
     /// Index of the first key.
     first: usize,
@@ -36,16 +39,19 @@ struct Request<'c> {
 impl<'c> Request<'c> {
     fn parse(call: &Call<'c, '_>, is_group: bool) -> Result<Self, CommandError> {
         let (args, len) = (call.args, call.args.len());
-        let mut request = Self { is_group, group: None, count: 0, no_ack: false, first: 0, streams: 0 };
+        let (group, count, block_ms, no_ack, first, streams) = (None, 0, None, false, 0, 0);
+        let mut request = Self { is_group, group, count, block_ms, no_ack, first, streams };
         let mut at = 1;
         while at < len {
             let (name, more) = (args.get(at), len - at - 1);
             if is(name, "BLOCK") && more > 0 {
                 at += 1;
                 let ms = call.int(at).map_err(|_| CommandError::TimeoutNotInteger)?;
-                if ms < 0 {
-                    return Err(CommandError::TimeoutNegative);
+                let ms = u64::try_from(ms).map_err(|_| CommandError::TimeoutNegative)?;
+                if ms > i64::MAX as u64 - call.now_ms {
+                    return Err(CommandError::TimeoutRange);
                 }
+                request.block_ms = Some(ms);
             } else if is(name, "COUNT") && more > 0 {
                 at += 1;
                 request.count = count_of(call, at)?;
@@ -106,6 +112,27 @@ impl<'c> Request<'c> {
         Ok(froms)
     }
 
+    /// Answers that there are no entries, or waits for some. When the command is run again, it
+    /// reads from the IDs on that were the last ones.
+    fn wait(&self, call: &mut Call<'_, '_>, froms: &[From]) -> Outcome {
+        let Some(timeout_ms) = self.block_ms else {
+            call.reply.null_array();
+            return Ok(());
+        };
+        let first_id = self.first + self.streams;
+        let instead = froms.iter().enumerate().filter_map(|(number, from)| match from {
+            From::Id(id) if call.args.get(first_id + number) == b"$" => {
+                Some((first_id + number, id.to_string().into_bytes()))
+            }
+            _ => None,
+        });
+        let instead = instead.collect();
+        let (keys, kind, is_group) = (self.first..first_id, Kind::Stream, self.is_group);
+        // Who reads for a group is told when the group has gone, and has been seen.
+        let (on_other, wrote) = (is_group, is_group);
+        call.wait(Wait { keys, kind, on_other, timeout_ms, instead, wrote })
+    }
+
     fn most(&self) -> u64 {
         if self.count == 0 { u64::MAX } else { self.count }
     }
@@ -116,7 +143,7 @@ pub(super) fn xread(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let request = Request::parse(call, false)?;
     let froms = request.froms(call, tx)?;
     let (mark, mut served) = (call.reply.mark(), 0);
-    for (number, from) in froms.into_iter().enumerate() {
+    for (number, from) in froms.iter().copied().enumerate() {
         let key = call.key(request.first + number);
         let From::Id(after) = from else { continue };
         let Some(stream) = tx.stream(key)?.filter(|stream| stream.len() > 0) else { continue };
@@ -126,6 +153,9 @@ pub(super) fn xread(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         served += 1;
         begin(call, key);
         write_entries(call.reply, &stream, (first, StreamId::MAX), request.most(), false);
+    }
+    if served == 0 {
+        return request.wait(call, &froms);
     }
     end(call, mark, served);
     Ok(())
@@ -141,9 +171,7 @@ fn begin(call: &mut Call<'_, '_>, key: Key<'_>) {
 
 /// Puts the head before the streams' entries.
 fn end(call: &mut Call<'_, '_>, mark: usize, served: usize) {
-    if served == 0 {
-        call.reply.null_array();
-    } else if call.reply.resp3() {
+    if call.reply.resp3() {
         call.reply.insert_map(mark, served);
     } else {
         call.reply.insert_array(mark, served);
@@ -157,7 +185,7 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let froms = request.froms(call, tx)?;
     let Some((group, consumer)) = request.group else { return Err(CommandError::Syntax) };
     let (mark, mut served) = (call.reply.mark(), 0);
-    for (number, from) in froms.into_iter().enumerate() {
+    for (number, from) in froms.iter().copied().enumerate() {
         let key = call.key(request.first + number);
         if !tx.consumer_create(key, group, consumer, call.now_ms)? {
             tx.consumer_seen(key, group, consumer, call.now_ms, false)?;
@@ -178,6 +206,9 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
                 }
             }
         }
+    }
+    if served == 0 {
+        return request.wait(call, &froms);
     }
     end(call, mark, served);
     Ok(())

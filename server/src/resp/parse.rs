@@ -137,9 +137,17 @@ impl<'a> Args<'a> {
     /// Copies the bytes of the arguments, and makes spans for the copy; for the queue of a
     /// transaction.
     pub fn to_owned(self) -> (Box<[u8]>, Box<[Span]>) {
+        self.to_owned_with(&[])
+    }
+
+    /// Copies the arguments as [`Args::to_owned`] does, with others in the place of some, by their
+    /// index.
+    pub fn to_owned_with(self, instead: &[(usize, Vec<u8>)]) -> (Box<[u8]>, Box<[Span]>) {
         let mut bytes = Vec::with_capacity(self.from(0).map(<[u8]>::len).sum());
         let mut spans = Vec::with_capacity(self.len());
-        for arg in self.from(0) {
+        for (at, arg) in self.from(0).enumerate() {
+            let other = instead.iter().find(|(index, _)| *index == at);
+            let arg = other.map_or(arg, |(_, other)| other);
             spans.push(span(bytes.len(), arg.len()));
             bytes.extend_from_slice(arg);
         }

@@ -225,14 +225,18 @@ impl Generator {
                 "aa" => self.one(&["x1", "x1", "x1", "x2", "x3", "a", "h1"]),
                 "ab" => self.one(&IDS),
                 "ac" => return self.rising_id(),
-                "ad" => self.one(&["-", "+", "3-0", "(3-0", "(5", "7", "6-2", "(-", "(", "(+", "x"]),
+                "ad" => {
+                    self.one(&["-", "+", "3-0", "(3-0", "(5", "7", "6-2", "(-", "(", "(+", "x"])
+                }
                 "ae" => self.one(&["g1", "g1", "g2", "nosuch"]),
                 "af" => self.one(&["alice", "alice", "bob", ""]),
                 "ag" => {
                     self.last_ms += self.random.random_range(0..3);
                     return format!("{}-*", self.last_ms).into_bytes();
                 }
-                "ah" => return self.random.random_range(0..self.last_ms + 9).to_string().into_bytes(),
+                "ah" => {
+                    return self.random.random_range(0..self.last_ms + 9).to_string().into_bytes();
+                }
                 "ai" => return (self.last_ms / 2).to_string().into_bytes(),
                 "aj" => {
                     let ms = self.last_ms.saturating_sub(self.random.random_range(0..900));
@@ -315,9 +319,10 @@ fn is_incomparable(words: &Words) -> bool {
         }
         ["xpending", _, _, _, _, count] => count != "0",
         // Redis 7.2 has other words for a list of streams with an ID too few.
-        ["xread" | "xreadgroup", ref rest @ ..] => {
-            rest.iter().position(|word| *word == "streams").is_some_and(|at| (rest.len() - at) % 2 == 0)
-        }
+        ["xread" | "xreadgroup", ref rest @ ..] => rest
+            .iter()
+            .position(|word| *word == "streams")
+            .is_some_and(|at| (rest.len() - at) % 2 == 0),
         ["xinfo", "stream", key] => key != "nokey" && key != "k",
         ["xinfo", "consumers", ..] => !words.contains(&"none"),
         ["xinfo", "stream", _, "full", ..] => words.len() != 5,

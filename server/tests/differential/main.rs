@@ -87,7 +87,8 @@ fn without_newer(reply: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(reply);
     let mut parts = text.split("consumers\r\n:");
     let first = parts.next().map(str::to_owned).unwrap_or_default();
-    let whole = parts.fold(first, |all, part| all + part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    let whole =
+        parts.fold(first, |all, part| all + part.trim_start_matches(|c: char| c.is_ascii_digit()));
     let setid = "-ERR The ID specified in XSETID is smaller than ";
     let below = ["current max_deleted_entry_id", "the target stream top item"];
     below.iter().fold(whole, |all, why| all.replace(&format!("{setid}{why}"), "-ERR")).into()

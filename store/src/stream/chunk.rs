@@ -17,8 +17,9 @@ use super::item::{self, Names, Stored};
 use crate::error::Damaged;
 use crate::record::{Header, RecordKind};
 
-/// Bytes of a chunk, from its first ID on, that is not of a single entry.
-pub(crate) const CHUNK_BYTES_MAX: usize = 4096;
+/// Bytes of a chunk, from its first ID on, that is not of a single entry: with its head, those of a
+/// size that the heap has.
+pub(crate) const CHUNK_BYTES_MAX: usize = 4096 - HEAD_BYTES as usize;
 /// Bytes before the first ID of a chunk that is an object of its own.
 pub(crate) const HEAD_BYTES: u64 = 16;
 /// Where the bounds lie in a chunk that is an object of its own.

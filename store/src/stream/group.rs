@@ -37,7 +37,10 @@ pub(crate) fn name_at<'l>(lane: &'l Lane<'_>, at: u64) -> &'l [u8] {
     let kind = if words == CONSUMER_WORDS { kind } else { RecordKind::StreamGroup };
     let header = load_part(lane, at, kind);
     let skipped = 8 * words as u64;
-    lane.bytes(at + AT_WORDS + skipped, (u64::from(header.value_len)).saturating_sub(skipped) as usize)
+    lane.bytes(
+        at + AT_WORDS + skipped,
+        (u64::from(header.value_len)).saturating_sub(skipped) as usize,
+    )
 }
 
 /// The words of a group.
@@ -176,11 +179,7 @@ impl<'a> Group<'a> {
     }
 
     /// Calls `f` with the pending entries from an ID on, in their order, until it breaks.
-    pub fn pending_from(
-        &self,
-        from: StreamId,
-        f: &mut dyn FnMut(&Pending<'a>) -> ControlFlow<()>,
-    ) {
+    pub fn pending_from(&self, from: StreamId, f: &mut dyn FnMut(&Pending<'a>) -> ControlFlow<()>) {
         walk_from(self.lane, Tree::Pending, self.words.pending_top, from, &mut |words| {
             f(&pending_of(self.lane, words))
         });
@@ -189,7 +188,8 @@ impl<'a> Group<'a> {
     /// The lowest and the highest ID of the pending entries.
     pub fn pending_ends(&self) -> Option<(StreamId, StreamId)> {
         let top = self.words.pending_top;
-        let end = |front| id_of(&Path::to_end(self.lane, Tree::Pending, top, front).item(self.lane));
+        let end =
+            |front| id_of(&Path::to_end(self.lane, Tree::Pending, top, front).item(self.lane));
         (top != 0).then(|| (end(true), end(false)))
     }
 }

@@ -270,7 +270,8 @@ mod tests {
         push_names(&mut bytes, &pairs[..2]);
         let names = names_of(&bytes);
         let master = StreamId { ms: 1 << 40, seq: 7 };
-        for (pairs, ms, seq) in [(&pairs[..], 0, 9), (&pairs[1..3], 5, 0), (&pairs[..1], 1, 1 << 63)]
+        for (pairs, ms, seq) in
+            [(&pairs[..], 0, 9), (&pairs[1..3], 5, 0), (&pairs[..1], 1, 1 << 63)]
         {
             let id = StreamId { ms: master.ms + ms, seq };
             let entry = encode(master, &names, id, pairs);

@@ -9,7 +9,8 @@ use perdura_media::sim::SimDevice;
 use perdura_region::{Config, Region};
 use perdura_slots::LaneId;
 use perdura_store::{
-    Access, Damaged, Expiry, Heap, Key, OpenError, Store, StoreOptions, TxError, Unreadable,
+    Access, ChunkLimits, Damaged, Delivery, Expiry, Heap, Key, OpenError, Store, StoreOptions,
+    StreamId, TxError, Unreadable,
 };
 
 const BUDGET_BYTES: u64 = 1 << 20;
@@ -29,6 +30,9 @@ const LARGE_LIST: u64 = 9;
 const LIST_PART: u64 = 10;
 const INT_SET: u64 = 11;
 const PACKED_SET: u64 = 12;
+const STREAM: u64 = 14;
+const STREAM_GROUP: u64 = 16;
+const STREAM_CONSUMER: u64 = 17;
 
 /// The first word of a record's header.
 fn header(kind: u64, value_len: u64, key_len: u64) -> u64 {
@@ -135,6 +139,35 @@ fn damaged_packed_values_are_refused_by_place() {
     expect_refused("packed sorted set", &small_set, &first, NAN, 16);
     // The first member would be behind the second.
     expect_refused("packed sorted set", &small_set, &first, 9f64.to_bits(), 16);
+}
+
+/// A stream of some chunks, with a group whose consumer has two entries.
+fn stream(store: &Store) {
+    let id = |ms| StreamId { ms, seq: 0 };
+    let fill = |tx: &mut perdura_store::Tx<'_>| {
+        for ms in 1..301 {
+            tx.stream_add(KEY, id(ms), &[(b"name", b"value")], ChunkLimits::default())?;
+        }
+        tx.group_create(KEY, b"group", id(9), None)?;
+        tx.consumer_create(KEY, b"group", b"alice", 1)?;
+        let all = [3, 4].map(|ms| Delivery { id: id(ms), delivered_ms: 1, deliveries: 1 });
+        tx.pending_assign(KEY, b"group", b"alice", &all).map(drop)
+    };
+    store.run(Access::Key(KEY), fill).unwrap();
+}
+
+#[test]
+fn damaged_streams_are_refused_by_place() {
+    let root = |store: &Store| place_of(store, header(STREAM, 80, 8)) + 24;
+    let len = |store: &Store| root(store) + 24;
+    expect_refused("length of a stream", &stream, &len, 7, 24);
+    expect_refused("last ID of a stream", &stream, &root, 1, 0);
+    let pending = |store: &Store| place_of(store, header(STREAM_GROUP, 53, 0) | SHORT) + 32;
+    expect_refused("pending entries of a group", &stream, &pending, 3, 32);
+    let pending = |store: &Store| place_of(store, header(STREAM_CONSUMER, 37, 0) | SHORT) + 24;
+    expect_refused("pending entries of a consumer", &stream, &pending, 1, 24);
+    let group = |store: &Store| place_of(store, header(STREAM_GROUP, 53, 0) | SHORT);
+    expect_refused("record's kind", &stream, &group, header(STREAM_CONSUMER, 53, 0) | SHORT, 0);
 }
 
 #[test]

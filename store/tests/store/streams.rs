@@ -229,7 +229,8 @@ fn an_aborted_deletion_leaves_the_entries() {
             tx.abort::<()>("on purpose")
         });
         assert!(matches!(aborted, Err(StoreError::Aborted(_))));
-        let after = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| found(&store, STREAM)));
+        let after =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| found(&store, STREAM)));
         after.is_ok_and(|after| after == before)
     };
     assert!(is_kept(Planted::None));
@@ -239,7 +240,8 @@ fn an_aborted_deletion_leaves_the_entries() {
 #[test]
 fn changes_of_groups_killed_at_any_step_are_whole_or_absent() {
     let large = |tx: &mut Tx<'_>| made(tx, 330);
-    let whole = |change: Run<'_>, stride| assert_eq!(torn(&large, change, stride, Planted::None), 0);
+    let whole =
+        |change: Run<'_>, stride| assert_eq!(torn(&large, change, stride, Planted::None), 0);
     whole(&|tx| tx.group_create(STREAM, b"another", id(3), None).map(drop), 1);
     whole(&|tx| tx.group_destroy(STREAM, b"group").map(drop), 1);
     whole(&|tx| tx.group_set(STREAM, b"group", id(40), Some(40)).map(drop), 1);
@@ -316,4 +318,57 @@ fn a_rough_trim_takes_whole_chunks_and_no_more_than_its_limit() {
     assert_eq!(trim(TrimTo::Id(id(1_050)), 0), 600);
     assert_eq!(trim(TrimTo::Id(id(1_051)), 0), 50);
     assert_eq!(found(&store, STREAM).unwrap().entries.len(), 0);
+}
+
+/// Memory of streams of one size of values, beside Redis': listpacks of at most 100 entries or
+/// 4 KiB, cut to what they need when they are full, for which jemalloc has classes of a quarter of
+/// a power of two; and 40 B for a leaf of the radix tree.
+#[test]
+fn entries_take_no_more_memory_than_in_redis() {
+    let class = |bytes: u64| {
+        let step = (bytes.next_power_of_two() / 8).max(16);
+        bytes.next_multiple_of(step)
+    };
+    for len in [1, 8, 16, 40, 64, 100, 128, 200, 256, 400, 512, 700, 1_000, 1_024, 2_000, 5_000] {
+        let (store, ..) = fresh(1);
+        let count = (4u64 << 20) / (len + 20);
+        let value = vec![b'v'; len as usize];
+        for from in (1..=count).step_by(50) {
+            run(&store, |tx| {
+                (from..(from + 50).min(count + 1)).try_for_each(|ms| {
+                    let pairs = [(&b"field"[..], &value[..])];
+                    tx.stream_add(STREAM, id(ms), &pairs, ChunkLimits::default())
+                })
+            });
+        }
+        let ours = store.read(STREAM, |entry| entry.unwrap().memory_bytes());
+        // Flags, two differences of IDs and the number of elements take 2 B each.
+        let entry = 8 + len + if len < 64 { 1 } else { 2 } + if len < 126 { 1 } else { 2 };
+        let head = 7 + 8 + 7;
+        let per_node = ((4_096 - head - len) / entry + 1).clamp(1, 100).max(1);
+        let per_node = if len > 4_000 { 1 } else { per_node };
+        let theirs = count.div_ceil(per_node) * (class(head + per_node * entry) + 40);
+        assert!(ours <= theirs + theirs / 50, "{len} B: {ours} bytes, Redis {theirs}");
+    }
+}
+
+/// Pending entries beside Redis': 32 B for what is noted of one (three words), and a leaf of 32 B at
+/// least in the radix tree of the group and in that of the consumer.
+#[test]
+fn pending_entries_take_no_more_memory_than_in_redis() {
+    let (store, ..) = fresh(1);
+    run(&store, |tx| {
+        add(tx, 1..2, b"v")?;
+        tx.group_create(STREAM, b"group", StreamId::MIN, None)?;
+        tx.consumer_create(STREAM, b"group", b"alice", 1)
+    });
+    let bytes = || store.read(STREAM, |entry| entry.unwrap().memory_bytes());
+    let before = bytes();
+    assert!(before <= 512, "{before} B for an entry, a group and a consumer");
+    for from in (1..20_001).step_by(100) {
+        let all: Vec<_> = (from..from + 100).map(delivered).collect();
+        run(&store, |tx| tx.pending_assign(STREAM, b"group", b"alice", &all));
+    }
+    let each = (bytes() - before) / 20_000;
+    assert!(each <= 96, "{each} B for each pending entry");
 }

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::api::{Expiry, Key};
 use crate::error::{StoreError, TxError};
+use crate::store::{Place, Store};
 use crate::stream::chunk::{
-    Bounds, CHUNK_BYTES_MAX, CHUNK_ENTRIES_MAX, Chunk, AT_BOUNDS, chunk_header, first_bytes,
+    AT_BOUNDS, Bounds, CHUNK_BYTES_MAX, CHUNK_ENTRIES_MAX, Chunk, chunk_header, first_bytes,
 };
 use crate::stream::node::{Tree, Words};
 use crate::stream::{Root, StreamId, encode, tree};
-use crate::store::{Place, Store};
 use crate::tx::{Tx, check_key, check_value};
 
 /// Most bytes of a chunk that lies in the stream's record.

@@ -103,9 +103,11 @@ impl Tx<'_> {
             return Ok(false);
         }
         let words = ConsumerWords { seen_ms, active_ms: None, pending: 0, pending_top: 0 };
-        let consumer = self.write_named(&place, RecordKind::StreamConsumer, &words.words(), name)?;
+        let consumer =
+            self.write_named(&place, RecordKind::StreamConsumer, &words.words(), name)?;
         let (mut after, item) = (before, [consumer, 0, 0, 0, 0]);
-        let top = tree::insert(&mut self.op, place.lane, Tree::Consumers, after.consumers_top, item);
+        let top =
+            tree::insert(&mut self.op, place.lane, Tree::Consumers, after.consumers_top, item);
         after.consumers_top = top.map_err(|stop| self.stop(stop))?;
         self.save_group(place.lane, at, &before, &after)?;
         Ok(true)

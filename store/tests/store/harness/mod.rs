@@ -19,8 +19,8 @@ use rand::{Rng, SeedableRng};
 pub use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 use lists::draw_list;
-use streams::{Change, StreamModel, apply_change, draw_change, model_of};
 pub use oracle::apply_to_model;
+use streams::{Change, StreamModel, apply_change, draw_change, model_of};
 
 pub const REGION_BYTES: u64 = 24 << 20;
 
