@@ -27,8 +27,11 @@ fn a_real_redis_loads_an_export_of_values_of_every_type() {
         talk.send(&["SADD", "large", &format!("member {n}")]);
         talk.send(&["HSET", &format!("hash:{}", n % 11), &format!("f{n}"), &n.to_string()]);
         talk.send(&["ZADD", &format!("rank:{}", n % 3), &format!("{}.5", n % 50), &n.to_string()]);
-        (0..6).for_each(|_| drop(talk.reply().unwrap()));
+        talk.send(&["XADD", "stream", &format!("{}-1", n + 1), "field", &n.to_string()]);
+        (0..7).for_each(|_| drop(talk.reply().unwrap()));
     }
+    talk.ask("XGROUP CREATE stream readers 0");
+    talk.ask("XREADGROUP GROUP readers one COUNT 9 STREAMS stream >");
     talk.ask("PEXPIREAT list:1 4102444800000");
     talk.ask("SELECT 3");
     talk.ask("SET other db");
@@ -37,7 +40,7 @@ fn a_real_redis_loads_an_export_of_values_of_every_type() {
     let output = export(file.to_str().unwrap(), &server);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("dump.rdb: 728 keys, "), "{text}");
+    assert!(text.contains("dump.rdb: 729 keys, "), "{text}");
     // Nothing is left beside it.
     assert_eq!(std::fs::read_dir(data.path()).unwrap().count(), 1);
     let Some(redis) = Redis::start(data.path(), &[]) else { return };

@@ -50,6 +50,12 @@ fn fill(talk: &mut Talk) {
         talk.send(&["ZADD", "large:sorted", &format!("{}.25", n * 7 % 100), &long]);
         (0..4).for_each(|_| drop(talk.reply()));
     }
+    for n in 1..400 {
+        talk.ask(&format!("XADD stream {n}-{n} field {n} other value"));
+    }
+    talk.ask("XDEL stream 3-3");
+    talk.ask("XGROUP CREATE stream readers 0");
+    talk.ask("XREADGROUP GROUP readers one COUNT 9 STREAMS stream >");
     talk.ask("ZADD sorted 0.1 a -inf b inf c 3e20 d");
     talk.ask("HSET hash f 1 g 2");
     talk.ask("PEXPIREAT large:hash 4102444800000");
@@ -85,11 +91,11 @@ fn a_dump_is_taken_once_and_mixed_only_if_asked_for() {
     let dump = dump.to_str().unwrap();
     let server = serve(dir.path());
     let text = succeeded(&import(dump, &server, &[]));
-    assert!(text.starts_with("imported 133 keys in "), "{text}");
+    assert!(text.starts_with("imported 134 keys in "), "{text}");
     equal(redis.port, &server);
 
     let again = refused(&import(dump, &server, &[]));
-    assert!(again.contains("has keys already (132 in database 0, 1 in database 3)"), "{again}");
+    assert!(again.contains("has keys already (133 in database 0, 1 in database 3)"), "{again}");
     let mut client = server.client();
     client.ask(&["SET", "own", "key"]);
     client.ask(&["SET", "hash", "changed"]);
@@ -187,6 +193,10 @@ fn write_all_the_time(port: u16, number: u32, is_over: Arc<AtomicBool>) -> u64 {
             "EXEC".to_owned(),
             format!("PEXPIREAT w{number}:{key} 4102444800000"),
             format!("APPEND text:{} x", n % 50),
+            format!("XADD log:{number} MAXLEN 300 * round {n}"),
+            format!("XGROUP CREATE log:{number} readers 0"),
+            format!("XREADGROUP GROUP readers one COUNT 2 STREAMS log:{number} >"),
+            format!("XTRIM log:{number} MAXLEN 200"),
             "SELECT 3".to_owned(),
             format!("SET third:{} {value}", n % 30),
             "SELECT 0".to_owned(),

@@ -149,6 +149,12 @@ pub fn everything(port: u16, db: u32) -> BTreeMap<String, Vec<String>> {
                 pairs.sort();
                 pairs.concat()
             }
+            "stream" => {
+                let mut all = talk.ask_words(&["XRANGE", &key, "-", "+"]);
+                all.extend(talk.ask_words(&["XINFO", "GROUPS", &key]));
+                all.extend(talk.ask_words(&["XPENDING", &key, "readers"]));
+                all
+            }
             other => panic!("{key} is a {other}"),
         };
         value.insert(0, kind);

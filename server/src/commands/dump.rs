@@ -4,6 +4,7 @@ use perdura_rdb::{Encoder, PayloadError, RdbError, Value, open_payload, seal_pay
 use perdura_store::{Entry, Expiry, Key, Kind, Tx, TxError, UseHint};
 
 use super::call::{Call, Outcome};
+use super::dump_stream;
 use super::error::CommandError;
 use super::options::is;
 
@@ -139,6 +140,11 @@ pub(crate) fn encode_entry(entry: &Entry<'_>, out: &mut Vec<u8>) {
                 out.string(value);
             });
         }
+        Kind::Stream => {
+            if let Some(stream) = entry.stream() {
+                out.stream(&dump_stream::of_store(&stream));
+            }
+        }
     }
 }
 
@@ -153,7 +159,7 @@ pub(super) fn put(tx: &mut Tx<'_>, key: Key<'_>, value: &Value, expiry: Expiry) 
             tx.sorted_put_all(key, members, expiry)
         }
         Value::Hash(fields) => tx.hash_put(key, fields.pairs(), expiry),
-        Value::Stream(_) => return Err(CommandError::PayloadData),
+        Value::Stream(stream) => dump_stream::put(tx, key, stream, expiry),
     };
     Ok(done?)
 }

@@ -13,6 +13,7 @@ mod devices;
 mod dispatch;
 mod drives;
 mod dump;
+mod dump_stream;
 mod error;
 mod expiry;
 mod figures;

@@ -57,6 +57,15 @@ fn body(reply: &[u8]) -> Vec<u8> {
 
 /// The whole value at a key; where it has no order, sorted.
 fn read(client: &mut Client, key: &str, kind: &str) -> Vec<u8> {
+    if kind == "stream" {
+        let mut all = Vec::new();
+        for command in ["xrange KEY - +", "xinfo groups KEY", "xpending KEY readers", "xlen KEY"] {
+            let command = command.replace("KEY", key);
+            let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+            all.extend(client.call_bytes(&words));
+        }
+        return all;
+    }
     let (command, width) = match kind {
         "list" => (format!("lrange {key} 0 -1"), 0),
         "ints" | "set" => (format!("smembers {key}"), 1),
@@ -79,7 +88,7 @@ fn payloads_go_to_a_real_server_and_come_from_it() {
     let server = start(config());
     let (mut ours, mut theirs) = (server.client(), Client::connect(redis.addr));
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
-    let names = ["string", "int", "list", "ints", "set", "sorted", "hash"];
+    let names = ["string", "int", "list", "ints", "set", "sorted", "hash", "stream"];
     for (round, size) in [1u32, 3, 30, 600, 3_000].into_iter().enumerate() {
         theirs.call(&format!("config set list-max-listpack-size {}", [1, 4, 128, -2, -5][round]));
         theirs.call("FLUSHALL");
@@ -95,11 +104,21 @@ fn payloads_go_to_a_real_server_and_come_from_it() {
                 format!("sadd set {n} member{n}{word}"),
                 format!("zadd sorted {score} member{n}{word}"),
                 format!("hset hash field{n}{word} {n} {n} value{word}"),
+                format!("xadd stream {}-{} field {n} other {word}", n / 7 + 1, n % 7 + 1),
+                format!("xadd stream {}-{} name{} {n}", n / 7 + 1, n % 7 + 10, n % 3),
             ] {
                 let reply = theirs.call(&command);
                 assert!(!reply.starts_with('-'), "{command}: {reply}");
             }
         }
+        // Entries that are gone, groups, and entries that consumers have not acknowledged.
+        theirs.call("xdel stream 1-1 2-2");
+        theirs.call("xgroup create stream readers 0");
+        theirs.call("xgroup create stream late $");
+        theirs.call("xreadgroup group readers one count 20 streams stream >");
+        theirs.call("xreadgroup group readers two count 3 streams stream >");
+        theirs.call("xack stream readers 1-2 1-3");
+        theirs.call("xgroup createconsumer stream late idle");
         theirs.call("zadd sorted inf most -inf least 0.1 tenth");
         for name in names {
             let from_them = body(&theirs.call_bytes(&[b"dump", name.as_bytes()]));

@@ -39,6 +39,7 @@ impl SnapshotSink for Taken {
                 list.for_each(0..u64::MAX, false, &mut |e| elements.push_back(e.to_vec()));
                 Value::List(elements)
             }
+            Kind::Stream => Value::Stream(streams::model_of(&entry.stream().unwrap())),
             Kind::Set => {
                 let mut members = std::collections::BTreeSet::new();
                 entry.set().unwrap().for_each(&mut |name| {

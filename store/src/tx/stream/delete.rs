@@ -38,6 +38,7 @@ impl Tx<'_> {
     /// # Errors
     /// The key holds another kind of value; the attempt is over.
     pub fn stream_delete(&mut self, key: Key<'_>, ids: &[StreamId]) -> Result<u64, TxError> {
+        self.settle(key);
         let place = self.place(key);
         let mut deleted = 0;
         for id in ids {
@@ -128,6 +129,7 @@ impl Tx<'_> {
     /// # Errors
     /// The key holds another kind of value; the attempt is over.
     pub fn stream_trim(&mut self, key: Key<'_>, trim: StreamTrim) -> Result<u64, TxError> {
+        self.settle(key);
         let place = self.place(key);
         let Some(before) = self.stream_root(key)? else { return Ok(0) };
         let (mut root, mut removed) = (before, 0);

@@ -30,6 +30,7 @@ impl Tx<'_> {
         last_id: StreamId,
         entries_read: Option<u64>,
     ) -> Result<bool, TxError> {
+        self.settle(key);
         check_value(name.len() as u64)?;
         let Some(before) = self.stream_root(key)? else { return Ok(false) };
         if self.group_at(key, name)?.is_some() {
@@ -59,6 +60,7 @@ impl Tx<'_> {
         last_id: StreamId,
         entries_read: Option<u64>,
     ) -> Result<bool, TxError> {
+        self.settle(key);
         let Some((at, before)) = self.group_at(key, name)? else { return Ok(false) };
         let lane = self.place(key).lane;
         self.save_group(lane, at, &before, &GroupWords { last_id, entries_read, ..before })?;
@@ -70,6 +72,7 @@ impl Tx<'_> {
     /// # Errors
     /// The key holds another kind of value; the attempt is over.
     pub fn group_destroy(&mut self, key: Key<'_>, name: &[u8]) -> Result<bool, TxError> {
+        self.settle(key);
         let Some(before) = self.stream_root(key)? else { return Ok(false) };
         let place = self.place(key);
         let lane = self.op.lane(place.lane);
@@ -96,6 +99,7 @@ impl Tx<'_> {
         name: &[u8],
         seen_ms: u64,
     ) -> Result<bool, TxError> {
+        self.settle(key);
         check_value(name.len() as u64)?;
         let Some((at, before)) = self.group_at(key, group)? else { return Ok(false) };
         let place = self.place(key);
@@ -124,6 +128,7 @@ impl Tx<'_> {
         group: &[u8],
         name: &[u8],
     ) -> Result<Option<u64>, TxError> {
+        self.settle(key);
         let Some((at, before)) = self.group_at(key, group)? else { return Ok(None) };
         let place = self.place(key);
         let lane = self.op.lane(place.lane);
@@ -166,6 +171,7 @@ impl Tx<'_> {
         seen_ms: u64,
         was_active: bool,
     ) -> Result<bool, TxError> {
+        self.settle(key);
         let Some((_, words)) = self.group_at(key, group)? else { return Ok(false) };
         let place = self.place(key);
         let Some((at, before)) = self.consumer_at(&place, &words, name) else { return Ok(false) };

@@ -33,6 +33,7 @@ impl Tx<'_> {
         consumer: &[u8],
         deliveries: &[Delivery],
     ) -> Result<bool, TxError> {
+        self.settle(key);
         let Some((group_at, group_before)) = self.group_at(key, group)? else { return Ok(false) };
         let place = self.place(key);
         let found = self.consumer_at(&place, &group_before, consumer);
@@ -83,6 +84,7 @@ impl Tx<'_> {
         group: &[u8],
         ids: &[StreamId],
     ) -> Result<u64, TxError> {
+        self.settle(key);
         let Some((group_at, before)) = self.group_at(key, group)? else { return Ok(0) };
         let place = self.place(key);
         let mut group = before;
