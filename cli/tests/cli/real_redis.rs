@@ -151,7 +151,12 @@ pub fn everything(port: u16, db: u32) -> BTreeMap<String, Vec<String>> {
             }
             "stream" => {
                 let mut all = talk.ask_words(&["XRANGE", &key, "-", "+"]);
-                all.extend(talk.ask_words(&["XINFO", "GROUPS", &key]));
+                // How many entries a group has read Redis 7.0 does not tell its replicas.
+                let groups = talk.ask_words(&["XINFO", "GROUPS", &key]);
+                let fields = groups
+                    .chunks(2)
+                    .filter(|field| !matches!(field[0].as_str(), "entries-read" | "lag"));
+                all.extend(fields.flatten().cloned());
                 all.extend(talk.ask_words(&["XPENDING", &key, "readers"]));
                 all
             }
