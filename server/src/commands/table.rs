@@ -4,7 +4,11 @@ use super::handler::{Command, Handler};
 use super::spec::flag::*;
 use super::spec::{Group, KeyOption, Keys, Spec};
 use super::{
-    bitfield, bits, blocking, blocking_pops, client, connection, devices, dump, expiry, figures, geo, geo_search, hashes, hyperloglog, info, introspect, keys, lists, migrate, perdura, pubsub, server, sets, sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, streams, streams_claim, streams_groups, streams_info, streams_read, strings, strings_lcs, strings_set, transactions,
+    bitfield, bits, blocking, blocking_pops, client, connection, devices, dump, expiry, figures,
+    geo, geo_search, hashes, hyperloglog, info, introspect, keys, lists, migrate, perdura, pubsub,
+    server, sets, sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, streams,
+    streams_claim, streams_groups, streams_info, streams_read, strings, strings_lcs, strings_set,
+    transactions,
 };
 use Group::{
     Bitmap, Connection, Generic, Geo, Hash, HyperLogLog, PubSub, Server, SortedSet, Stream,

@@ -38,6 +38,9 @@ pub enum Takes {
     Only(&'static [&'static str]),
     /// A running server takes none.
     AtStart,
+    /// A running server takes none, and a configuration file may have only these, all of which mean
+    /// what this server does.
+    OnlyAtStart(&'static [&'static str]),
 }
 
 impl Parameter {
@@ -72,7 +75,9 @@ impl Parameter {
                 return Err(format!("argument(s) must be one of the following: {words}"));
             }
             Takes::Only(values) => values.iter().any(|one| value.eq_ignore_ascii_case(one)),
-            Takes::AtStart => return Err("can't set immutable config".into()),
+            Takes::AtStart | Takes::OnlyAtStart(_) => {
+                return Err("can't set immutable config".into());
+            }
         };
         if taken { Ok(()) } else { Err(self.why.into()) }
     }
@@ -83,7 +88,10 @@ impl Parameter {
     /// The reason for which the value is not taken.
     pub fn check_in_file(&self, value: &str) -> Result<(), String> {
         match self.takes {
-            Takes::Only(_) => self.check(value),
+            Takes::Only(values) | Takes::OnlyAtStart(values) => {
+                let is_ours = values.iter().any(|one| value.eq_ignore_ascii_case(one));
+                if is_ours { Ok(()) } else { Err(self.why.into()) }
+            }
             _ => Ok(()),
         }
     }
@@ -114,7 +122,7 @@ const fn old(
 const INT: i64 = i32::MAX as i64;
 const LONG: i64 = i64::MAX;
 
-use Takes::{AtStart, Flag, Memory, Number, Only, Text, Word};
+use Takes::{AtStart, Flag, Memory, Number, Only, OnlyAtStart, Text, Word};
 
 /// The parameters, in groups of one reason.
 #[rustfmt::skip]
@@ -156,8 +164,8 @@ pub static PARAMETERS: &[Parameter] = &[
     p("aof-rewrite-incremental-fsync", "yes", Flag, NO_FILE),
     p("aof-disable-auto-gc", "no", Flag, NO_FILE),
 
-    p("replicaof", "", Only(&["", "no one"]), NO_REPLICAS),
-    p("slaveof", "", Only(&["", "no one"]), NO_REPLICAS),
+    p("replicaof", "", OnlyAtStart(&["", "no one"]), NO_REPLICAS),
+    p("slaveof", "", OnlyAtStart(&["", "no one"]), NO_REPLICAS),
     p("masterauth", "", Only(&[""]), NO_REPLICAS),
     p("masteruser", "", Only(&[""]), NO_REPLICAS),
     old("min-replicas-to-write", "min-slaves-to-write", "0", Only(&["0"]), NO_REPLICAS),
@@ -183,7 +191,7 @@ pub static PARAMETERS: &[Parameter] = &[
     p("propagation-error-behavior", "ignore", Word(&["ignore", "panic", "panic-on-replicas"]),
         ALONE),
 
-    p("cluster-enabled", "no", Only(&["no"]), "there is no cluster"),
+    p("cluster-enabled", "no", OnlyAtStart(&["no"]), "there is no cluster"),
     p("cluster-config-file", "nodes.conf", AtStart, NO_CLUSTER),
     p("cluster-node-timeout", "15000", Number(0, LONG), NO_CLUSTER),
     p("cluster-port", "0", AtStart, NO_CLUSTER),
@@ -246,16 +254,16 @@ pub static PARAMETERS: &[Parameter] = &[
 
     p("protected-mode", "yes", Only(&["yes"]),
         "an address that is not loopback always needs a password here"),
-    p("databases", "16", Only(&["16"]), "there are always 16 databases"),
+    p("databases", "16", OnlyAtStart(&["16"]), "there are always 16 databases"),
     p("maxmemory-clients", "0", Only(&["0"]), "clients are not evicted"),
     p("client-query-buffer-limit", "1073741824", Memory(1 << 20, LONG as u64),
         "a request may be 512 MiB, the buffer grows with it"),
-    p("enable-debug-command", "no", Only(&["no"]), NEVER),
-    p("enable-module-command", "no", Only(&["no"]), NEVER),
+    p("enable-debug-command", "no", OnlyAtStart(&["no"]), NEVER),
+    p("enable-module-command", "no", OnlyAtStart(&["no"]), NEVER),
     p("enable-protected-configs", "no", AtStart, NEVER),
-    p("unixsocketperm", "0", Only(&["0"]), "the socket's permissions follow from the umask"),
+    p("unixsocketperm", "0", OnlyAtStart(&["0"]), "the socket's permissions follow from the umask"),
     p("bind-source-addr", "", Only(&[""]), "outgoing connections have the system's address"),
-    p("socket-mark-id", "0", Only(&["0"]), "sockets cannot be marked"),
+    p("socket-mark-id", "0", OnlyAtStart(&["0"]), "sockets cannot be marked"),
     p("tls-port", "0", Only(&["0"]), "there is no TLS: put a proxy before the server"),
     p("tls-cert-file", "", Text, NO_TLS),
     p("tls-key-file", "", Text, NO_TLS),
@@ -302,7 +310,7 @@ mod tests {
     fn every_parameter_takes_its_own_value_and_has_one_line() {
         for (at, parameter) in PARAMETERS.iter().enumerate() {
             let name = parameter.name;
-            if !matches!(parameter.takes, AtStart) {
+            if !matches!(parameter.takes, AtStart | OnlyAtStart(_)) {
                 assert_eq!(parameter.check(parameter.value), Ok(()), "{name}");
             }
             assert_eq!(parameter.check_in_file(parameter.value), Ok(()), "{name}");

@@ -23,7 +23,12 @@ pub struct Encodings {
 
 impl Default for Encodings {
     fn default() -> Self {
-        Self { hash: (512, 64), sorted: (128, 64), sets: SmallSets::default(), streams: ChunkLimits::default() }
+        Self {
+            hash: (512, 64),
+            sorted: (128, 64),
+            sets: SmallSets::default(),
+            streams: ChunkLimits::default(),
+        }
     }
 }
 

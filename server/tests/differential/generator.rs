@@ -313,6 +313,8 @@ fn is_incomparable(words: &Words) -> bool {
     match words[..] {
         // An ID that is made from the time.
         ["xadd", ref rest @ ..] if rest.contains(&"*") => true,
+        // Redis 7.0 has no WITHSCORE.
+        ["zrank" | "zrevrank", _, _, _, ..] => true,
         // How long ago, of entries that are there.
         ["xpending", _, _, .., count] | ["xpending", _, _, .., count, _] if words.len() > 6 => {
             count != "0" && !words.contains(&"nosuch") && !words.contains(&"100000000")
