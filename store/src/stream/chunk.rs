@@ -166,7 +166,7 @@ impl Chunk {
             last = Some(entry.id);
             live += u64::from(!entry.is_deleted);
         }
-        is_whole && live == self.bounds.live && self.entries(lane).is_end()
+        is_whole && live == self.bounds.live && self.entries(lane).behind() == 0
     }
 }
 
@@ -181,10 +181,10 @@ pub(crate) struct Entries<'l> {
 }
 
 impl Entries<'_> {
-    /// Whether the bytes end where the last entry does.
-    fn is_end(mut self) -> bool {
+    /// The bytes behind the last entry.
+    fn behind(mut self) -> usize {
         while self.next().is_some() {}
-        self.rest.is_empty()
+        self.rest.len()
     }
 }
 

@@ -345,8 +345,7 @@ fn entries_take_no_more_memory_than_in_redis() {
         // Flags, two differences of IDs and the number of elements take 2 B each.
         let entry = 8 + len + if len < 64 { 1 } else { 2 } + if len < 126 { 1 } else { 2 };
         let head = 7 + 8 + 7;
-        let per_node = ((4_096 - head - len) / entry + 1).clamp(1, 100).max(1);
-        let per_node = if len > 4_000 { 1 } else { per_node };
+        let per_node = (4_096u64.saturating_sub(head + len) / entry + 1).clamp(1, 100);
         let theirs = count.div_ceil(per_node) * (class(head + per_node * entry) + 40);
         assert!(ours <= theirs + theirs / 50, "{len} B: {ours} bytes, Redis {theirs}");
     }

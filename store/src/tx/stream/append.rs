@@ -26,10 +26,13 @@ pub struct ChunkLimits {
     pub bytes: u64,
 }
 
+/// Names and values of an entry.
+type Pairs<'p> = &'p [(&'p [u8], &'p [u8])];
+
 impl Default for ChunkLimits {
     /// The limits that Redis has unless it is told others.
     fn default() -> Self {
-        Self { entries: 100, bytes: CHUNK_BYTES_MAX as u64 }
+        Self { entries: 100, bytes: 4096 }
     }
 }
 
@@ -102,11 +105,18 @@ impl Tx<'_> {
         let (master, (names, _)) = (tail.master(lane), tail.names(lane));
         let entry = encode(master, &names, id, pairs);
         let end = tail.bounds.end + entry.len() as u64;
-        if end > limits.bytes_max() || tail.bounds.all >= limits.entries_max() {
-            return self.begin_chunk(&place, key, &before, root, &tail, (id, pairs));
+        let is_counted_out = tail.bounds.all >= limits.entries_max();
+        let capacity = tail.capacity(lane, before.tail_object());
+        // A large chunk is not made anew for a few entries more.
+        let is_large = tail.object.is_some() && capacity * 4 >= limits.bytes_max() * 3;
+        if is_counted_out || end > limits.bytes_max() || (end > capacity && is_large) {
+            // The next chunk will likely be as long as this one.
+            let more = if is_counted_out { tail.bounds.end / 32 } else { 0 };
+            let likely = (tail.bounds.end + more).min(limits.bytes_max());
+            return self.begin_chunk(&place, key, &before, root, (&tail, likely), (id, pairs));
         }
         let bounds = Bounds { end, live: tail.bounds.live + 1, all: tail.bounds.all + 1 };
-        if end > tail.capacity(lane, before.tail_object()) {
+        if end > capacity {
             return self.widen(&place, key, &before, Root { bounds, ..root }, &tail, &entry);
         }
         // First the bytes, which nobody can see; then the root.
@@ -124,7 +134,7 @@ impl Tx<'_> {
         place: &Place,
         key: Key<'_>,
         mut root: Root,
-        (id, pairs): (StreamId, &[(&[u8], &[u8])]),
+        (id, pairs): (StreamId, Pairs<'_>),
         is_there: bool,
     ) -> Result<(), TxError> {
         let bytes = first_bytes(id, pairs);
@@ -157,20 +167,19 @@ impl Tx<'_> {
         self.write_part(place.lane, chunk_header(bounds.end), &[&word, bytes], slack_bytes)
     }
 
-    /// Begins another chunk with an entry, because the last one is full.
+    /// Begins another chunk with an entry, because the last one is full. It gets memory for so many
+    /// bytes as are likely.
     fn begin_chunk(
         &mut self,
         place: &Place,
         key: Key<'_>,
         before: &Root,
         mut root: Root,
-        tail: &Chunk,
-        (id, pairs): (StreamId, &[(&[u8], &[u8])]),
+        (tail, likely): (&Chunk, u64),
+        (id, pairs): (StreamId, Pairs<'_>),
     ) -> Result<(), TxError> {
         let bytes = first_bytes(id, pairs);
         let mut bounds = Bounds { end: 0, live: 1, all: 1 };
-        // The next chunk will likely be as long as the one before.
-        let likely = (tail.bounds.end + tail.bounds.end / 32).min(CHUNK_BYTES_MAX as u64);
         let slack_bytes = likely.saturating_sub(bytes.len() as u64);
         root.tail = self.write_chunk_of(place, &mut bounds, &bytes, slack_bytes)?;
         root.bounds = bounds;
