@@ -14,6 +14,7 @@ mod pubsub;
 mod resp_parser;
 mod running;
 mod steps;
+mod streams;
 mod transactions;
 mod values;
 
