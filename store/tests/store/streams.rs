@@ -329,7 +329,9 @@ fn entries_take_no_more_memory_than_in_redis() {
         let step = (bytes.next_power_of_two() / 8).max(16);
         bytes.next_multiple_of(step)
     };
-    for len in [1, 8, 16, 40, 64, 100, 128, 200, 256, 400, 512, 700, 1_000, 1_024, 2_000, 5_000] {
+    for len in
+        [1, 8, 16, 40, 64, 100, 128, 200, 256, 300, 400, 512, 700, 1_000, 1_024, 2_000, 5_000]
+    {
         let (store, ..) = fresh(1);
         let count = (4u64 << 20) / (len + 20);
         let value = vec![b'v'; len as usize];

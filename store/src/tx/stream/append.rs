@@ -110,9 +110,13 @@ impl Tx<'_> {
         // A large chunk is not made anew for a few entries more.
         let is_large = tail.object.is_some() && capacity * 4 >= limits.bytes_max() * 3;
         if is_counted_out || end > limits.bytes_max() || (end > capacity && is_large) {
-            // The next chunk will likely be as long as this one.
-            let more = if is_counted_out { tail.bounds.end / 32 } else { 0 };
-            let likely = (tail.bounds.end + more).min(limits.bytes_max());
+            // The next chunk will likely have entries as long as those of this one.
+            let Bounds { end, all, .. } = tail.bounds;
+            let likely = match is_counted_out {
+                true => end + end / 32,
+                false => (limits.bytes_max() * all / end).max(1) * end / all,
+            };
+            let likely = likely.min(limits.bytes_max());
             return self.begin_chunk(&place, key, &before, root, (&tail, likely), (id, pairs));
         }
         let bounds = Bounds { end, live: tail.bounds.live + 1, all: tail.bounds.all + 1 };
