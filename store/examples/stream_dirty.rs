@@ -1,6 +1,6 @@
 //! What an operation on a large stream dirties, in bytes: the grains that are dirty after a
 //! thousand operations that begin with none, divided by a thousand. No device is used, so the
-//! figures do not depend on the machine.
+//! figures do not depend on the machine. Then the memory that streams of some sizes take.
 //!
 //! ```sh
 //! cargo run --release -p perdura-store --example stream_dirty
@@ -81,6 +81,52 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{len:>5} B  {name:<28} {:>5} B", dirty / operations);
         }
     }
+    for (entries, len) in SIZES {
+        memory(entries, len)?;
+    }
+    Ok(())
+}
+
+/// Entries of a stream, and bytes of a value.
+const SIZES: [(u64, usize); 8] = [
+    (1, 8),
+    (5, 8),
+    (50, 8),
+    (100_000, 8),
+    (100_000, 40),
+    (100_000, 64),
+    (20_000, 300),
+    (20_000, 1000),
+];
+
+/// Prints the memory of a stream, and of entries that a consumer has.
+fn memory(entries: u64, len: usize) -> Result<(), Box<dyn Error>> {
+    let clock = Arc::new(SimClock::new(1));
+    let config = Config { thread: false, ..Config::new(512 << 20, 128 << 20) };
+    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock.clone(), config)?;
+    let store = Store::open(Heap::open(region)?, clock, StoreOptions::default())?;
+    let value = vec![b'v'; len];
+    for n in 0..entries {
+        let pairs = [(&b"field"[..], &value[..])];
+        let at = id(1_700_000_000_000 + n);
+        let add = |tx: &mut Tx<'_>| tx.stream_add(STREAM, at, &pairs, ChunkLimits::default());
+        store.run(Access::Key(STREAM), add)?;
+    }
+    let bytes = || store.read(STREAM, |entry| entry.map_or(0, |entry| entry.memory_bytes()));
+    let stream = bytes();
+    println!("{entries:>7} entries of {len:>4} B: {:.1} B each", stream as f64 / entries as f64);
+    store.run(Access::Key(STREAM), |tx| {
+        tx.group_create(STREAM, GROUP, StreamId::MIN, None)?;
+        tx.consumer_create(STREAM, GROUP, b"alice", 1)
+    })?;
+    let before = bytes();
+    for from in (0..entries).step_by(1000) {
+        let all: Vec<_> = (from..entries.min(from + 1000)).map(delivery).collect();
+        let assign = |tx: &mut Tx<'_>| tx.pending_assign(STREAM, GROUP, b"alice", &all);
+        store.run(Access::Key(STREAM), assign)?;
+    }
+    let each = (bytes() - before) as f64 / entries as f64;
+    println!("  a group and a consumer: {} B; pending: {each:.1} B each", before - stream);
     Ok(())
 }
 
