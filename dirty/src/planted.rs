@@ -47,6 +47,8 @@ pub enum Planted {
     /// The number of fields of a large hash, or of members of a large set, stays when one is
     /// removed.
     KeepFieldCount,
+    /// A field that goes, or gets another value, stays in the tree of those that expire.
+    KeepFieldExpiry,
     /// The server counts a group as durable before its commit has returned.
     ReplyBeforeGroup,
     /// The server counts groups that were ordered during a commit as durable with it.
@@ -99,6 +101,7 @@ impl Planted {
         Self::FillFreedRoom,
         Self::UnloggedDeletion,
         Self::KeepFieldCount,
+        Self::KeepFieldExpiry,
         Self::ReplyBeforeGroup,
         Self::CountLateGroups,
         Self::ReplyThoughFailed,
@@ -148,6 +151,7 @@ impl Planted {
             Self::FillFreedRoom => "fill-freed-room",
             Self::UnloggedDeletion => "unlogged-deletion",
             Self::KeepFieldCount => "keep-field-count",
+            Self::KeepFieldExpiry => "keep-field-expiry",
             Self::ReplyBeforeGroup => "reply-before-group",
             Self::CountLateGroups => "count-late-groups",
             Self::ReplyThoughFailed => "reply-though-failed",

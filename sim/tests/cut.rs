@@ -190,12 +190,14 @@ fn every_planted_bug_has_a_test_here() {
     // in place is killed at each of its steps in `store/tests/store/overwrite.rs`, and changes of
     // lists and streams in `lists.rs` and `streams.rs` there.
     // What a loop sends of another loop's writes is seen in `server/tests/server/loops.rs`.
-    // `store/tests/store/set.rs` counts the fields of a table.
+    // `store/tests/store/set.rs` counts the fields of a table, and `hash_expiry.rs` beside it those
+    // that expire.
     let elsewhere = [
         Planted::KeepCapacity,
         Planted::FillFreedRoom,
         Planted::UnloggedDeletion,
         Planted::KeepFieldCount,
+        Planted::KeepFieldExpiry,
         Planted::ReadOthersWrites,
         Planted::LeaveOverwritten,
         Planted::UndoWithoutBytes,

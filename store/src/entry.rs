@@ -3,6 +3,7 @@
 use perdura_slots::Lane;
 
 use crate::api::Kind;
+use crate::expiring::{self, Field};
 use crate::far::{self, FarAddress};
 use crate::list::{self, Root};
 use crate::members;
@@ -24,6 +25,8 @@ pub struct Entry<'a> {
     pub(crate) header: Header,
     /// The value, if it was far and an operation has read it.
     read: Option<&'a [u8]>,
+    /// The time by which fields have expired, for a hash with expiring fields.
+    now_ms: u64,
 }
 
 impl<'a> Entry<'a> {
@@ -53,6 +56,7 @@ impl<'a> Entry<'a> {
         let kind = match header.kind {
             RecordKind::String => Kind::String,
             RecordKind::PackedHash | RecordKind::TableHash | RecordKind::Field => Kind::Hash,
+            RecordKind::ExpiringHash => Kind::Hash,
             RecordKind::PackedSorted | RecordKind::TreeSorted | RecordKind::Member => Kind::Sorted,
             RecordKind::PackedList | RecordKind::LargeList | RecordKind::ListPart => Kind::List,
             RecordKind::IntSet | RecordKind::PackedSet | RecordKind::TableSet => Kind::Set,
@@ -61,13 +65,28 @@ impl<'a> Entry<'a> {
             RecordKind::Far => return Self::of_far(lane, at, header),
         };
         let expire_at_ms = (header.expire_at_ms != 0).then_some(header.expire_at_ms);
-        Self { kind, expire_at_ms, lane, at, header, read: None }
+        Self { kind, expire_at_ms, lane, at, header, read: None, now_ms: 0 }
+    }
+
+    /// The entry, without the fields that have expired at the time that `now_ms` returns.
+    #[inline]
+    pub(crate) fn seen_at(self, now_ms: impl FnOnce() -> u64) -> Self {
+        match self.header.kind {
+            RecordKind::ExpiringHash => Self { now_ms: now_ms(), ..self },
+            _ => self,
+        }
+    }
+
+    /// The time by which fields have expired.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now_ms
     }
 
     #[cold]
     fn of_far(lane: &'a Lane<'a>, at: u64, header: Header) -> Self {
         let expire_at_ms = (header.expire_at_ms != 0).then_some(header.expire_at_ms);
-        let entry = Self { kind: Kind::String, expire_at_ms, lane, at, header, read: None };
+        let entry =
+            Self { kind: Kind::String, expire_at_ms, lane, at, header, read: None, now_ms: 0 };
         let kind = match far::address(lane, &entry).map(|at| at.record_kind()) {
             Some(RecordKind::PackedHash) => Kind::Hash,
             Some(RecordKind::PackedSorted) => Kind::Sorted,
@@ -126,11 +145,30 @@ impl<'a> Entry<'a> {
         (self.kind == Kind::String).then(|| u64::from(len()))
     }
 
+    /// Calls `f` with every field, and with when it goes away, if the value is a hash.
+    pub fn for_each_expiring_field(&self, f: &mut dyn FnMut(Field<'_>)) {
+        if !self.has_table() || self.kind != Kind::Hash {
+            return self.for_each_field(&mut |name, value| {
+                f(Field { name, value, expire_at_ms: None });
+            });
+        }
+        let root = self.table_root();
+        for bucket in 0..table::buckets(self.lane, root) {
+            expiring::for_each_live(self.lane, root, bucket, self.now_ms, |record| {
+                let (name, value) = (record.key(), record.value());
+                f(Field { name, value, expire_at_ms: record.expire_at_ms });
+            });
+        }
+    }
+
     /// The number of fields, if the value is a hash.
     pub fn hash_len(&self) -> Option<u64> {
         match self.header.kind {
             RecordKind::PackedHash => Some(packed::iter(self.value()).count() as u64),
             RecordKind::TableHash => Some(table::stored_len(self.lane, self.table_root())),
+            RecordKind::ExpiringHash => {
+                Some(expiring::live_len(self.lane, self.table_root(), self.now_ms))
+            }
             _ => None,
         }
     }
@@ -141,14 +179,8 @@ impl<'a> Entry<'a> {
             RecordKind::PackedHash => {
                 packed::iter(self.value()).for_each(|(name, value)| f(name, value))
             }
-            RecordKind::TableHash => {
-                let root = self.table_root();
-                for bucket in 0..table::buckets(self.lane, root) {
-                    table::for_each(self.lane, root, bucket, |found| {
-                        let record = Entry::new(self.lane, found.record());
-                        f(record.key(), record.value());
-                    });
-                }
+            RecordKind::TableHash | RecordKind::ExpiringHash => {
+                self.for_each_expiring_field(&mut |field| f(field.name, field.value));
             }
             _ => {}
         }
@@ -164,10 +196,19 @@ impl<'a> Entry<'a> {
         self.lane.load(self.at + self.header.value_at().next_multiple_of(8))
     }
 
-    /// The top of the tree of members, if the value is a large sorted set.
+    /// The top of the tree of a large sorted set's members, or of the fields that have an expiry, if
+    /// the value has such a tree.
     pub(crate) fn tree_top(&self) -> Option<u64> {
-        let is_tree = self.header.kind == RecordKind::TreeSorted;
-        is_tree.then(|| members::top(self.lane, self.table_root()))
+        let has_tree =
+            matches!(self.header.kind, RecordKind::TreeSorted | RecordKind::ExpiringHash);
+        let top = has_tree.then(|| members::top(self.lane, self.table_root()))?;
+        // A hash without fields that expire has no tree; a sorted set always has one.
+        (top != 0 || self.header.kind == RecordKind::TreeSorted).then_some(top)
+    }
+
+    /// Whether the value is a hash of which fields have an expiry, or had one.
+    pub fn has_expiring_fields(&self) -> bool {
+        self.header.kind == RecordKind::ExpiringHash
     }
 
     /// The root of a large list.

@@ -290,8 +290,12 @@ impl Store {
                     if policy.is_of_expiring() && !found.expires() {
                         return;
                     }
-                    seen += 1;
                     let entry = Entry::new(&lane, found.record());
+                    if policy.is_of_expiring() && entry.expire_at_ms.is_none() {
+                        // Its fields expire, and not the key.
+                        return;
+                    }
+                    seen += 1;
                     let badness = self.badness(&entry, policy);
                     if worst.as_ref().is_none_or(|worst| worst.badness < badness) {
                         worst = Some(Victim { db, key: entry.key().into(), badness });

@@ -1,5 +1,5 @@
-//! Expiry: keys that have expired are absent for every operation; the sweep removes those that no
-//! operation asks for any more.
+//! Expiry: keys, and fields of hashes, that have expired are absent for every operation; the sweep
+//! removes those that no operation asks for any more.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,16 +8,20 @@ use perdura_slots::{Lane, LaneId};
 use crate::api::{Access, DATABASES, Key};
 use crate::entry::Entry;
 use crate::error::StoreError;
-use crate::record::Header;
+use crate::expiring;
 use crate::shard::{PARTS_PER_HOLD, reap};
 use crate::store::{Store, Sweep};
 use crate::table;
 
 /// Buckets that the sweep looks at under one hold of a shard.
 const BUCKETS_PER_HOLD: u64 = 64;
+/// Expired fields that go under one hold of their shard: few, so that a small budget has room.
+const FIELDS_PER_HOLD: u64 = 32;
+/// Times that a sweep holds the shard for one hash: the others have their turn, too.
+const HOLDS_PER_HASH: u32 = 128;
 
 impl Store {
-    /// Deletes some expired keys, and returns how many. The sweep looks at `work` buckets of the
+    /// Deletes some expired keys, and returns how many, and expired fields of hashes. The sweep looks at `work` buckets of the
     /// index at most, and at none of databases without expiring keys or of shards that were not
     /// searched for free memory yet. Some parts of detached tables are freed, too.
     ///
@@ -79,26 +83,49 @@ impl Store {
         for bucket in from..to {
             table::for_each(lane, root, bucket, |found| {
                 // The entry of a key that does not expire says so: its record is not looked at.
-                let at = found.record();
-                if found.expires() && lane.load(at + Header::AT_EXPIRY) <= now_ms {
-                    keys.push(Box::from(Entry::new(lane, at).key()));
+                if !found.expires() {
+                    return;
+                }
+                let entry = Entry::new(lane, found.record());
+                let is_over = entry.expire_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+                if is_over || has_expired_fields(&entry, now_ms) {
+                    keys.push(Box::from(entry.key()));
                 }
             });
         }
         (to.saturating_sub(from), keys)
     }
 
+    /// Deletes a key that has expired, or fields of a hash that have. Returns whether the key is
+    /// gone.
     fn delete_expired(&self, key: Key<'_>) -> Result<bool, StoreError> {
-        let deleted = self.run(Access::Key(key), |tx| {
-            let place = tx.place(key);
-            match tx.find(&place, key) {
-                Some(found) if !tx.is_live(&place, &found) => {
-                    tx.remove(&place, key, found).map(|()| true)
+        for _ in 0..HOLDS_PER_HASH {
+            let (deleted, fields) = self.run(Access::Key(key), |tx| {
+                let place = tx.place(key);
+                match tx.find(&place, key) {
+                    Some(found) if !tx.is_live(&place, &found) => {
+                        tx.remove(&place, key, found).map(|()| (true, 0))
+                    }
+                    Some(_) => tx.hash_purge(key, FIELDS_PER_HOLD).map(|fields| (false, fields)),
+                    None => Ok((false, 0)),
                 }
-                _ => Ok(false),
+            })?;
+            self.expired_keys.fetch_add(u64::from(deleted), Relaxed);
+            self.expired_fields.fetch_add(fields, Relaxed);
+            if deleted || fields < FIELDS_PER_HOLD {
+                return Ok(deleted);
             }
-        })?;
-        self.expired_keys.fetch_add(u64::from(deleted), Relaxed);
-        Ok(deleted)
+        }
+        Ok(false)
     }
+
+    /// Expired fields of hashes that the sweep has removed since the store was opened.
+    pub fn expired_fields(&self) -> u64 {
+        self.expired_fields.load(Relaxed)
+    }
+}
+
+/// Whether the sweep has fields to take out of a value.
+fn has_expired_fields(entry: &Entry<'_>, now_ms: u64) -> bool {
+    entry.has_expiring_fields() && expiring::expired_len(entry.lane, entry.table_root(), now_ms) > 0
 }

@@ -14,8 +14,8 @@ use crate::tree::{self, Item, Node, name_of};
 
 /// Where the tree's top stands in a root, behind the root of the table.
 const AT_TOP: u64 = ROOT_BYTES;
-/// Bytes of the root of a large sorted set.
-const SORTED_ROOT_BYTES: u64 = AT_TOP + 8;
+/// Bytes of the root of a large sorted set, and of a hash with expiring fields.
+pub(crate) const SORTED_ROOT_BYTES: u64 = AT_TOP + 8;
 /// Database number in the records of members, which belong to a key and not to a database.
 pub(crate) const MEMBER_DB: u8 = 0;
 
@@ -32,6 +32,11 @@ pub(crate) fn build(op: &mut Op<'_>, id: LaneId, root: u64, items: Vec<Item>) ->
     let top = tree::build(op, id, items)?;
     op.store(id, root + AT_TOP, top)?;
     table::store_len(op, id, root, len)
+}
+
+/// Makes another node the top of the tree.
+pub(crate) fn store_top(op: &mut Op<'_>, id: LaneId, root: u64, top: u64) -> Result<(), Stop> {
+    op.store(id, root + AT_TOP, top)
 }
 
 /// The top of the tree.

@@ -5,8 +5,8 @@ use perdura_slots::Lane;
 use crate::api::{Key, Kind};
 use crate::entry::Entry;
 use crate::error::WrongType;
+use crate::expiring;
 use crate::fields::field_of;
-use crate::record::Header;
 use crate::store::{Place, Store, find};
 use crate::watches::Watch;
 
@@ -77,8 +77,8 @@ impl Store {
     ) -> Option<Entry<'l>> {
         let found = find(lane, place, key)?;
         found.note_access(lane);
-        let is_live = !found.expires()
-            || lane.load(found.record() + Header::AT_EXPIRY) > self.clock.unix_ms();
-        is_live.then(|| Entry::found(lane, &found, key.bytes.len()))
+        let is_live = !found.expires() || expiring::is_live(lane, &found, self.clock.unix_ms());
+        let entry = || Entry::found(lane, &found, key.bytes.len());
+        is_live.then(|| entry().seen_at(|| self.clock.unix_ms()))
     }
 }

@@ -28,6 +28,7 @@ use crate::shard::{Shard, reap};
 use crate::store::Store;
 use crate::stream;
 use crate::table::{self, Part};
+use crate::tree::Node;
 use crate::tx::ChunkLimits;
 
 /// Version of the store's format, which the store's named root holds.
@@ -110,6 +111,7 @@ impl Store {
             random: AtomicU64::new(options.seed),
             sweep: Mutex::default(),
             expired_keys: AtomicU64::new(0),
+            expired_fields: AtomicU64::new(0),
             watches: Arc::default(),
             has_snapshot: Default::default(),
             key_counts,
@@ -192,6 +194,8 @@ enum Records {
     Keys,
     /// Fields of a hash.
     Fields,
+    /// Fields of a hash, some of which may have an expiry.
+    ExpiringFields,
     /// Members of a sorted set.
     Members,
     /// Members of a set, which are fields without a value.
@@ -202,9 +206,12 @@ impl Records {
     fn include(self, header: &Header) -> bool {
         match self {
             Self::Keys => header.kind.is_of_key(),
-            Self::Fields => header.kind == RecordKind::Field,
+            Self::Fields => header.kind == RecordKind::Field && !header.expires(),
+            Self::ExpiringFields => header.kind == RecordKind::Field,
             Self::Members => header.kind == RecordKind::Member,
-            Self::Names => header.kind == RecordKind::Field && header.value_len == 0,
+            Self::Names => {
+                header.kind == RecordKind::Field && header.value_len == 0 && !header.expires()
+            }
         }
     }
 }
@@ -241,18 +248,30 @@ impl Trace<'_, '_, '_> {
                 return Ok(());
             }
             // Fields and members have no table of their own, so this goes no deeper.
-            let (root, leaf) = (record.table_root(), &mut |_: &mut Self, _, _: &Entry<'_>| Ok(()));
+            let root = record.table_root();
             trace.marks.mark(root)?;
-            match record.tree_top() {
-                None if record.header.kind == RecordKind::TableSet => {
-                    trace.table(root, FIELD_DB, Records::Names, leaf)
-                }
-                None => trace.table(root, FIELD_DB, Records::Fields, leaf),
-                Some(top) => {
-                    trace.table(root, MEMBER_DB, Records::Members, leaf)?;
-                    members::trace(trace.lane, trace.marks, top)
+            let (db, records) = match record.header.kind {
+                RecordKind::TableSet => (FIELD_DB, Records::Names),
+                RecordKind::TreeSorted => (MEMBER_DB, Records::Members),
+                RecordKind::ExpiringHash => (FIELD_DB, Records::ExpiringFields),
+                _ => (FIELD_DB, Records::Fields),
+            };
+            let mut expiring = 0;
+            trace.table(root, db, records, &mut |_, entry, _| {
+                expiring += u64::from(table::expires(entry));
+                Ok(())
+            })?;
+            let top = record.tree_top();
+            if let Some(top) = top {
+                members::trace(trace.lane, trace.marks, top)?;
+            }
+            if records == Records::ExpiringFields {
+                let in_tree = top.map_or(0, |top| Node::load(trace.lane, top).members(trace.lane));
+                if in_tree != expiring {
+                    return refuse("number of expiring fields", root, in_tree);
                 }
             }
+            Ok(())
         })
     }
 
@@ -339,6 +358,7 @@ fn check(
             refuse("score of a member", at + Header::AT_SCORE, header.expire_at_ms)
         }
         RecordKind::TableHash
+        | RecordKind::ExpiringHash
         | RecordKind::TableSet
         | RecordKind::TreeSorted
         | RecordKind::LargeList

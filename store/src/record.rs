@@ -58,6 +58,9 @@ pub(crate) enum RecordKind {
     StreamGroup = 16,
     /// A consumer of a group.
     StreamConsumer = 17,
+    /// A hash as [`RecordKind::TableHash`], of whose fields some have an expiry or had one; the root
+    /// leads to these by time (`expiring.rs`).
+    ExpiringHash = 18,
 }
 
 impl RecordKind {
@@ -81,6 +84,7 @@ impl RecordKind {
             15 => Some(Self::StreamChunk),
             16 => Some(Self::StreamGroup),
             17 => Some(Self::StreamConsumer),
+            18 => Some(Self::ExpiringHash),
             _ => None,
         }
     }
@@ -169,12 +173,15 @@ impl Header {
         Self::decode(words).ok_or(Damaged { what, offset: at, value: words[0] })
     }
 
-    /// The name of the member of a sorted set whose record lies at `at`; unwinds with [`Damaged`]
-    /// if the record is no member's. Reads one word of the header: searches compare many names.
+    /// The name of the member of a sorted set, or of the field with an expiry, whose record lies at
+    /// `at`; unwinds with [`Damaged`] if the record is neither's. Reads one word of the header:
+    /// searches compare many names.
     #[inline]
     pub fn load_member_name<'l>(lane: &'l Lane<'_>, at: u64) -> &'l [u8] {
         let first = lane.load(at);
-        if first >> 56 != RecordKind::Member as u64 {
+        // The flag of a short header, which a field with an expiry does not have, is among the bits.
+        let kind = first >> 56;
+        if kind != RecordKind::Member as u64 && kind != RecordKind::Field as u64 {
             Damaged { what: "record's kind", offset: at, value: first }.unwind();
         }
         lane.bytes(at + Self::BYTES, usize::from((first >> 32) as u16))
@@ -206,6 +213,7 @@ impl Header {
             // The word behind the key has a fixed place, and the score lies in the expiry's word.
             RecordKind::TableHash | RecordKind::TableSet | RecordKind::LargeList => false,
             RecordKind::TreeSorted | RecordKind::Member | RecordKind::Stream => false,
+            RecordKind::ExpiringHash => false,
         };
         let len = Self::SHORT_BYTES + key.len() as u64 + value_len;
         let is_short = can_be_short && expire_at_ms == 0 && len <= Self::SHORT_UP_TO_BYTES;
@@ -213,9 +221,14 @@ impl Header {
         Self { value_len, key_len, db, kind, is_short, expire_at_ms }
     }
 
-    /// Whether the key goes away by itself.
+    /// Whether the key, or the field, may go away by itself: a key may without an expiry of its own,
+    /// with its last field.
     pub fn expires(&self) -> bool {
-        self.expire_at_ms != 0 && self.kind != RecordKind::Member
+        match self.kind {
+            RecordKind::Member => false,
+            RecordKind::ExpiringHash => true,
+            _ => self.expire_at_ms != 0,
+        }
     }
 
     /// Whether the value leads to other objects, which belong to this record alone.
@@ -225,7 +238,13 @@ impl Header {
 
     /// Whether the value is the offset of a table's root.
     pub fn has_table(&self) -> bool {
-        matches!(self.kind, RecordKind::TableHash | RecordKind::TableSet | RecordKind::TreeSorted)
+        matches!(
+            self.kind,
+            RecordKind::TableHash
+                | RecordKind::TableSet
+                | RecordKind::TreeSorted
+                | RecordKind::ExpiringHash
+        )
     }
 
     /// Where the offset of a table's root lies in the record with this first word, if it has one.
@@ -306,6 +325,6 @@ mod tests {
                 kinds.push(kind);
             }
         }
-        assert_eq!(kinds, (0..=17).collect::<Vec<_>>());
+        assert_eq!(kinds, (0..=18).collect::<Vec<_>>());
     }
 }

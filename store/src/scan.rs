@@ -9,7 +9,7 @@ use perdura_slots::{Lane, LaneId};
 
 use crate::api::Key;
 use crate::entry::Entry;
-use crate::record::Header;
+use crate::expiring;
 use crate::shard::Shard;
 use crate::store::Store;
 use crate::table::{self, Found};
@@ -44,6 +44,7 @@ impl Store {
                 table::for_each(&lane, root, bucket, |found| {
                     if self.is_live_in(&lane, &found) {
                         let entry = Entry::new(&lane, found.record());
+                        let entry = entry.seen_at(|| self.clock.unix_ms());
                         f(entry.key(), &entry);
                         met += 1;
                     }
@@ -119,8 +120,7 @@ impl Store {
     }
 
     pub(crate) fn is_live_in(&self, lane: &Lane<'_>, found: &Found) -> bool {
-        let at = found.record() + Header::AT_EXPIRY;
-        !found.expires() || lane.load(at) > self.clock.unix_ms()
+        !found.expires() || expiring::is_live(lane, found, self.clock.unix_ms())
     }
 
     fn ordered_keys(&self, lane: &Lane<'_>, db: u8) -> BTreeSet<Box<[u8]>> {

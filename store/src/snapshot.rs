@@ -17,7 +17,7 @@ use perdura_slots::{Lane, LaneId};
 use crate::api::{Access, DATABASES, Key};
 use crate::entry::Entry;
 use crate::error::StoreError;
-use crate::record::Header;
+use crate::expiring;
 use crate::shard::Shard;
 use crate::store::Store;
 use crate::table::{self, bucket_of};
@@ -157,11 +157,10 @@ fn walk(store: &Store, lane: &mut Lane<'_>, db: u8, count: u64) -> bool {
                 continue;
             }
             table::for_each(lane, root, bucket, |found| {
-                let at_expiry = found.record() + Header::AT_EXPIRY;
-                if found.expires() && lane.load(at_expiry) <= now_ms {
+                if found.expires() && !expiring::is_live(lane, &found, now_ms) {
                     return;
                 }
-                let entry = Entry::new(lane, found.record());
+                let entry = Entry::new(lane, found.record()).seen_at(|| now_ms);
                 let key = Key { db, bytes: entry.key() };
                 if !snapshot.settled.contains(&(db, key.bytes.into())) {
                     snapshot.sink.take(key, &entry);

@@ -29,6 +29,8 @@ pub struct Store {
     pub(crate) sweep: Mutex<Sweep>,
     /// Expired keys that were removed since the store was opened.
     pub(crate) expired_keys: AtomicU64,
+    /// Expired fields of hashes that the sweep has removed since the store was opened.
+    pub(crate) expired_fields: AtomicU64,
     pub(crate) watches: Arc<Watches>,
     /// Whether a snapshot is being taken.
     pub(crate) has_snapshot: AtomicBool,

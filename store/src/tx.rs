@@ -2,6 +2,7 @@
 
 mod fields;
 mod hash;
+mod hash_expiry;
 mod list;
 mod records;
 mod set;
@@ -17,6 +18,7 @@ use perdura_slots::{Lane, LaneId, LaneSet, Op, Stop};
 use crate::api::{Expiry, KEY_BYTES_MAX, Key, VALUE_BYTES_MAX};
 use crate::entry::Entry;
 use crate::error::{StoreError, TxError};
+use crate::expiring;
 use crate::far::{FarAddress, FarValue};
 use crate::key_counts::KeyCount;
 use crate::record::{Header, RecordKind, is_of};
@@ -262,6 +264,7 @@ impl<'s> Tx<'s> {
         let place = self.place(key);
         let Some(found) = self.find_live(&place, key) else { return Ok(false) };
         let entry = self.raw(&place, &found);
+        let is_expiring_hash = entry.has_expiring_fields();
         if entry.header.is_short {
             let Some(at_ms) = at_ms else { return Ok(true) };
             // A short header has no room for an expiry, so the record is written anew.
@@ -272,7 +275,9 @@ impl<'s> Tx<'s> {
         self.touch(key);
         let word = at_ms.map_or(0, |at_ms| at_ms.max(1));
         self.store_word(place.lane, found.record() + Header::AT_EXPIRY, word)?;
-        if found.expires() != at_ms.is_some() {
+        // A hash with expiring fields has the mark for these, too.
+        let has_mark = is_expiring_hash || at_ms.is_some();
+        if found.expires() != has_mark {
             self.store_word(place.lane, found.at, found.expiring(at_ms.is_some()))?;
             self.count(&place, 0, if at_ms.is_some() { 1 } else { -1 }, None)?;
         }
@@ -337,13 +342,12 @@ impl<'s> Tx<'s> {
 
     /// Whether the key of an entry has not expired.
     pub(crate) fn is_live(&self, place: &Place, found: &Found) -> bool {
-        let at = found.record() + Header::AT_EXPIRY;
-        !found.expires() || self.op.lane(place.lane).load(at) > self.now_ms()
+        !found.expires() || expiring::is_live(self.op.lane(place.lane), found, self.now_ms())
     }
 
     /// The record that an entry leads to, with its value if that is in memory.
     pub(crate) fn raw(&self, place: &Place, found: &Found) -> Entry<'_> {
-        Entry::new(self.op.lane(place.lane), found.record())
+        Entry::new(self.op.lane(place.lane), found.record()).seen_at(|| self.now_ms())
     }
 
     /// The value that an entry leads to; `None` if the value is far and not read yet. The attempt

@@ -45,6 +45,9 @@ impl Tx<'_> {
         let Some(found) = find_field(lane, root, field) else {
             return self.add_to_table(place, root, field, value).map(|()| true);
         };
+        if found.expires() {
+            return self.replace_expiring(place, root, &found, field, value, false);
+        }
         let heat = lane.heat_of_successor(found.record());
         let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, 0);
         let record = self.write(place.lane, header, field, &[value], 0, heat)?;
@@ -61,13 +64,27 @@ impl Tx<'_> {
         field: &[u8],
         value: &[u8],
     ) -> Result<(), TxError> {
+        self.add_field(place, root, field, value, 0).map(drop)
+    }
+
+    /// Adds a field that the table does not have, with an expiry unless that is 0, and returns its
+    /// record. A field with an expiry belongs in the tree, too.
+    pub(super) fn add_field(
+        &mut self,
+        place: &Place,
+        root: u64,
+        field: &[u8],
+        value: &[u8],
+        at_ms: u64,
+    ) -> Result<u64, TxError> {
         let (hash, len) = (hash_field(field), table::stored_len(self.op.lane(place.lane), root));
-        let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, 0);
+        let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, at_ms);
         let record = self.write(place.lane, header, field, &[value], 0, Heat::COLD)?;
         let entry = table::entry(hash, record, &header);
         table::insert(&mut self.op, place.lane, root, hash, entry)
             .and_then(|()| table::store_len(&mut self.op, place.lane, root, len + 1))
-            .map_err(|stop| self.stop(stop))
+            .map_err(|stop| self.stop(stop))?;
+        Ok(record)
     }
 
     /// Removes a field, and with the last field the key. Returns whether the field was there.
@@ -80,11 +97,17 @@ impl Tx<'_> {
     ) -> Result<bool, TxError> {
         let lane = self.op.lane(place.lane);
         let Some(found) = find_field(lane, root, field) else { return Ok(false) };
+        if found.expires() && self.is_field_over(place, &found) {
+            return Ok(false);
+        }
         let len = table::stored_len(lane, root);
         if len == 1 {
             return self.delete(key);
         }
         self.touch(key);
+        if found.expires() {
+            self.leave_tree(place, root, &found)?;
+        }
         self.store_word(place.lane, found.at, 0)?;
         self.op.free(found.record());
         if self.store.region().planted().is(Planted::KeepFieldCount) {

@@ -4,6 +4,7 @@
 use crate::api::{Expiry, Key, Kind};
 use crate::entry::Entry;
 use crate::error::{TxError, WrongType};
+use crate::expiring;
 use crate::fields::field_of;
 use crate::packed;
 use crate::record::RecordKind;
@@ -69,8 +70,7 @@ impl Tx<'_> {
             if met >= count.max(1) {
                 return Ok(bucket);
             }
-            table::for_each(entry.lane, root, bucket, |found| {
-                let record = Entry::new(entry.lane, found.record());
+            expiring::for_each_live(entry.lane, root, bucket, entry.now_ms(), |record| {
                 f(record.key(), record.value());
                 met += 1;
             });
@@ -79,7 +79,7 @@ impl Tx<'_> {
         Ok(0)
     }
 
-    /// Sets a field. Returns whether the field is new.
+    /// Sets a field, which then has no expiry. Returns whether the field is new.
     ///
     /// # Errors
     /// The key holds another kind of value; field or value are too long; the attempt is over.
@@ -87,8 +87,8 @@ impl Tx<'_> {
         self.hash_set_all(key, std::iter::once((field, value))).map(|new| new > 0)
     }
 
-    /// Sets fields in this order, so that the later of two with the same name counts. Returns how
-    /// many fields are new. A packed hash is written once, however many fields are set.
+    /// Sets fields in this order, so that the later of two with the same name counts; they have no
+    /// expiry then. Returns how many fields are new. A packed hash is written once, however many fields are set.
     ///
     /// # Errors
     /// The key holds another kind of value; field or value are too long; the attempt is over.
@@ -108,9 +108,7 @@ impl Tx<'_> {
         let place = self.place(key);
         let (mut packed, mut root) = match self.hash(key)? {
             None => (Vec::new(), None),
-            Some(entry) if entry.header.kind == RecordKind::TableHash => {
-                (Vec::new(), Some(entry.table_root()))
-            }
+            Some(entry) if entry.has_table() => (Vec::new(), Some(entry.table_root())),
             Some(entry) => (entry.value().to_vec(), None),
         };
         let was_table = root.is_some();
@@ -194,7 +192,7 @@ impl Tx<'_> {
     pub fn hash_delete(&mut self, key: Key<'_>, field: &[u8]) -> Result<bool, TxError> {
         let place = self.place(key);
         let Some(entry) = self.hash(key)? else { return Ok(false) };
-        if entry.header.kind == RecordKind::TableHash {
+        if entry.has_table() {
             let root = entry.table_root();
             return self.delete_from_table(&place, key, root, field);
         }
@@ -213,7 +211,7 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// Copies a large hash, field by field.
+    /// Copies a large hash, field by field, with the expiries that fields have.
     pub(crate) fn copy_table(
         &mut self,
         from: Key<'_>,
@@ -222,19 +220,17 @@ impl Tx<'_> {
         expiry: Expiry,
     ) -> Result<bool, TxError> {
         let mut fields = Vec::new();
-        self.hash_for_each(from, &mut |field, value| {
-            fields.push((field.to_vec(), value.to_vec()));
-        })?;
-        let root = self.new_table(target)?;
-        for (field, value) in fields {
-            self.add_to_table(target, root, &field, &value)?;
+        if let Some(entry) = self.hash(from)? {
+            entry.for_each_expiring_field(&mut |field| {
+                fields.push((field.name.to_vec(), field.value.to_vec(), field.expire_at_ms));
+            });
         }
-        self.put_table(target, to, RecordKind::TableHash, root, expiry)?;
+        self.put_expiring(target, to, &fields, expiry)?;
         Ok(true)
     }
 
     /// The key's hash; `None` if there is no such key.
-    fn hash(&self, key: Key<'_>) -> Result<Option<Entry<'_>>, TxError> {
+    pub(super) fn hash(&self, key: Key<'_>) -> Result<Option<Entry<'_>>, TxError> {
         match self.get(key) {
             Some(entry) if entry.kind != Kind::Hash => Err(WrongType.into()),
             other => Ok(other),

@@ -117,7 +117,9 @@ impl Tx<'_> {
         let kind = entry.header.kind;
         let target = self.place(to);
         match kind {
-            RecordKind::TableHash => return self.copy_table(from, &target, to, expiry),
+            RecordKind::TableHash | RecordKind::ExpiringHash => {
+                return self.copy_table(from, &target, to, expiry);
+            }
             RecordKind::TableSet => return self.copy_set(from, &target, to, expiry),
             RecordKind::TreeSorted => return self.copy_sorted(from, to, expiry),
             RecordKind::LargeList => {

@@ -33,6 +33,7 @@ const PACKED_SET: u64 = 12;
 const STREAM: u64 = 14;
 const STREAM_GROUP: u64 = 16;
 const STREAM_CONSUMER: u64 = 17;
+const EXPIRING_HASH: u64 = 18;
 
 /// The first word of a record's header.
 fn header(kind: u64, value_len: u64, key_len: u64) -> u64 {
@@ -117,13 +118,33 @@ fn expect_refused(
 fn a_damaged_record_is_refused_by_place_and_value() {
     let word = header(STRING, 5, 8) | SHORT;
     let find = |store: &Store| place_of(store, word);
-    for kind in [15, 16, 17, 18, 100, FIELD, MEMBER, LIST_PART] {
+    for kind in [15, 16, 17, 19, 100, FIELD, MEMBER, LIST_PART] {
         expect_refused("record's kind", &string, &find, word | kind << 56, 0);
     }
     expect_refused("far value's address", &string, &find, word | FAR << 56, 0);
     expect_refused("record's database", &string, &find, word | 1 << 48, 0);
     let find = |store: &Store| place_of(store, header(STRING, 300, 8)) + 8;
     expect_refused("record's expiry", &long_string, &find, 77, 0);
+}
+
+#[test]
+fn damaged_hashes_of_expiring_fields_are_refused_by_place() {
+    let expiring = |store: &Store| {
+        hash(store, 2);
+        let run = |tx: &mut perdura_store::Tx<'_>| {
+            tx.hash_set_expiry(KEY, &0u32.to_be_bytes(), Some(2_000_000)).map(drop)
+        };
+        store.run(Access::Key(KEY), run).unwrap();
+    };
+    let record = |store: &Store| place_of(store, header(EXPIRING_HASH, 8, 8));
+    let root = |store: &Store| store.region().peek(record(store) + 24);
+    // The tree is lost; a field has no expiry in its record; the tree has no entries.
+    let top = |store: &Store| root(store) + 256;
+    expect_refused("number of expiring fields", &expiring, &top, 0, 256);
+    let expiry = |store: &Store| place_of(store, header(FIELD, 10, 4)) + 8;
+    expect_refused("record's expiry", &expiring, &expiry, 0, 0);
+    let leaf = |store: &Store| store.region().peek(top(store));
+    expect_refused("node of a sorted set", &expiring, &leaf, 0, 0);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod deferred;
 mod evict;
 mod far;
 mod harness;
+mod hash_expiry;
 mod limits;
 mod lists;
 mod loading;
