@@ -112,6 +112,16 @@ pub(crate) enum CommandError {
     StringTooLong,
     #[error("ERR invalid expire time in '{0}' command")]
     ExpireTime(&'static str),
+    #[error("ERR invalid expire time, must be >= 0")]
+    FieldExpireNegative,
+    #[error("ERR Mandatory argument FIELDS is missing or not at the right position")]
+    FieldsMissing,
+    #[error("ERR Parameter `numFields` should be greater than 0")]
+    FieldsNotAboveZero,
+    #[error("ERR Number of fields must be a positive integer")]
+    FieldsNotPositive,
+    #[error("ERR The `numfields` parameter must match the number of arguments")]
+    FieldsNumber,
     #[error("ERR The specified keys must contain string values")]
     LcsNotStrings,
     #[error("ERR If you want both the length and indexes, please just use IDX.")]

@@ -131,7 +131,7 @@ pub(super) fn hincrby(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         None => 0,
     };
     let new = old.checked_add(by).ok_or(CommandError::Overflow)?;
-    tx.hash_set(key, field, new.to_string().as_bytes())?;
+    tx.hash_change(key, field, new.to_string().as_bytes())?;
     call.reply.int(new);
     Ok(())
 }
@@ -148,7 +148,7 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome 
         None => Float::Decimal(0),
     };
     let text = old.plus(by).ok_or(CommandError::NotFinite)?.text();
-    tx.hash_set(key, field, text.as_bytes())?;
+    tx.hash_change(key, field, text.as_bytes())?;
     call.reply.bulk(text.as_bytes());
     Ok(())
 }

@@ -212,14 +212,15 @@ fn check_flush(call: &Call<'_, '_>) -> Outcome {
 /// OBJECT ENCODING key: the name Redis 7 would give a value just written, by the same thresholds
 pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(2);
-    let (kind, int, len) = match tx.get(key) {
+    let (kind, int, len, expires) = match tx.get(key) {
         None => {
             call.reply.null();
             return Ok(());
         }
         Some(entry) => {
             let value = entry.string().unwrap_or(&[]);
-            (entry.kind, parse_i64(value).is_some(), value.len())
+            let int = parse_i64(value).is_some();
+            (entry.kind, int, value.len(), entry.has_expiring_fields())
         }
     };
     let name = match kind {
@@ -232,7 +233,11 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
             tx.hash_for_each(key, &mut |field, value| {
                 small &= field.len().max(value.len()) as u64 <= bytes_max;
             })?;
-            if small { "listpack" } else { "hashtable" }
+            match small {
+                true if expires => "listpackex",
+                true => "listpack",
+                false => "hashtable",
+            }
         }
         Kind::List => {
             let list = tx.list(key)?;

@@ -20,6 +20,7 @@ mod figures;
 mod geo;
 mod geo_search;
 mod handler;
+mod hash_expiry;
 mod hashes;
 mod hyperloglog;
 mod index;

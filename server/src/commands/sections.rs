@@ -121,7 +121,7 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
          instantaneous_ops_per_sec:{}\r\ntotal_net_input_bytes:{}\r\n\
          total_net_output_bytes:{}\r\ninstantaneous_input_kbps:{:.2}\r\n\
          instantaneous_output_kbps:{:.2}\r\nrejected_connections:{}\r\nexpired_keys:{}\r\n\
-         evicted_keys:{}\r\n\
+         expired_subkeys:{}\r\nevicted_keys:{}\r\n\
          keyspace_hits:{}\r\nkeyspace_misses:{}\r\n\
          client_output_buffer_limit_disconnections:{}\r\ntotal_error_replies:{}\r\n\
          total_reads_processed:{}\r\ntotal_writes_processed:{}\r\n\
@@ -135,6 +135,7 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
         lately.output_bytes as f64 / 1024.0,
         s.rejected_connections.get(),
         s.expired_keys.get(),
+        server.store.expired_fields(),
         server.store.evicted_keys(),
         s.keyspace_hits.get(),
         s.keyspace_misses.get(),

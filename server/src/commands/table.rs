@@ -5,10 +5,10 @@ use super::spec::flag::*;
 use super::spec::{Group, KeyOption, Keys, Spec};
 use super::{
     bitfield, bits, blocking, blocking_pops, client, connection, devices, dump, expiry, figures,
-    geo, geo_search, hashes, hyperloglog, info, introspect, keys, lists, migrate, perdura, pubsub,
-    server, sets, sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, streams,
-    streams_claim, streams_groups, streams_info, streams_read, strings, strings_lcs, strings_set,
-    transactions,
+    geo, geo_search, hash_expiry, hashes, hyperloglog, info, introspect, keys, lists, migrate,
+    perdura, pubsub, server, sets, sets_algebra, settings, sort, sorted, sorted_algebra,
+    sorted_range, streams, streams_claim, streams_groups, streams_info, streams_read, strings,
+    strings_lcs, strings_set, transactions,
 };
 use Group::{
     Bitmap, Connection, Generic, Geo, Hash, HyperLogLog, PubSub, Server, SortedSet, Stream,
@@ -101,6 +101,9 @@ pub(crate) static TABLE: &[Command] = &[
     // Hashes
     c("hdel", -3, WRITE | FAST | FIELD, KEY, Hash, "2.0.0", Data(hashes::hdel), "Delete one or more hash fields"),
     c("hexists", 3, READ | FAST | FIELD, KEY, Hash, "2.0.0", Field(hashes::hexists), "Determine if a hash field exists"),
+    c("hexpire", -6, GROW | FAST, KEY, Hash, "7.4.0", Data(hash_expiry::hexpire), "Set expiry for hash field using relative time to expire (seconds)"),
+    c("hexpireat", -6, GROW | FAST, KEY, Hash, "7.4.0", Data(hash_expiry::hexpireat), "Set expiry for hash field using an absolute Unix timestamp (seconds)"),
+    c("hexpiretime", -5, READ | FAST, KEY, Hash, "7.4.0", Data(hash_expiry::hexpiretime), "Returns the expiration time of a hash field as a Unix timestamp, in seconds."),
     c("hget", 3, READ | FAST | FIELD, KEY, Hash, "2.0.0", Field(hashes::hget), "Get the value of a hash field"),
     c("hgetall", 2, READ, KEY, Hash, "2.0.0", Data(hashes::hgetall), "Get all the fields and values in a hash"),
     c("hincrby", 4, GROW | FAST | FIELD, KEY, Hash, "2.0.0", Data(hashes::hincrby), "Increment the integer value of a hash field by the given number"),
@@ -109,11 +112,17 @@ pub(crate) static TABLE: &[Command] = &[
     c("hlen", 2, READ | FAST, KEY, Hash, "2.0.0", Read(hashes::hlen), "Get the number of fields in a hash"),
     c("hmget", -3, READ | FAST | FIELD, KEY, Hash, "2.0.0", Data(hashes::hmget), "Get the values of all the given hash fields"),
     c("hmset", -4, GROW | FAST | FIELD, KEY, Hash, "2.0.0", Data(hashes::hmset), "Set multiple hash fields to multiple values"),
+    c("hpersist", -5, WRITE | FAST, KEY, Hash, "7.4.0", Data(hash_expiry::hpersist), "Removes the expiration time for each specified field"),
+    c("hpexpire", -6, GROW | FAST, KEY, Hash, "7.4.0", Data(hash_expiry::hpexpire), "Set expiry for hash field using relative time to expire (milliseconds)"),
+    c("hpexpireat", -6, GROW | FAST, KEY, Hash, "7.4.0", Data(hash_expiry::hpexpireat), "Set expiry for hash field using an absolute Unix timestamp (milliseconds)"),
+    c("hpexpiretime", -5, READ | FAST, KEY, Hash, "7.4.0", Data(hash_expiry::hpexpiretime), "Returns the expiration time of a hash field as a Unix timestamp, in msec."),
+    c("hpttl", -5, READ | FAST, KEY, Hash, "7.4.0", Data(hash_expiry::hpttl), "Returns the TTL in milliseconds of a hash field."),
     c("hrandfield", -2, READ, KEY, Hash, "6.2.0", Data(hashes::hrandfield), "Get one or multiple random fields from a hash"),
     c("hscan", -3, READ, KEY, Hash, "2.8.0", Data(hashes::hscan), "Incrementally iterate hash fields and associated values"),
     c("hset", -4, GROW | FAST | FIELD, KEY, Hash, "2.0.0", Data(hashes::hset), "Set the string value of a hash field"),
     c("hsetnx", 4, GROW | FAST | FIELD, KEY, Hash, "2.0.0", Data(hashes::hsetnx), "Set the value of a hash field, only if the field does not exist"),
     c("hstrlen", 3, READ | FAST | FIELD, KEY, Hash, "3.2.0", Field(hashes::hstrlen), "Get the length of the value of a hash field"),
+    c("httl", -5, READ | FAST, KEY, Hash, "7.4.0", Data(hash_expiry::httl), "Returns the TTL in seconds of a hash field."),
     c("hvals", 2, READ, KEY, Hash, "2.0.0", Data(hashes::hvals), "Get all the values in a hash"),
     // Lists
     c("blmove", 6, GROW | BLOCKING, TWO, Group::List, "6.2.0", Data(blocking_pops::blmove), "Pop an element from a list, push it to another list and return it; wait for one"),

@@ -6,6 +6,7 @@ mod blocking;
 mod dumps;
 mod durability;
 mod groups;
+mod hash_expiry;
 mod introspection;
 mod kept_inputs;
 mod loops;
