@@ -61,12 +61,6 @@ pub enum RdbError {
         /// Where.
         at: u64,
     },
-    /// A hash has fields that expire.
-    #[error("a hash whose fields expire, at byte {at}: only keys can expire here")]
-    FieldExpiry {
-        /// Where.
-        at: u64,
-    },
     /// A value belongs to a module.
     #[error("a value of the module type {name:?} at byte {at}: values of modules cannot be read")]
     Module {

@@ -1,9 +1,10 @@
 //! The format of Redis' dumps: files, replication snapshots, and the payloads of DUMP.
 //!
-//! Values and files of versions 1 to 12 (Redis 8) are read, but for hashes whose fields expire; and
-//! version 10 is written, which Redis 7.0 and every later one read. Nothing of what is read is trusted: a length is compared
-//! with what there is before memory is taken for it, packed values are checked entry by entry, and
-//! a value is given up once it takes more memory than the caller allows.
+//! Values and files of versions 1 to 12 (Redis 8) are read; and version 10 is written, which Redis
+//! 7.0 and every later one read, but for hashes of which fields expire: these are in the form of
+//! version 12, as Redis 7.4 and later read it. Nothing of what is read is trusted: a length is
+//! compared with what there is before memory is taken for it, packed values are checked entry by
+//! entry, and a value is given up once it takes more memory than the caller allows.
 
 mod crc64;
 mod double;

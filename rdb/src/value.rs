@@ -17,6 +17,9 @@ pub enum Value {
     Sorted(Strings, Vec<f64>),
     /// The fields of a hash, no two alike, each with its value behind.
     Hash(Strings),
+    /// The fields of a hash as in [`Value::Hash`], and when each goes away, in milliseconds since
+    /// 1970; `None` for never.
+    ExpiringHash(Strings, Vec<Option<u64>>),
     /// A stream.
     Stream(Box<Stream>),
 }
@@ -29,6 +32,7 @@ impl Value {
             Self::String(_) | Self::Stream(_) => false,
             Self::List(strings) | Self::Set(strings) => strings.is_empty(),
             Self::Sorted(strings, _) | Self::Hash(strings) => strings.is_empty(),
+            Self::ExpiringHash(fields, _) => fields.is_empty(),
         }
     }
 
@@ -38,7 +42,7 @@ impl Value {
             Self::String(_) => 1,
             Self::List(strings) | Self::Set(strings) => strings.len() as u64,
             Self::Sorted(_, scores) => scores.len() as u64,
-            Self::Hash(strings) => strings.len() as u64 / 2,
+            Self::Hash(fields) | Self::ExpiringHash(fields, _) => fields.len() as u64 / 2,
             Self::Stream(stream) => stream.entries.len() as u64,
         }
     }

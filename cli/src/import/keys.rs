@@ -133,6 +133,14 @@ fn send(item: &KeyItem, target: &mut Target, taken: &mut Taken) -> Result<()> {
         Value::List(elements) => steps(target, b"RPUSH", key, elements, 1, about)?,
         Value::Set(members) => steps(target, b"SADD", key, members, 1, about)?,
         Value::Hash(fields) => steps(target, b"HSET", key, fields, 2, about)?,
+        Value::ExpiringHash(fields, expiries) => {
+            steps(target, b"HSET", key, fields, 2, about)?;
+            for ((name, _), at_ms) in fields.pairs().zip(expiries) {
+                let Some(at_ms) = at_ms.map(|at_ms| at_ms.to_string()) else { continue };
+                let words = [&b"HPEXPIREAT"[..], key, at_ms.as_bytes(), b"FIELDS", b"1", name];
+                target.push(&words, about)?;
+            }
+        }
         Value::Sorted(names, scores) => {
             let mut both = Strings::new();
             for (name, score) in names.iter().zip(scores) {

@@ -16,6 +16,10 @@ use crate::value::Value;
 /// are compared to find two alike.
 const BYTES_PER_STRING: u64 = 32;
 
+/// Latest time at which a field expires, by Redis: 2^48 - 1 ms since 1970.
+const FIELD_EXPIRY_MAX_MS: u64 = (1 << 48) - 1;
+const NO_TIME: &str = "a field that expires at a time that is none";
+
 /// Reads values, and bounds the memory of each.
 pub(super) struct Values<R> {
     pub source: Source<R>,
@@ -227,7 +231,8 @@ impl<R: Read> Values<R> {
                 Value::Set(all)
             }
             21 => Value::Stream(Box::new(stream::read(self, 3)?)),
-            22..=25 => return Err(RdbError::FieldExpiry { at: self.source.offset() }),
+            22 | 24 => self.expiring_hash(kind == 24)?,
+            23 | 25 => self.packed_expiring_hash(kind == 25)?,
             _ => return Err(RdbError::UnknownType { kind, at: self.source.offset() }),
         })
     }
@@ -313,6 +318,58 @@ impl<R: Read> Values<R> {
         let mut all = Strings::new();
         self.entries(walk, "the packed fields of a hash", &mut all)?;
         self.hash(all)
+    }
+
+    /// Reads a hash of which fields expire, with times from the first one on if `is_relative`.
+    fn expiring_hash(&mut self, is_relative: bool) -> Result<Value, RdbError> {
+        let what = "when a field expires";
+        let first_ms = match is_relative {
+            true => u64::from_le_bytes(self.source.array(what)?),
+            false => 1,
+        };
+        let count = self.len()?;
+        let (mut fields, mut expiries) = (Strings::new(), Vec::new());
+        for _ in 0..count {
+            let at_ms = match self.len()? {
+                0 => None,
+                after => Some(first_ms.saturating_add(after - 1)),
+            };
+            fields.push_with(|out| self.string(out))?;
+            fields.push_with(|out| self.string(out))?;
+            expiries.push(at_ms);
+        }
+        self.expiring(fields, expiries)
+    }
+
+    /// Reads a listpack of fields, their values and times; before it, if `has_first`, the first of
+    /// these times.
+    fn packed_expiring_hash(&mut self, has_first: bool) -> Result<Value, RdbError> {
+        if has_first {
+            let _: [u8; 8] = self.source.array("when a field expires")?;
+        }
+        let mut all = Strings::new();
+        self.entries(listpack, "the packed fields of a hash", &mut all)?;
+        if !all.len().is_multiple_of(3) {
+            return Err(self.corrupt("a hash with a field that has no value or time"));
+        }
+        let (mut fields, mut expiries) = (Strings::new(), Vec::new());
+        for at in (0..all.len()).step_by(3) {
+            fields.push(all.get(at));
+            fields.push(all.get(at + 1));
+            let time = std::str::from_utf8(all.get(at + 2)).ok().and_then(|time| time.parse().ok());
+            let at_ms: u64 = time.ok_or_else(|| self.corrupt(NO_TIME))?;
+            expiries.push((at_ms > 0).then_some(at_ms));
+        }
+        self.expiring(fields, expiries)
+    }
+
+    fn expiring(&self, fields: Strings, expiries: Vec<Option<u64>>) -> Result<Value, RdbError> {
+        if expiries.iter().flatten().any(|at_ms| *at_ms > FIELD_EXPIRY_MAX_MS) {
+            return Err(self.corrupt(NO_TIME));
+        }
+        let names = fields.pairs().map(|(name, _)| name);
+        self.check_distinct(names, "a hash with a field twice")?;
+        Ok(Value::ExpiringHash(fields, expiries))
     }
 
     fn zipmap(&mut self) -> Result<Value, RdbError> {

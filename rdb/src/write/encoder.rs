@@ -42,6 +42,13 @@ impl<'o> Encoder<'o> {
                 self.hash(fields.len() as u64 / 2);
                 fields.iter().for_each(|string| self.string(string));
             }
+            Value::ExpiringHash(fields, expiries) => {
+                let first_ms = expiries.iter().flatten().min().copied().unwrap_or(0);
+                self.expiring_hash(expiries.len() as u64, first_ms);
+                for ((name, value), at_ms) in fields.pairs().zip(expiries) {
+                    self.expiring_field(name, value, *at_ms, first_ms);
+                }
+            }
             Value::Stream(stream) => self.stream(stream),
         }
     }
@@ -68,6 +75,26 @@ impl<'o> Encoder<'o> {
     pub fn hash(&mut self, fields: u64) {
         self.out.push(4);
         self.number(fields);
+    }
+
+    /// Begins a hash of which fields expire, the first of them at `first_ms`. Its fields follow.
+    pub fn expiring_hash(&mut self, fields: u64, first_ms: u64) {
+        self.out.push(24);
+        self.out.extend_from_slice(&first_ms.to_le_bytes());
+        self.number(fields);
+    }
+
+    /// Writes a field of a hash of which fields expire, the first of them at `first_ms`.
+    pub fn expiring_field(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        expire_at_ms: Option<u64>,
+        first_ms: u64,
+    ) {
+        self.number(expire_at_ms.map_or(0, |at_ms| at_ms.saturating_sub(first_ms) + 1));
+        self.string(name);
+        self.string(value);
     }
 
     /// Begins a sorted set, whose members follow.

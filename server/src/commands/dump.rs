@@ -134,6 +134,9 @@ pub(crate) fn encode_entry(entry: &Entry<'_>, out: &mut Vec<u8>) {
             }
         }
         Kind::Hash => {
+            if entry.has_expiring_fields() && encode_expiring(entry, &mut out) {
+                return;
+            }
             out.hash(entry.hash_len().unwrap_or(0));
             entry.for_each_field(&mut |field, value| {
                 out.string(field);
@@ -148,6 +151,22 @@ pub(crate) fn encode_entry(entry: &Entry<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// Writes a hash of which fields expire. Returns false, and writes nothing, if none do.
+fn encode_expiring(entry: &Entry<'_>, out: &mut Encoder<'_>) -> bool {
+    let mut first_ms = u64::MAX;
+    entry.for_each_expiring_field(&mut |field| {
+        first_ms = first_ms.min(field.expire_at_ms.unwrap_or(u64::MAX));
+    });
+    if first_ms == u64::MAX {
+        return false;
+    }
+    out.expiring_hash(entry.hash_len().unwrap_or(0), first_ms);
+    entry.for_each_expiring_field(&mut |field| {
+        out.expiring_field(field.name, field.value, field.expire_at_ms, first_ms);
+    });
+    true
+}
+
 /// Makes a key a value of a dump, whatever the key held.
 pub(super) fn put(tx: &mut Tx<'_>, key: Key<'_>, value: &Value, expiry: Expiry) -> Outcome {
     let done: Result<(), TxError> = match value {
@@ -159,6 +178,13 @@ pub(super) fn put(tx: &mut Tx<'_>, key: Key<'_>, value: &Value, expiry: Expiry) 
             tx.sorted_put_all(key, members, expiry)
         }
         Value::Hash(fields) => tx.hash_put(key, fields.pairs(), expiry),
+        Value::ExpiringHash(fields, expiries) => {
+            let fields = fields.pairs().zip(expiries);
+            let fields: Vec<_> = fields
+                .map(|((name, value), at_ms)| (name.to_vec(), value.to_vec(), *at_ms))
+                .collect();
+            tx.hash_put_expiring(key, &fields, expiry)
+        }
         Value::Stream(stream) => dump_stream::put(tx, key, stream, expiry),
     };
     Ok(done?)

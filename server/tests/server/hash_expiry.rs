@@ -160,6 +160,32 @@ fn writes_drop_an_expiry_and_increments_and_copies_keep_it() {
 }
 
 #[test]
+fn a_dump_has_when_fields_expire_and_restores_them() {
+    let server = start(config());
+    let mut client = server.client();
+    check(
+        &mut client,
+        &[
+            ("HSET h a 1 b 2 c 3", ":3"),
+            ("HPEXPIREAT h 5000000000000 FIELDS 1 a", "*1 :1"),
+            ("HPEXPIREAT h 5000000000009 FIELDS 1 c", "*1 :1"),
+        ],
+    );
+    let dump = client.call_bytes(&[b"DUMP", b"h"]);
+    let body_at = dump.windows(2).position(|pair| pair == b"\r\n").unwrap() + 2;
+    let payload = &dump[body_at..dump.len() - 2];
+    assert_eq!(payload[0], 24);
+    client.send(&[b"RESTORE", b"copy", b"0", payload]);
+    assert_eq!(client.reply_text(), "+OK");
+    let times = "*3 :5000000000000 :-1 :5000000000009";
+    check(&mut client, &[("HPEXPIRETIME copy FIELDS 3 a b c", times), ("HGET copy b", "$1 2")]);
+    // Nothing expires any more: it is the hash that every Redis reads.
+    client.call("HPERSIST copy FIELDS 2 a c");
+    let plain = client.call_bytes(&[b"DUMP", b"copy"]);
+    assert_eq!(plain[plain.windows(2).position(|pair| pair == b"\r\n").unwrap() + 2], 4);
+}
+
+#[test]
 fn encodings_say_that_fields_expire() {
     let server = start(config());
     let mut client = server.client();
