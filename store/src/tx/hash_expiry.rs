@@ -166,8 +166,7 @@ impl Tx<'_> {
             return Ok(0);
         };
         let (root, now_ms) = (entry.table_root(), self.now_ms());
-        // Nobody sees a difference, so that it counts as no write; a snapshot is another matter.
-        self.settle(key);
+        // Nobody sees a difference: neither those who watch the key nor a snapshot need hear of it.
         let purged = expiring::purge(&mut self.op, place.lane, root, now_ms, most);
         purged.map_err(|stop| self.stop(stop))
     }
