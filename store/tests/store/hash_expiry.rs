@@ -84,6 +84,16 @@ fn name(random: &mut Random, names: u32) -> Vec<u8> {
     format!("f{}", random.random_range(0..names)).into_bytes()
 }
 
+/// Asks for each field by its name, also for those that have expired.
+fn ask_each(store: &Store, fields: &Fields, names: u32) {
+    for number in 0..names {
+        let name = format!("f{number}").into_bytes();
+        let want = fields.get(&name).map(|(value, _)| value.clone());
+        let got = store.hash_get(HASH, &name, |value| value.map(<[u8]>::to_vec)).unwrap();
+        assert!(got == want, "f{number}");
+    }
+}
+
 /// One operation at random, on the store and the oracle.
 fn step(store: &Store, fields: &mut Fields, names: u32, random: &mut Random, now_ms: u64) {
     *fields = live(fields, now_ms);
@@ -149,7 +159,9 @@ fn life(seed: u64, names: u32, planted: Planted) {
         clock.advance_ns(random.random_range(0..10_000_000));
         let look = if number < 200 { 7 } else { 100 };
         if number % look == 0 {
-            assert!(found(&store, HASH) == live(&fields, clock.unix_ms()), "{what}: {number}");
+            let fields = live(&fields, clock.unix_ms());
+            assert!(found(&store, HASH) == fields, "{what}: {number}");
+            ask_each(&store, &fields, names);
         }
         if number % 300 == 0 {
             let region = reattach(store, &device, &clock, config());
@@ -349,6 +361,13 @@ fn a_key_keeps_its_expiry_when_its_fields_get_some() {
         expiry(Some(1_600_000));
         expiry(None);
         assert_eq!((asked(), found(&store, HASH).len()), (None, count as usize));
+        // The key's mark of expiry is there for its fields.
+        assert_eq!(store.keys_with_expiry(0), 1);
+        store.delete(HASH).unwrap();
+        assert_eq!(store.keys_with_expiry(0), 0);
+        prepare(&store, &numbered(count, 0));
+        expire(b"f0", Some(1_500_000))(&store).unwrap();
+        assert_eq!((asked(), store.keys_with_expiry(0)), (None, 1));
         store.delete(HASH).unwrap();
         assert_eq!(store.keys_with_expiry(0), 0);
     }
