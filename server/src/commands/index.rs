@@ -5,7 +5,7 @@ use super::error::{CommandError, text};
 use super::spec::{Spec, flag};
 use crate::resp::Args;
 
-const SLOTS: usize = 512;
+const SLOTS: usize = 1024;
 /// Bytes of the longest name of a command, its container's included.
 const NAME_MAX: usize = 32;
 
