@@ -147,6 +147,12 @@ pub struct ServeArgs {
     /// Entries that SLOWLOG keeps [default: 128].
     #[arg(long, value_name = "N", help_heading = EXPERT)]
     pub slowlog_max_len: Option<usize>,
+    /// Milliseconds after which a script is stopped and undone; 0: never [default: 5000].
+    #[arg(long, value_name = "MS", help_heading = EXPERT)]
+    pub busy_reply_threshold: Option<u64>,
+    /// Memory that the scripts of one event loop may use [default: 128MiB].
+    #[arg(long, value_name = "SIZE", help_heading = EXPERT)]
+    pub script_memory_limit: Option<String>,
     /// Start no holder. The holder is a second process that keeps the memory if this one dies.
     #[arg(long, help_heading = EXPERT)]
     pub no_holder: bool,

@@ -208,6 +208,12 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
     if let Some(us) = args.slowlog_log_slower_than {
         config.slowlog_slower_than_us = us;
     }
+    if let Some(ms) = args.busy_reply_threshold {
+        config.script_limit_ms = ms;
+    }
+    if let Some(Bytes(max)) = optional("script-memory-limit", &args.script_memory_limit)? {
+        config.script_memory_max = max as usize;
+    }
     if let Some(entries) = args.slowlog_max_len {
         config.slowlog_len_max = entries;
     }

@@ -114,6 +114,10 @@ pub struct ServerConfig {
     pub encodings: Encodings,
     /// Values that were set of parameters that change nothing, by their names.
     pub inert: BTreeMap<&'static str, String>,
+    /// Milliseconds after which a script is stopped and rolled back; 0: never.
+    pub script_limit_ms: u64,
+    /// Bytes of memory that the scripts of one loop may use.
+    pub script_memory_max: usize,
     /// Seed of every random choice, such as HRANDFIELD's.
     pub seed: u64,
     /// The warning the budget was computed for, seconds; for INFO only.
@@ -169,6 +173,8 @@ impl Default for ServerConfig {
             memory_max_bytes: None,
             encodings: Encodings::default(),
             inert: BTreeMap::new(),
+            script_limit_ms: 5000,
+            script_memory_max: 128 << 20,
             seed: 0,
             warning_s: 0.0,
             terms: None,

@@ -21,6 +21,7 @@ mod migration;
 mod net;
 mod power;
 mod saving;
+mod script;
 mod session;
 mod shared;
 #[allow(unsafe_code)]

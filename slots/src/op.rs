@@ -87,6 +87,11 @@ impl<'h> Op<'h> {
         }
     }
 
+    /// Whether the operation holds the lane.
+    pub fn holds(&self, id: LaneId) -> bool {
+        self.lead.id() == id || self.rest.binary_search_by_key(&id, Lane::id).is_ok()
+    }
+
     /// A lane that the operation holds, to change the volatile state that the heap's user keeps
     /// with it.
     ///

@@ -2,6 +2,10 @@
 
 /// Databases of a store, numbered from 0.
 pub const DATABASES: u8 = 16;
+/// The program's own database, for what a server keeps beside its users' keys. Nothing that works
+/// on all databases, from 0 to [`DATABASES`], sees or removes its keys; a walk over all keys cannot
+/// be asked for it. See [`crate::Store::make_own_database`].
+pub const OWN_DATABASE: u8 = DATABASES;
 /// Bytes of the longest key, hash field or member of a set.
 pub const KEY_BYTES_MAX: usize = 65_535;
 /// Bytes of the longest value.
@@ -10,7 +14,7 @@ pub const VALUE_BYTES_MAX: usize = 512 << 20;
 /// A key of one of the store's databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key<'a> {
-    /// Number of the database, below [`DATABASES`].
+    /// Number of the database, below [`DATABASES`], or [`OWN_DATABASE`].
     pub db: u8,
     /// The key's name, of at most [`KEY_BYTES_MAX`] bytes.
     pub bytes: &'a [u8],

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use perdura_slots::LaneId;
 
-use crate::api::DATABASES;
+use crate::api::{DATABASES, OWN_DATABASE};
 
 /// Keys of one database, in one shard or in several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) struct ShardCounts {
     is_unsaved: AtomicBool,
     /// Whether the counts have changed since the last look at this mark.
     has_changed: AtomicBool,
-    dbs: [DbCounts; DATABASES as usize],
+    dbs: [DbCounts; OWN_DATABASE as usize + 1],
 }
 
 #[derive(Default)]

@@ -31,6 +31,7 @@ mod key_counts;
 mod list;
 mod listpack;
 mod members;
+mod own;
 mod packed;
 mod read;
 mod rebuild;
@@ -54,7 +55,7 @@ mod uses;
 mod watches;
 
 pub use ahead::FieldPlace;
-pub use api::{Access, DATABASES, Expiry, KEY_BYTES_MAX, Key, Kind, VALUE_BYTES_MAX};
+pub use api::{Access, DATABASES, Expiry, KEY_BYTES_MAX, Key, Kind, OWN_DATABASE, VALUE_BYTES_MAX};
 pub use counts::StoreStats;
 pub use entry::Entry;
 pub use error::{Damaged, OpenError, StoreError, TxError, Unreadable, WrongType};

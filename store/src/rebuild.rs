@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use perdura_media::Clock;
 use perdura_slots::{Heap, HeapError, Lane, LaneId, Marks, Region};
 
-use crate::api::DATABASES;
+use crate::api::{DATABASES, OWN_DATABASE};
 use crate::counting::DbKeys;
 use crate::entry::Entry;
 use crate::error::{Damaged, OpenError, Unreadable};
@@ -20,6 +20,7 @@ use crate::key_counts::{KeyCount, KeyCounts};
 use crate::list;
 use crate::listpack;
 use crate::members::{self, MEMBER_DB};
+use crate::own::{OWN_LANE, OWN_ROOT_NAME};
 use crate::packed;
 use crate::packed::small::SmallSets;
 use crate::recency::Recency;
@@ -89,6 +90,7 @@ impl Store {
             None => heap.set_root(ROOT_NAME, VERSION)?,
             Some(found) => return Err(OpenError::Version { found, supported: VERSION }),
         }
+        let own_root = Unreadable::catch(|| heap.root(OWN_ROOT_NAME))?.unwrap_or(0);
         let reserved_bytes = heap.region().geometry().reserved_bytes;
         if reserved_bytes > table::RECORDS_END {
             return Err(OpenError::TooLarge { reserved_bytes, max_bytes: table::RECORDS_END });
@@ -117,6 +119,7 @@ impl Store {
             key_counts,
             far,
             chunk_limits: ChunkLimits::default().words().map(AtomicU64::new),
+            own_root: AtomicU64::new(own_root),
             shards_counted: AtomicU16::new(0),
             shards_rebuilt: AtomicU16::new(0),
             small_sets: AtomicU64::new(0),
@@ -172,6 +175,13 @@ impl Store {
                 let root = self.root_of(lane.id(), db);
                 let far = self.far.as_ref().map(|far| &*far.storage);
                 Trace { region, lane, marks, far }.index(root, db, count)?;
+            }
+            let own_root = self.own_root.load(Acquire);
+            if lane.id() == OWN_LANE && own_root != 0 {
+                marks.mark(own_root)?;
+                let far = self.far.as_ref().map(|far| &*far.storage);
+                let uncounted = &mut KeyCount::default();
+                Trace { region, lane, marks, far }.index(own_root, OWN_DATABASE, uncounted)?;
             }
             self.note_counted(lane, &counts)
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perdura_slots::Lane;
 
-use crate::api::DATABASES;
+use crate::api::OWN_DATABASE;
 use crate::entry::Entry;
 use crate::far::FarStorage;
 use crate::list::chunk::Chunk;
@@ -20,7 +20,7 @@ pub(crate) const PARTS_PER_HOLD: u64 = 4096;
 
 /// Volatile state of a shard.
 pub(crate) struct Shard {
-    pub dbs: [ShardDb; DATABASES as usize],
+    pub dbs: [ShardDb; OWN_DATABASE as usize + 1],
     /// Tables to which no reference leads any more, which are to be freed piece by piece.
     pub detached: Vec<Detached>,
     /// Who keeps the values that are not in memory.

@@ -1,17 +1,18 @@
 //! The store itself, and the place of each key in its index.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
 
 use parking_lot::Mutex;
 use perdura_media::Clock;
 use perdura_slots::{Heap, LANE_ROOT_BYTES, Lane, LaneId, Region};
 
-use crate::api::{DATABASES, Key};
+use crate::api::{DATABASES, Key, OWN_DATABASE};
 use crate::evict::Evictor;
 use crate::far::Far;
 use crate::key_counts::KeyCounts;
+use crate::own::OWN_LANE;
 use crate::packed::small::SmallSets;
 use crate::recency::Recency;
 use crate::record::{hash_key, is_of};
@@ -43,6 +44,8 @@ pub struct Store {
     pub(crate) small_sets: AtomicU64,
     /// When chunks of streams are full: entries, and bytes; see [`crate::ChunkLimits`].
     pub(crate) chunk_limits: [AtomicU64; 2],
+    /// Root of the program's own database; 0 while there is none.
+    pub(crate) own_root: AtomicU64,
     /// How many shards were counted; the first shard is counted first.
     pub(crate) shards_counted: AtomicU16,
     /// How many shards are rebuilt; the last shard is rebuilt first.
@@ -98,10 +101,20 @@ impl Store {
 
     /// The place of a key: the upper half of its hash picks the shard, the lower half the bucket.
     pub fn place(&self, key: Key<'_>) -> Place {
+        if key.db == OWN_DATABASE {
+            return self.own_place(key);
+        }
         assert!(key.db < DATABASES, "database {} of {DATABASES}", key.db);
         let hash = hash_key(key.db, key.bytes);
         let lane = LaneId((((hash >> 32) * u64::from(self.heap.shards())) >> 32) as u16);
         Place { lane, db: key.db, root: self.root_of(lane, key.db), hash }
+    }
+
+    /// The place of a key of the program's own database, all of which lies in one shard.
+    fn own_place(&self, key: Key<'_>) -> Place {
+        let root = self.own_root.load(Acquire);
+        assert!(root != 0, "the store's own database is used before it is made");
+        Place { lane: OWN_LANE, db: key.db, root, hash: hash_key(key.db, key.bytes) }
     }
 
     /// Root of a database's table in a shard.

@@ -221,6 +221,11 @@ impl<'s> Tx<'s> {
         self.entry(&place, &found)
     }
 
+    /// Whether the operation holds the key's shard, so that it may use the key.
+    pub fn holds(&self, key: Key<'_>) -> bool {
+        self.op.holds(self.place(key).lane)
+    }
+
     /// Whether there is such a key, and it has not expired.
     pub fn has(&self, key: Key<'_>) -> bool {
         self.look(key).is_some()
@@ -419,7 +424,7 @@ impl<'s> Tx<'s> {
     }
 
     /// Notes why the attempt is over.
-    fn stop(&mut self, stop: Stop) -> TxError {
+    pub(crate) fn stop(&mut self, stop: Stop) -> TxError {
         self.halt.get_or_insert(Halt::Stop(stop));
         TxError::Again
     }

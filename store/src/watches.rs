@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use perdura_slots::{Rank, Ranked};
 
-use crate::api::{DATABASES, Key};
+use crate::api::{Key, OWN_DATABASE};
 
 /// The watched keys of a store.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Watches {
     /// shard afterwards, so a write that saw no watched keys was over by then.
     count: AtomicUsize,
     /// The watched keys of each database.
-    seen: Ranked<[HashMap<Box<[u8]>, Seen>; DATABASES as usize]>,
+    seen: Ranked<[HashMap<Box<[u8]>, Seen>; OWN_DATABASE as usize + 1]>,
 }
 
 /// The state of one watched key.

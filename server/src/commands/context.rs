@@ -12,10 +12,12 @@ use perdura_warning::Demand;
 
 use super::blocking::Wait;
 use super::call::{Outcome, Random};
+use super::dispatch::may_write;
 use super::error::CommandError;
 use super::index::Index;
 use super::index_for;
-use super::spec::{Spec, flag};
+use super::scripts::Scripts;
+use super::spec::Spec;
 use crate::config::{Durability, ServerConfig};
 use crate::resp::Reply;
 use crate::session::Session;
@@ -38,6 +40,8 @@ pub(crate) struct Server<'a> {
     pub index: Index,
     pub random: Random,
     pub facts: Facts,
+    /// The loop's Lua state.
+    pub scripts: Scripts,
     /// Messages that the command being run sends when it has happened.
     pub outgoing: Vec<Message>,
     /// Each MIGRATE of the loop's clients that is under way has a reference to it.
@@ -84,6 +88,7 @@ impl<'a> Server<'a> {
             config,
             config_changes,
             facts: Facts::default(),
+            scripts: Scripts::default(),
             outgoing: Vec::new(),
             migrations: Arc::new(()),
             wait: None,
@@ -265,7 +270,7 @@ impl Context<'_, '_, '_> {
 /// Whether the pause that CLIENT PAUSE has asked for holds a command.
 pub(super) fn is_paused(pause: &Pause, spec: &Spec, now_ns: u64) -> bool {
     let (until_ns, writes_only) = pause.now();
-    now_ns < until_ns && (!writes_only || spec.has(flag::WRITE) || spec.name == "exec")
+    now_ns < until_ns && (!writes_only || may_write(spec))
 }
 
 /// The parts of the server that a control command works on.

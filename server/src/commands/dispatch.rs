@@ -9,6 +9,7 @@ use super::error::CommandError;
 use super::handler::{Command, DataFn, Handler};
 use super::keyspace::Keyspace;
 use super::null;
+use super::scripts;
 use super::spec::{Spec, flag};
 use super::steps::{Step, Steps};
 use super::table::TABLE;
@@ -117,7 +118,7 @@ fn is_http(name: &[u8]) -> bool {
 
 /// Whether a command changes data, or runs others that may.
 pub(crate) fn may_write(spec: &Spec) -> bool {
-    spec.has(flag::WRITE | flag::BLOCKING) || spec.name == "exec"
+    spec.has(flag::WRITE | flag::BLOCKING | flag::SCRIPT) || spec.name == "exec"
 }
 
 /// Checks a command, then queues or runs it. True if data may have changed; `None` if the command
@@ -158,7 +159,10 @@ fn attempt(
         ctx.reply.rewind(mark);
         return Some(blocking::begin(ctx, row, args, wait));
     }
-    let wrote = (outcome.is_ok() || has_stepped) && (spec.has(flag::WRITE) || spec.name == "exec");
+    // A script that failed keeps what it had written.
+    let script_wrote = spec.has(flag::SCRIPT) && ctx.server.scripts.take_wrote();
+    let writes = spec.has(flag::WRITE) || spec.name == "exec" || script_wrote;
+    let wrote = (outcome.is_ok() || has_stepped) && writes;
     if let Err(error) = outcome {
         ctx.reply.rewind(mark);
         ctx.reply.error(&error);
@@ -260,6 +264,7 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
             let table = table_for(&ctx.server.config);
             exec(ctx, table)
         }
+        Handler::Script(scripted) => scripts::run_alone(ctx, scripted, args),
         Handler::Container => Err(CommandError::Arity(spec.name)),
         Handler::Read(handler) => {
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());

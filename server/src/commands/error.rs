@@ -376,6 +376,55 @@ pub(crate) enum CommandError {
     /// Never sent: the command goes on later, and the client's next ones wait for that.
     #[error("ERR the command waits")]
     Waits,
+    #[error("ERR Number of keys can't be negative")]
+    NumKeysNegative,
+    #[error("ERR Bad number of keys provided")]
+    BadKeyCount,
+    #[error("NOSCRIPT No matching script. Please use EVAL.")]
+    NoScript,
+    /// The whole line.
+    #[error("{0}")]
+    Script(String),
+    #[error("ERR {0}")]
+    ScriptStopped(&'static str),
+    #[error("ERR Can not execute a script with write flag using *_ro command.")]
+    ScriptWrites,
+    #[error(
+        "ERR the scripts that were loaded take all the memory that is for them: give SCRIPT FLUSH"
+    )]
+    ScriptCacheFull,
+    #[error("ERR no memory for scripts: {0}")]
+    NoEngine(String),
+    #[error("ERR SCRIPT FLUSH only support SYNC|ASYNC option")]
+    ScriptFlushMode,
+    #[error("ERR Use SCRIPT DEBUG YES/SYNC/NO")]
+    ScriptDebugMode,
+    #[error(
+        "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
+    )]
+    ScriptMemoryFull,
+    #[error("ERR the debugger of scripts is not offered: use redis.log")]
+    NoDebugger,
+    #[error("NOTBUSY No scripts in execution right now.")]
+    NotBusy,
+    #[error("BUSY Redis is busy running a script. You can only call {0} KILL or SHUTDOWN NOSAVE.")]
+    BusyScript(&'static str),
+    #[error("ERR Function not found")]
+    NoFunction,
+    #[error("ERR Library not found")]
+    NoLibrary,
+    #[error("ERR library name argument was not given")]
+    NoLibraryName,
+    #[error("ERR Unknown argument {0}")]
+    FunctionArgument(String),
+    #[error("ERR Unknown option given: {0}")]
+    FunctionOption(String),
+    #[error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")]
+    FunctionFlushMode,
+    #[error("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.")]
+    RestorePolicy,
+    #[error("ERR {0}")]
+    Library(String),
 }
 
 impl CommandError {

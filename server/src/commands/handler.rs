@@ -5,6 +5,7 @@ use perdura_store::{Entry, Tx};
 use super::call::{Call, Outcome};
 use super::context::Context;
 use super::keyspace::Keyspace;
+use super::scripts::Scripted;
 use super::spec::{Spec, flag};
 use crate::resp::Args;
 
@@ -25,6 +26,8 @@ pub(crate) enum Handler {
     Control(for<'r, 'c, 'a, 'o, 'x> fn(&'r mut Context<'c, 'a, 'o>, Args<'x>) -> Outcome),
     /// Carries out other commands: EXEC.
     Exec,
+    /// Runs a script, which carries out other commands.
+    Script(Scripted),
     /// Has no code: its subcommands have their own lines.
     Container,
 }
@@ -43,6 +46,7 @@ impl Command {
     pub const fn new(spec: Spec, handler: Handler) -> Self {
         let works_on = match handler {
             Handler::Control(_) | Handler::Exec => flag::STATE,
+            Handler::Script(_) => flag::SCRIPT,
             Handler::Keyspace(_) => flag::WALKS,
             _ => 0,
         };

@@ -6,6 +6,7 @@
 //! whose true value is not known is left out.
 
 use std::fmt::{Result, Write};
+use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_store::DATABASES;
 
@@ -90,19 +91,38 @@ pub(super) fn memory(server: &Server<'_>, clients: Clients, out: &mut String) ->
         clients.memory_bytes,
     )?;
     write!(out, "lazyfree_pending_objects:{}\r\n", facts.detached)?;
+    scripts(server, out)?;
     zeros(out, &MEMORY_ZEROS)
 }
 
-/// Memory for things that this server lacks: scripts, replicas, the buffer of an append-only file,
+/// Memory and numbers of scripts and functions. A loop has one Lua state for both.
+fn scripts(server: &Server<'_>, out: &mut String) -> Result {
+    let shared = server.shared;
+    let (scripts, code_bytes) = shared.scripts.count();
+    let libraries = shared.functions.libraries();
+    let states = shared.loops.iter().map(|own| own.running.memory_bytes.load(Relaxed));
+    let state_bytes = states.sum::<u64>();
+    let library_bytes = libraries.by_name.values().map(|library| library.code.len());
+    write!(
+        out,
+        "used_memory_lua:{state_bytes}\r\nused_memory_lua_human:{}\r\n\
+         used_memory_vm_eval:{state_bytes}\r\nused_memory_vm_functions:0\r\n\
+         used_memory_vm_total:{state_bytes}\r\nused_memory_vm_total_human:{}\r\n\
+         used_memory_scripts_eval:{code_bytes}\r\nnumber_of_cached_scripts:{scripts}\r\n\
+         used_memory_functions:{}\r\nnumber_of_functions:{}\r\nnumber_of_libraries:{}\r\n\
+         used_memory_scripts:{code_bytes}\r\nused_memory_scripts_human:{}\r\n",
+        human(state_bytes),
+        human(state_bytes),
+        library_bytes.sum::<usize>(),
+        libraries.functions(),
+        libraries.by_name.len(),
+        human(code_bytes as u64),
+    )
+}
+
+/// Memory for things that this server lacks: replicas, the buffer of an append-only file,
 /// a defragmenter, a thread that frees deleted values.
-const MEMORY_ZEROS: [&str; 14] = [
-    "used_memory_lua",
-    "used_memory_vm_eval",
-    "used_memory_scripts",
-    "used_memory_functions",
-    "number_of_cached_scripts",
-    "number_of_functions",
-    "number_of_libraries",
+const MEMORY_ZEROS: [&str; 7] = [
     "mem_not_counted_for_evict",
     "mem_replication_backlog",
     "mem_clients_slaves",

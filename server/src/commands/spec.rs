@@ -48,6 +48,8 @@ pub(crate) mod flag {
     pub const STEPS: u32 = 1 << 28;
     /// The command may name further keys by patterns: then it locks every shard.
     pub const BY_PATTERN: u32 = 1 << 29;
+    /// The command runs a script, which may write.
+    pub const SCRIPT: u32 = 1 << 30;
 
     /// The flags that COMMAND INFO shows.
     pub const SHOWN: [(u32, &str); 13] = [
@@ -166,6 +168,7 @@ pub(crate) enum Group {
     Connection,
     Server,
     Transactions,
+    Scripting,
 }
 
 impl Group {
@@ -186,6 +189,7 @@ impl Group {
             Self::Connection => "connection",
             Self::Server => "server",
             Self::Transactions => "transactions",
+            Self::Scripting => "scripting",
         }
     }
 
@@ -205,6 +209,7 @@ impl Group {
             Self::Generic => Some("@keyspace"),
             Self::Connection => Some("@connection"),
             Self::Transactions => Some("@transaction"),
+            Self::Scripting => Some("@scripting"),
             Self::Server => None,
         }
     }

@@ -5,16 +5,16 @@ use super::spec::flag::*;
 use super::spec::{Group, KeyOption, Keys, Spec};
 use super::{
     bitfield, bits, blocking, blocking_pops, client, connection, devices, dump, expiry, figures,
-    geo, geo_search, hash_expiry, hashes, hyperloglog, info, introspect, keys, lists, migrate,
-    perdura, pubsub, server, sets, sets_algebra, settings, sort, sorted, sorted_algebra,
-    sorted_range, streams, streams_claim, streams_groups, streams_info, streams_read, strings,
-    strings_lcs, strings_set, transactions,
+    functions, geo, geo_search, hash_expiry, hashes, hyperloglog, info, introspect, keys, lists,
+    migrate, perdura, pubsub, scripts, server, sets, sets_algebra, settings, sort, sorted,
+    sorted_algebra, sorted_range, streams, streams_claim, streams_groups, streams_info,
+    streams_read, strings, strings_lcs, strings_set, transactions,
 };
 use Group::{
-    Bitmap, Connection, Generic, Geo, Hash, HyperLogLog, PubSub, Server, SortedSet, Stream,
-    Transactions,
+    Bitmap, Connection, Generic, Geo, Hash, HyperLogLog, PubSub, Scripting, Server, SortedSet,
+    Stream, Transactions,
 };
-use Handler::{Container, Control, Data, Exec, Field, Keyspace, Read};
+use Handler::{Container, Control, Data, Exec, Field, Keyspace, Read, Script};
 
 const NONE: Keys = Keys { first: 0, last: 0, step: 0, count_at: 0, option: KeyOption::None };
 const KEY: Keys = Keys { first: 1, last: 1, step: 1, count_at: 0, option: KeyOption::None };
@@ -35,6 +35,7 @@ const ALL_BUT_LAST: Keys =
 const COUNTED_AT_2: Keys =
     Keys { first: 0, last: 0, step: 0, count_at: 2, option: KeyOption::None };
 const STREAMS: Keys = Keys { count_at: Keys::BEHIND_STREAMS, ..NONE };
+const SCRIPT_KEYS: Keys = COUNTED_AT_2;
 
 /// Flags of commands about the connection: allowed whatever the state of the data.
 const CONN: u32 = NOSCRIPT | LOADING | STALE;
@@ -42,6 +43,11 @@ const CONN: u32 = NOSCRIPT | LOADING | STALE;
 const LISTEN: u32 = PUBSUB | NOSCRIPT | LOADING | STALE | NOMULTI | SUBSCRIBED;
 /// Flags of a command that publishes.
 const SAY: u32 = PUBSUB | LOADING | STALE | FAST;
+/// Flags of a command that runs a script.
+const RUN: u32 = NOSCRIPT | STALE | MOVABLE;
+/// Flags of a command that changes the libraries of functions. It is given alone, because the store
+/// keeps them.
+const LIBRARY: u32 = WRITE | NOSCRIPT | NOMULTI;
 /// Flags of a write that may need memory.
 const GROW: u32 = WRITE | DENYOOM;
 
@@ -276,7 +282,7 @@ pub(crate) static TABLE: &[Command] = &[
     c("ttl", 2, READ | FAST | NOVALUE, KEY, Generic, "1.0.0", Read(expiry::ttl), "Get the time to live for a key in seconds"),
     c("type", 2, READ | FAST | NOVALUE, KEY, Generic, "1.0.0", Read(keys::kind), "Determine the type stored at key"),
     c("unlink", -2, WRITE | FAST | NOVALUE, ALL, Generic, "4.0.0", Data(keys::del), "Delete a key; memory is reclaimed before the reply"),
-    c("wait", 3, NOSCRIPT, NONE, Generic, "3.0.0", Control(server::wait), "Returns the number of replicas, which is always 0"),
+    c("wait", 3, 0, NONE, Generic, "3.0.0", Control(server::wait), "Returns the number of replicas, which is always 0"),
     c("waitaof", 4, NOSCRIPT | NOMULTI, NONE, Generic, "7.2.0", Control(server::waitaof), "Waits until all writes before are on the device"),
     // Publish and subscribe
     c("psubscribe", -2, LISTEN, NONE, PubSub, "2.0.0", Control(pubsub::psubscribe), "Listen for messages published to channels matching the given patterns"),
@@ -325,6 +331,30 @@ pub(crate) static TABLE: &[Command] = &[
     c("multi", 1, CONN | FAST | UNQUEUED, NONE, Transactions, "1.2.0", Control(transactions::multi), "Mark the start of a transaction block"),
     c("unwatch", 1, CONN | FAST, NONE, Transactions, "2.2.0", Control(transactions::unwatch), "Forget about all watched keys"),
     c("watch", -2, CONN | FAST | UNQUEUED, ALL, Transactions, "2.2.0", Control(transactions::watch), "Watch the given keys to determine execution of the MULTI/EXEC block"),
+    // Scripts
+    c("eval", -3, RUN, SCRIPT_KEYS, Scripting, "2.6.0", Script(scripts::EVAL), "Execute a Lua script server side"),
+    c("eval_ro", -3, RUN | READ, SCRIPT_KEYS, Scripting, "7.0.0", Script(scripts::EVAL_RO), "Execute a read-only Lua script server side"),
+    c("evalsha", -3, RUN, SCRIPT_KEYS, Scripting, "2.6.0", Script(scripts::EVALSHA), "Execute a Lua script server side, by its digest"),
+    c("evalsha_ro", -3, RUN | READ, SCRIPT_KEYS, Scripting, "7.0.0", Script(scripts::EVALSHA_RO), "Execute a read-only Lua script server side, by its digest"),
+    c("fcall", -3, RUN, SCRIPT_KEYS, Scripting, "7.0.0", Script(scripts::FCALL), "Invoke a function"),
+    c("fcall_ro", -3, RUN | READ, SCRIPT_KEYS, Scripting, "7.0.0", Script(scripts::FCALL_RO), "Invoke a read-only function"),
+    c("function", -2, SUBS, NONE, Scripting, "7.0.0", Container, "A container for function commands"),
+    c("function|delete", 3, LIBRARY, NONE, Scripting, "7.0.0", Control(functions::delete), "Delete a library and its functions"),
+    c("function|dump", 2, NOSCRIPT, NONE, Scripting, "7.0.0", Control(functions::dump_all), "Dump all libraries into a serialized binary payload"),
+    c("function|flush", -2, LIBRARY, NONE, Scripting, "7.0.0", Control(functions::flush), "Delete all libraries and functions"),
+    c("function|help", 2, LOADING | STALE, NONE, Scripting, "7.0.0", Control(functions::help), "Show helpful text about the different subcommands"),
+    c("function|kill", 2, NOSCRIPT, NONE, Scripting, "7.0.0", Control(functions::kill), "Terminate a function that another loop runs"),
+    c("function|list", -2, NOSCRIPT, NONE, Scripting, "7.0.0", Control(functions::list), "Return information about all libraries"),
+    c("function|load", -3, LIBRARY | DENYOOM, NONE, Scripting, "7.0.0", Control(functions::load), "Create a library"),
+    c("function|restore", -3, LIBRARY | DENYOOM, NONE, Scripting, "7.0.0", Control(functions::restore_all), "Restore all libraries from a payload"),
+    c("function|stats", 2, NOSCRIPT, NONE, Scripting, "7.0.0", Control(functions::stats), "Return information about a function during execution"),
+    c("script", -2, SUBS, NONE, Scripting, "2.6.0", Container, "A container for Lua scripts management commands"),
+    c("script|debug", 3, NOSCRIPT, NONE, Scripting, "3.2.0", Control(scripts::debug), "Answers NO: the debugger of scripts is not offered"),
+    c("script|exists", -3, NOSCRIPT, NONE, Scripting, "2.6.0", Control(scripts::exists), "Determine whether scripts exist in the script cache"),
+    c("script|flush", -2, NOSCRIPT, NONE, Scripting, "2.6.0", Control(scripts::flush), "Remove all scripts from the script cache"),
+    c("script|help", 2, LOADING | STALE, NONE, Scripting, "5.0.0", Control(scripts::help), "Show helpful text about the different subcommands"),
+    c("script|kill", 2, NOSCRIPT, NONE, Scripting, "2.6.0", Control(scripts::kill), "Terminate a script that another loop runs"),
+    c("script|load", 3, NOSCRIPT, NONE, Scripting, "2.6.0", Control(scripts::load), "Load a Lua script to the script cache"),
     // Server
     c("bgsave", -1, ADMIN | NOSCRIPT, NONE, Server, "1.0.0", Control(server::bgsave), "Make a checkpoint while clients are served"),
     c("command", -1, SUBS | LOADING | STALE, NONE, Server, "2.8.13", Control(introspect::info), "Get details about all commands"),

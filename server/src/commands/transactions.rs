@@ -19,6 +19,7 @@ use super::error::CommandError;
 use super::handler::{Command, Handler};
 use super::keyspace::{self, Keyspace, Names};
 use super::options::database;
+use super::scripts::{self, Relieved};
 use super::spec::flag;
 use super::steps::Steps;
 use crate::resp::Args;
@@ -110,7 +111,6 @@ fn run_all(
     multi: &Multi,
     watched: &BTreeMap<(u8, Box<[u8]>), Watch>,
 ) -> Result<bool, StoreError> {
-    let store = ctx.server.store;
     let mut keys: Vec<Key<'_>> = watched.values().map(Watch::key).collect();
     let named = collect_keys(table, ctx.session.db, multi, &mut keys);
     let any = |flags| multi.queue.iter().any(|queued| table[queued.row].spec.has(flags));
@@ -119,18 +119,46 @@ fn run_all(
     if any(flag::FACTS) {
         ctx.server.refresh_facts();
     }
-    let access = if walks || !named { Access::Everything } else { Access::Keys(&keys) };
+    let mut holds_all = walks || !named;
+    ctx.server.scripts.count_transaction();
+    let mark = ctx.reply.mark();
+    loop {
+        ctx.reply.rewind(mark);
+        let unchanged = attempt(ctx, table, multi, watched, (&keys, holds_all, walks, swaps));
+        match scripts::relieve(ctx) {
+            // A script has used a key that it had not named.
+            Relieved::NeedsAll => holds_all = true,
+            Relieved::Again => {}
+            Relieved::Over(why) => return Err(StoreError::Aborted(why)),
+            Relieved::No => return unchanged,
+        }
+    }
+}
+
+/// Tries the queue in one transaction, with the shards of `keys` or all of them held; false when a
+/// watched key has changed.
+fn attempt(
+    ctx: &mut Context<'_, '_, '_>,
+    table: &'static [Command],
+    multi: &Multi,
+    watched: &BTreeMap<(u8, Box<[u8]>), Watch>,
+    (keys, holds_all, walks, swaps): (&[Key<'_>], bool, bool, bool),
+) -> Result<bool, StoreError> {
+    let store = ctx.server.store;
+    let access = if holds_all { Access::Everything } else { Access::Keys(keys) };
+    ctx.server.scripts.begin_transaction(holds_all);
 
     let (mark, db, drawn) = (ctx.reply.mark(), ctx.session.db, ctx.server.random.mark());
     let result = store.run(access, |tx| {
         ctx.reply.rewind(mark);
         ctx.server.outgoing.clear();
         ctx.server.random.rewind(drawn);
+        ctx.server.scripts.begin_attempt();
         ctx.session.db = db;
         if !watched.values().all(|watch| tx.is_unchanged(watch)) {
             return Ok(false);
         }
-        let mut names = if walks { keyspace::names(tx, &keys) } else { Vec::new() };
+        let mut names = if walks { keyspace::names(tx, keys) } else { Vec::new() };
         if swaps {
             keyspace::anywhere(&mut names);
         }
@@ -178,8 +206,8 @@ fn collect_keys<'q>(
     named
 }
 
-/// Runs a queued command inside EXEC's transaction.
-fn run_in_tx(
+/// Runs a command inside a transaction: one that EXEC or a script carries out.
+pub(super) fn run_in_tx(
     ctx: &mut Context<'_, '_, '_>,
     command: &'static Command,
     args: Args<'_>,
@@ -203,6 +231,7 @@ fn run_in_tx(
         Handler::Field(handler) => handler(&mut call, tx.hash_get(key, args.get(2))?),
         Handler::Data(handler) => handler(&mut call, tx),
         Handler::Keyspace(handler) => handler(&mut call, &mut Keyspace::Tx { tx, names }),
+        Handler::Script(scripted) => scripts::run_inside(ctx, scripted, args, tx),
         Handler::Control(_) | Handler::Exec | Handler::Container => {
             Err(CommandError::Arity(spec.name))
         }

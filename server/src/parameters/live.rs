@@ -41,18 +41,21 @@ const OLDER: [(&str, &str); 4] = [
 ];
 
 /// The names of all parameters of this file.
-pub const LIVE: [&str; 24] = [
+pub const LIVE: [&str; 27] = [
+    "busy-reply-threshold",
     "hash-max-listpack-entries",
     "hash-max-listpack-value",
     "hash-max-ziplist-entries",
     "hash-max-ziplist-value",
     "lfu-decay-time",
     "lfu-log-factor",
+    "lua-time-limit",
     "maxclients",
     "maxmemory-policy",
     "maxmemory-samples",
     "proto-max-bulk-len",
     "requirepass",
+    "script-memory-limit",
     "set-max-intset-entries",
     "set-max-listpack-entries",
     "set-max-listpack-value",
@@ -91,6 +94,8 @@ pub fn get(config: &ServerConfig, name: &str) -> Option<String> {
         "stream-node-max-bytes" => encodings.streams.bytes,
         "stream-node-max-entries" => encodings.streams.entries,
         "maxclients" => config.clients_max as u64,
+        "busy-reply-threshold" | "lua-time-limit" => config.script_limit_ms,
+        "script-memory-limit" => config.script_memory_max as u64,
         "timeout" => config.timeout_s,
         "tcp-keepalive" => config.tcp_keepalive_s,
         "slowlog-max-len" => config.slowlog_len_max as u64,
@@ -168,6 +173,10 @@ fn change(config: &mut ServerConfig, name: &str, value: &[u8]) -> Result<(), Cow
             config.slowlog_slower_than_us = number(-1, i64::MAX)? as i64;
         }
         "slowlog-max-len" => config.slowlog_len_max = number(0, i64::MAX)? as usize,
+        "busy-reply-threshold" | "lua-time-limit" => {
+            config.script_limit_ms = number(0, i64::MAX)? as u64;
+        }
+        "script-memory-limit" => config.script_memory_max = bytes(1 << 20, 16 << 30)? as usize,
         "proto-max-bulk-len" => {
             config.limits.bulk_max_bytes = bytes(1 << 20, 512 << 20)? as usize;
         }
@@ -209,6 +218,9 @@ mod tests {
             ("tcp-keepalive", "16"),
             ("slowlog-log-slower-than", "-1"),
             ("slowlog-max-len", "17"),
+            ("busy-reply-threshold", "17"),
+            ("lua-time-limit", "18"),
+            ("script-memory-limit", "2000000"),
             ("proto-max-bulk-len", "2000000"),
             ("requirepass", "secret"),
         ] {

@@ -91,6 +91,13 @@ pub struct Span {
     len: u32,
 }
 
+impl Span {
+    /// The place of `len` bytes from `start` on, both below 4 GiB.
+    pub(crate) fn new(start: usize, len: usize) -> Self {
+        span(start, len)
+    }
+}
+
 /// The arguments of one command; the first one is the command's name.
 #[derive(Debug, Clone, Copy)]
 pub struct Args<'a> {

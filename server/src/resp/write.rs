@@ -84,6 +84,16 @@ impl<'a> Reply<'a> {
         self.raw(b"\r\n");
     }
 
+    /// Writes an error whose text may be no UTF-8. Line breaks in it become blanks.
+    pub fn error_bytes(&mut self, text: &[u8]) {
+        self.errors += 1;
+        let is_break = |byte: u8| matches!(byte, b'\r' | b'\n');
+        let line: Vec<u8> = text.iter().map(|b| if is_break(*b) { b' ' } else { *b }).collect();
+        self.raw(b"-");
+        self.raw(&line);
+        self.raw(b"\r\n");
+    }
+
     /// Writes an integer.
     pub fn int(&mut self, value: i64) {
         match value {

@@ -7,6 +7,7 @@
 mod card;
 mod inbox;
 mod memory;
+mod scripts;
 mod stats;
 mod topics;
 mod waiters;
@@ -23,6 +24,7 @@ use perdura_store::Store;
 pub(crate) use card::{Card, NO_COMMAND, NO_SLOT, flag as card_flag};
 pub(crate) use inbox::{Bell, Inbox};
 pub(crate) use memory::MemoryLimit;
+pub(crate) use scripts::{AboutRunning, Functions, Running, ScriptCache};
 pub(crate) use stats::{Counter, Stats};
 pub(crate) use topics::{Message, Topic, Topics};
 pub(crate) use waiters::{Held, Served, Waiter, Waiters};
@@ -43,6 +45,8 @@ pub(crate) struct Shared<'a> {
     pub slowlog: Mutex<Slowlog>,
     pub topics: Topics,
     pub waiters: Waiters,
+    pub scripts: ScriptCache,
+    pub functions: Functions,
     /// The first failure of a group commit: writes are refused from then on.
     pub latched: OnceLock<String>,
     pub started_ns: u64,
@@ -76,6 +80,8 @@ pub(crate) struct Own {
     pub user_bytes: Counter,
     pub inbox: Inbox,
     pub bell: Arc<Bell>,
+    /// The script that the loop runs.
+    pub running: Running,
     /// Connections that the loop has or is about to be handed.
     pub connected: AtomicUsize,
     cards: Mutex<BTreeMap<u64, Arc<Card>>>,
@@ -89,6 +95,7 @@ impl Own {
             user_bytes: Counter::default(),
             inbox: Inbox::default(),
             bell: Arc::new(Bell::new()?),
+            running: Running::default(),
             connected: AtomicUsize::new(0),
             cards: Mutex::default(),
         })
@@ -105,7 +112,8 @@ impl<'a> Shared<'a> {
     /// The shared state of so many loops, for `commands` commands.
     ///
     /// # Errors
-    /// The system has no event file descriptor left.
+    /// The system has no event file descriptor left, or the libraries of functions that the store
+    /// keeps cannot be loaded.
     pub fn new(
         store: &'a Store,
         clock: &'a dyn Clock,
@@ -115,6 +123,10 @@ impl<'a> Shared<'a> {
     ) -> io::Result<Self> {
         let (started_ns, started_unix_ms) = (clock.now_ns(), clock.unix_ms());
         config.apply_to(store);
+        let functions = Functions::default();
+        let kept = crate::commands::kept_functions(store, clock, config.script_memory_max);
+        let failed = |why| format!("the libraries of functions in the store: {why}");
+        functions.set(kept.map_err(|why| io::Error::other(failed(why)))?);
         Ok(Self {
             store,
             clock,
@@ -125,6 +137,8 @@ impl<'a> Shared<'a> {
             slowlog: Mutex::default(),
             topics: Topics::default(),
             waiters: Waiters::default(),
+            scripts: ScriptCache::default(),
+            functions,
             latched: OnceLock::new(),
             started_ns,
             started_unix_ms,

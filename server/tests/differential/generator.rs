@@ -5,6 +5,7 @@ use rand::prelude::*;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::payloads::{bad_payload, payload};
+use crate::script_templates::SCRIPTS;
 
 pub type Words = Vec<Vec<u8>>;
 
@@ -246,6 +247,7 @@ impl Generator {
                 // A member of a large set, and a score of few.
                 "N" => return format!("m{}", self.random.random_range(0..900)).into_bytes(),
                 "P" => return format!("{}", self.random.random_range(1..250)).into_bytes(),
+                "@" => self.one(SCRIPTS),
                 "R" => return format!("({}", self.random.random_range(1..250)).into_bytes(),
                 "PAYLOAD" => return payload(&mut self.random),
                 "BADLOAD" => return bad_payload(&mut self.random),
@@ -351,6 +353,8 @@ fn is_incomparable(words: &Words) -> bool {
         ["command", "docs" | "info", ref names @ ..] => names != ["nosuch"],
         ["memory", _] | ["slowlog", "get" | "len"] | ["object", "help"] => true,
         ["memory", "usage", key, ..] if words.len() != 4 => key != "nokey",
+        // Redis 7.0 has its own words for a script that is given for another.
+        ["script", "load"] | ["function", "load"] => true,
         ["info" | "time" | "lastsave" | "save" | "bgsave" | "randomkey" | "shutdown"] => true,
         ["bgsave", "schedule"] | ["shutdown", "save" | "nosave"] => true,
         ["scan" | "hscan" | "zscan" | "sscan", .., "count", n] => n != "1000" && n != "0",

@@ -13,6 +13,7 @@ mod payloads;
 mod redis;
 #[path = "../server/running/mod.rs"]
 mod running;
+mod script_templates;
 mod set_templates;
 mod sort_templates;
 mod sorted_templates;
@@ -31,6 +32,7 @@ use rand::prelude::*;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use redis::Redis;
 use running::{Client, config, start};
+use script_templates::SCRIPTED;
 use set_templates::{LARGE_SETS, SETS};
 use sort_templates::SORTING;
 use sorted_templates::{LARGE, SORTED};
@@ -134,6 +136,16 @@ fn sorted_sets_answer_as_those_of_redis() {
 #[test]
 fn sorted_sets_answer_as_those_of_redis_in_resp3() {
     compare(SORTED, true);
+}
+
+#[test]
+fn scripts_answer_as_those_of_redis() {
+    compare(SCRIPTED, false);
+}
+
+#[test]
+fn scripts_answer_as_those_of_redis_in_resp3() {
+    compare(SCRIPTED, true);
 }
 
 #[test]

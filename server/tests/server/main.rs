@@ -14,6 +14,7 @@ mod memory;
 mod pubsub;
 mod resp_parser;
 mod running;
+mod scripts;
 mod steps;
 mod streams;
 mod transactions;

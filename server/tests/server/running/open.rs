@@ -34,3 +34,16 @@ pub fn open_planted(device: Arc<dyn Device>, thread: bool, planted: Planted) -> 
     let store = Store::open(heap, Arc::clone(&clock), StoreOptions::default()).unwrap();
     Opened { store: Arc::new(store), clock }
 }
+
+/// Opens the memory of a store whose process has been killed, as a holder keeps it.
+pub fn attach(store: Arc<Store>, device: Arc<dyn Device>) -> Opened {
+    let (memory, ledger) = store.region().fds();
+    let fds = (memory.try_clone_to_owned().unwrap(), ledger.try_clone_to_owned().unwrap());
+    drop(store);
+    let clock: Arc<dyn Clock> = Arc::new(RealClock);
+    let config = Config { thread: false, lanes: Some(5), ..Config::new(64 << 20, 16 << 20) };
+    let region = Region::attach(fds.0, fds.1, device, Arc::clone(&clock), config).unwrap();
+    let heap = Heap::open(region).unwrap();
+    let store = Store::open(heap, Arc::clone(&clock), StoreOptions::default()).unwrap();
+    Opened { store: Arc::new(store), clock }
+}
