@@ -83,7 +83,7 @@ pub enum Planted {
 
 impl Planted {
     /// All bugs that one thread shows, for tests that must catch each of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
