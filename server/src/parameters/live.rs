@@ -174,7 +174,7 @@ fn change(config: &mut ServerConfig, name: &str, value: &[u8]) -> Result<(), Cow
         }
         "slowlog-max-len" => config.slowlog_len_max = number(0, i64::MAX)? as usize,
         "busy-reply-threshold" | "lua-time-limit" => {
-            config.script_limit_ms = number(0, i64::MAX)? as u64;
+            config.script_limit_ms = number(0, i64::MAX)?;
         }
         "script-memory-limit" => config.script_memory_max = bytes(1 << 20, 16 << 30)? as usize,
         "proto-max-bulk-len" => {
