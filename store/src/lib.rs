@@ -75,6 +75,6 @@ pub use store::{Place, Store};
 pub use stream::{Consumer, Fields, Group, Pending, Stream, StreamId};
 pub use tree::Edge;
 pub use tx::{ChunkLimits, Delivery, StreamTrim, TrimTo, Tx};
-pub use watches::Watch;
+pub use watches::{Changed, Listener, Watch};
 
 pub use perdura_slots::{Heap, HeapError};

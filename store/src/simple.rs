@@ -1,8 +1,11 @@
 //! Operations of a single call.
 
+use std::sync::Arc;
+
 use crate::api::{Access, DATABASES, Expiry, Key};
 use crate::error::{StoreError, WrongType};
 use crate::store::Store;
+use crate::watches::Listener;
 
 impl Store {
     /// Sets a key to a string that does not expire.
@@ -52,6 +55,11 @@ impl Store {
         self.run(Access::Everything, |tx| tx.clear(db))?;
         self.reap_all();
         Ok(())
+    }
+
+    /// Lets a listener know of every key that operations change from now on; `None`: nobody.
+    pub fn listen(&self, listener: Option<Arc<dyn Listener>>) {
+        self.watches.listen(listener);
     }
 
     /// Removes all keys of all databases in one step. Their memory is free before this returns.

@@ -26,7 +26,7 @@ use crate::shard::{Detached, Shard, reap};
 use crate::staging::{Halt, Session, Staged};
 use crate::store::{Place, Store, find};
 use crate::table::{self, Found};
-use crate::watches::Watch;
+use crate::watches::{Changed, Watch};
 
 pub use stream::{ChunkLimits, Delivery, StreamTrim, TrimTo};
 
@@ -49,8 +49,10 @@ pub struct Tx<'s> {
     hint: Option<(Key<'s>, Place)>,
     /// Tables that this attempt cuts off, each with its shard's lane.
     detached: Vec<(LaneId, Detached)>,
-    /// Watched keys that this attempt wrote, counted on commit.
-    touched: Vec<(u8, Box<[u8]>)>,
+    /// Keys that this attempt wrote or removed, if somebody wants to know on commit.
+    touched: Vec<Changed>,
+    /// Whether this attempt has emptied a database, and somebody wants to know.
+    has_emptied: bool,
     /// Why the attempt is over.
     halt: Option<Halt>,
     /// Values that the attempt needs and that are not in memory: it will be run again with them.
@@ -115,6 +117,7 @@ impl<'s> Tx<'s> {
             hint,
             detached,
             touched,
+            has_emptied: false,
             halt,
             wanted,
             freed_far,
@@ -144,7 +147,7 @@ impl<'s> Tx<'s> {
         match result {
             Ok(value) => {
                 self.apply_changes();
-                self.store.watches.count_writes(&self.touched);
+                self.store.watches.count_writes(&self.touched, self.has_emptied);
                 match self.op.commit() {
                     Ok(()) => End::Done(value),
                     Err(stop) => End::Halted(Halt::Stop(stop)),
@@ -388,6 +391,7 @@ impl<'s> Tx<'s> {
     /// # Errors
     /// The attempt is over ([`TxError::Again`]).
     pub fn clear(&mut self, db: u8) -> Result<(), TxError> {
+        self.has_emptied |= self.store.watches.is_listened();
         for lane in self.store.heap.lanes() {
             let root = self.store.root_of(lane, db);
             if table::buckets(self.op.lane(lane), root) == 0 {
@@ -408,8 +412,12 @@ impl<'s> Tx<'s> {
     /// writes.
     pub fn touch(&mut self, key: Key<'_>) {
         self.settle(key);
-        if self.store.watches.is_watched(key) {
-            self.touched.push((key.db, key.bytes.into()));
+        self.note_change(key, false);
+    }
+
+    fn note_change(&mut self, key: Key<'_>, is_removal: bool) {
+        if self.store.watches.is_awaited(key, is_removal) {
+            self.touched.push(Changed { db: key.db, key: key.bytes.into(), is_removal });
         }
     }
 

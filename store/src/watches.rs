@@ -8,24 +8,62 @@
 //! that came back was written. So a key that had expired before it was watched may be swept at any
 //! time.
 //!
-//! While no key is watched, a write pays for one load.
+//! A listener, if there is one, is told of every key that an operation changed or removed, while the
+//! operation holds the key's shard.
+//!
+//! While no key is watched and nobody listens, a write pays for one load.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perdura_slots::{Rank, Ranked};
 
 use crate::api::{Key, OWN_DATABASE};
+use crate::record::hash_key;
 
 /// The watched keys of a store.
 #[derive(Debug)]
 pub(crate) struct Watches {
-    /// The number of keys in `seen`. Relaxed is enough: a thread that watches a key takes the key's
-    /// shard afterwards, so a write that saw no watched keys was over by then.
+    /// The number of keys in `seen`, and [`LISTENED`]. Relaxed is enough: a thread that watches a
+    /// key takes the key's shard afterwards, so a write that saw no watched keys was over by then.
+    /// The same holds for a thread that listens and then reads a key.
     count: AtomicUsize,
+    /// The listener, in several copies, so that operations on several shards do not meet in one
+    /// lock.
+    listeners: [Copy; COPIES],
     /// The watched keys of each database.
     seen: Ranked<[HashMap<Box<[u8]>, Seen>; OWN_DATABASE as usize + 1]>,
+}
+
+/// Number of copies of the listener.
+const COPIES: usize = 32;
+
+/// A copy of the listener, in cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Copy(Mutex<Option<Arc<dyn Listener>>>);
+
+/// Bit of [`Watches::count`] that says that somebody listens.
+const LISTENED: usize = 1 << (usize::BITS - 1);
+
+/// Who is told of every key that operations change.
+pub trait Listener: Send + Sync + std::fmt::Debug {
+    /// An operation is about to commit that has written or removed these keys, and perhaps emptied
+    /// databases. It holds the shards of all of them, so a read that begins now sees its changes;
+    /// a failing device may still undo them. It must not be kept waiting for a shard.
+    fn changed(&self, keys: &[Changed], has_emptied: bool);
+}
+
+/// A key that an operation has written or removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The key's database.
+    pub db: u8,
+    /// The key's name.
+    pub key: Box<[u8]>,
+    /// Whether the operation has removed the key, and not written it.
+    pub is_removal: bool,
 }
 
 /// The state of one watched key.
@@ -37,30 +75,73 @@ struct Seen {
     writes: u64,
 }
 
+impl Copy {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<dyn Listener>>> {
+        // One assignment sets it, so it is whole whatever thread has panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Default for Watches {
     fn default() -> Self {
-        Self { count: AtomicUsize::new(0), seen: Ranked::new(Rank::Watches, Default::default()) }
+        Self {
+            count: AtomicUsize::new(0),
+            listeners: Default::default(),
+            seen: Ranked::new(Rank::Watches, Default::default()),
+        }
     }
 }
 
 impl Watches {
-    /// Whether any operation watches the key.
-    pub fn is_watched(&self, key: Key<'_>) -> bool {
-        self.count.load(Relaxed) != 0
-            && self.seen.lock()[usize::from(key.db)].contains_key(key.bytes)
+    /// Whether somebody wants to know of a change of the key: an operation that watches it, or the
+    /// listener. Removals are for the listener only.
+    #[inline]
+    pub fn is_awaited(&self, key: Key<'_>, is_removal: bool) -> bool {
+        let count = self.count.load(Relaxed);
+        count != 0 && self.is_awaited_by(count, key, is_removal)
     }
 
-    /// Counts a write of each of these keys, whose shards are still held.
-    pub fn count_writes(&self, touched: &[(u8, Box<[u8]>)]) {
-        if touched.is_empty() {
+    #[cold]
+    fn is_awaited_by(&self, count: usize, key: Key<'_>, is_removal: bool) -> bool {
+        count & LISTENED != 0
+            || !is_removal && self.seen.lock()[usize::from(key.db)].contains_key(key.bytes)
+    }
+
+    /// Whether somebody listens.
+    pub fn is_listened(&self) -> bool {
+        self.count.load(Relaxed) & LISTENED != 0
+    }
+
+    /// Counts a write of each of these keys, whose shards are still held, and tells the listener.
+    pub fn count_writes(&self, touched: &[Changed], has_emptied: bool) {
+        if touched.is_empty() && !has_emptied {
             return;
         }
-        let mut all = self.seen.lock();
-        for (db, bytes) in touched {
-            if let Some(seen) = all[usize::from(*db)].get_mut(bytes) {
-                seen.writes += 1;
+        let count = self.count.load(Relaxed);
+        if count & !LISTENED != 0 {
+            let mut all = self.seen.lock();
+            for changed in touched.iter().filter(|changed| !changed.is_removal) {
+                if let Some(seen) = all[usize::from(changed.db)].get_mut(&changed.key) {
+                    seen.writes += 1;
+                }
             }
         }
+        if count & LISTENED != 0 {
+            let hash = touched.first().map_or(0, |changed| hash_key(changed.db, &changed.key));
+            let listener = self.listeners[hash as usize % COPIES].lock().clone();
+            if let Some(listener) = listener {
+                listener.changed(touched, has_emptied);
+            }
+        }
+    }
+
+    /// Lets a listener know of every change from now on, or nobody.
+    pub fn listen(&self, listener: Option<Arc<dyn Listener>>) {
+        self.listeners.iter().for_each(|copy| (*copy.lock()).clone_from(&listener));
+        match listener.is_some() {
+            true => self.count.fetch_or(LISTENED, Relaxed),
+            false => self.count.fetch_and(!LISTENED, Relaxed),
+        };
     }
 
     fn begin(&self, key: Key<'_>) -> u64 {

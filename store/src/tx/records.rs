@@ -222,6 +222,7 @@ impl Tx<'_> {
         found: Found,
     ) -> Result<(), TxError> {
         self.settle(key);
+        self.note_change(key, true);
         self.link(place.lane, key, found.at, 0)?;
         self.free_record(place.lane, found.record());
         self.count(place, -1, -i8::from(found.expires()), Some(key.bytes))

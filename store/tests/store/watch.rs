@@ -1,11 +1,11 @@
 //! Watched keys: optimistic updates by several threads lose none, and nothing stays behind.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::harness::open;
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
-use perdura_store::{Access, Expiry, Key, Store, Watch};
+use perdura_store::{Access, Changed, Expiry, Key, Listener, Store, Watch};
 
 fn is_unchanged(store: &Store, watch: &Watch) -> bool {
     store.run(Access::Key(watch.key()), |tx| Ok(tx.is_unchanged(watch))).unwrap()
@@ -83,4 +83,54 @@ fn a_watch_sees_writes_removal_and_expiry_and_nothing_else() {
 
 fn clock_ms(clock: &SimClock) -> u64 {
     perdura_media::Clock::unix_ms(clock)
+}
+
+/// Notes what it is told.
+#[derive(Debug, Default)]
+struct Ear(Mutex<Vec<(Vec<Changed>, bool)>>);
+
+impl Listener for Ear {
+    fn changed(&self, keys: &[Changed], has_emptied: bool) {
+        self.0.lock().unwrap().push((keys.to_vec(), has_emptied));
+    }
+}
+
+#[test]
+fn a_listener_is_told_of_each_key_that_was_changed_or_removed_and_of_nothing_else() {
+    let clock = Arc::new(SimClock::new(1_000_000));
+    let store = open(&SimDevice::new(0, 1), &clock, 4 << 20);
+    let ear = Arc::new(Ear::default());
+    let told = || std::mem::take(&mut *ear.0.lock().unwrap());
+    let changed = |key: &[u8], is_removal| Changed { db: 0, key: key.into(), is_removal };
+    let (a, b) = (Key { db: 0, bytes: b"a" }, Key { db: 0, bytes: b"b" });
+    store.put(a, b"1").unwrap();
+    store.listen(Some(ear.clone()));
+    store.put(a, b"2").unwrap();
+    assert_eq!(told(), [(vec![changed(b"a", false)], false)]);
+    assert!(store.delete(a).unwrap() && !store.delete(a).unwrap());
+    assert_eq!(told(), [(vec![changed(b"a", true)], false)]);
+    // What is rolled back is not told.
+    let undone = store.run(Access::Keys(&[a, b]), |tx| {
+        tx.put(a, b"3", Expiry::None)?;
+        tx.abort::<()>("no")
+    });
+    assert!(undone.is_err() && told().is_empty());
+    store
+        .run(Access::Keys(&[a, b]), |tx| {
+            tx.put(a, b"4", Expiry::None)?;
+            tx.put(b, b"5", Expiry::None)?;
+            tx.delete(b).map(drop)
+        })
+        .unwrap();
+    let all = vec![changed(b"a", false), changed(b"b", false), changed(b"b", true)];
+    assert_eq!(told(), [(all, false)]);
+    store.flush_db(0).unwrap();
+    assert_eq!(told(), [(Vec::new(), true)]);
+    // A removal is no write for who watches.
+    let watch = store.watch(a);
+    store.put(a, b"6").unwrap();
+    store.listen(None);
+    store.put(b, b"7").unwrap();
+    assert_eq!(told(), [(vec![changed(b"a", false)], false)]);
+    assert!(!is_unchanged(&store, &watch));
 }
