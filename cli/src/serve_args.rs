@@ -72,6 +72,14 @@ pub struct ServeArgs {
         help_heading = REDIS
     )]
     pub requirepass: Option<String>,
+    /// A file with users, as Redis writes it: `user NAME RULE …`, a line each. `ACL LOAD` reads it
+    /// again, `ACL SAVE` writes it.
+    #[arg(long, value_name = "FILE", help_heading = REDIS)]
+    pub aclfile: Option<PathBuf>,
+    /// A user with its rules, as in a redis.conf: `NAME RULE …`; may be given several times. Every
+    /// user of the machine sees it in `ps`.
+    #[arg(long, value_name = "RULES", conflicts_with = "aclfile", help_heading = REDIS)]
+    pub user: Vec<String>,
     /// Size of the memory, as --memory, but in Redis' units: 512mb, 2gb.
     #[arg(long, value_name = "SIZE", overrides_with = "memory", help_heading = REDIS)]
     pub maxmemory: Option<String>,

@@ -202,6 +202,8 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
         warning_s: warning.as_secs_f64(),
         ..ServerConfig::default()
     };
+    config.acl_file = args.aclfile.clone();
+    config.users = args.user.iter().map(|rules| format!("user {rules}")).collect();
     if let Some(seconds) = args.tcp_keepalive {
         config.tcp_keepalive_s = seconds;
     }

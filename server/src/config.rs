@@ -15,6 +15,7 @@ use perdura_store::{Eviction, Store};
 use perdura_tier::devices::{Devices, Watts};
 use perdura_tier::drives::DriveKeeper;
 
+use crate::acl::{self, Users};
 use crate::parameters::Encodings;
 use crate::power::Power;
 use crate::resp::Limits;
@@ -69,6 +70,16 @@ pub struct ServerConfig {
     pub unix_socket: Option<PathBuf>,
     /// The password that clients must give first.
     pub requirepass: Option<String>,
+    /// A file with users, which ACL LOAD reads again and ACL SAVE writes.
+    pub acl_file: Option<PathBuf>,
+    /// Users, each as a line of redis.conf: `user NAME RULE …`. Not together with `acl_file`.
+    pub users: Vec<String>,
+    /// Whether a new user may use all channels.
+    pub acl_all_channels: bool,
+    /// Keys that clients can track at a time; 0: any number.
+    pub tracking_keys_max: usize,
+    /// Entries that ACL LOG keeps.
+    pub acl_log_len_max: usize,
     /// When writes are acknowledged.
     pub durability: Durability,
     /// The event queue that a loop waits on.
@@ -100,6 +111,12 @@ pub struct ServerConfig {
     pub group_writes_inline: usize,
     /// Commands at least this slow are logged, microseconds; negative: none.
     pub slowlog_slower_than_us: i64,
+    /// Milliseconds from which an event is noted for LATENCY; 0: none is.
+    pub latency_threshold_ms: u64,
+    /// Whether the times of each command are counted, for LATENCY HISTOGRAM and INFO.
+    pub latency_tracking: bool,
+    /// The percentiles of these times that INFO shows.
+    pub latency_percentiles: Vec<f64>,
     /// Entries that the slow log keeps.
     pub slowlog_len_max: usize,
     /// Where the file of an export lies; `None`: where the system has temporary files.
@@ -151,6 +168,11 @@ impl Default for ServerConfig {
             bind_if_there: Vec::new(),
             unix_socket: None,
             requirepass: None,
+            acl_file: None,
+            users: Vec::new(),
+            acl_all_channels: false,
+            acl_log_len_max: 128,
+            tracking_keys_max: 1_000_000,
             durability: Durability::Warned,
             events: EventQueue::Auto,
             threads: 1,
@@ -166,6 +188,9 @@ impl Default for ServerConfig {
             group_writes_max: 4096,
             group_writes_inline: 64,
             slowlog_slower_than_us: 10_000,
+            latency_threshold_ms: 0,
+            latency_tracking: true,
+            latency_percentiles: vec![50.0, 99.0, 99.9],
             slowlog_len_max: 128,
             spill_dir: None,
             debug_enabled: false,
@@ -200,11 +225,34 @@ impl ServerConfig {
         if is_local && self.unix_socket.is_none() {
             return Err(StartError::NoListener);
         }
-        let password = self.requirepass.as_ref().is_some_and(|p| !p.is_empty());
+        self.check_users(&self.load_users().map_err(StartError::Users)?)
+    }
+
+    /// Whether these users leave no address open to everyone.
+    pub(crate) fn check_users(&self, users: &Users) -> Result<(), StartError> {
         let mut addresses = self.bind.iter().chain(&self.bind_if_there);
         match addresses.find(|a| !is_loopback(a.ip())) {
-            Some(addr) if !password => Err(StartError::Unprotected { addr: *addr }),
+            Some(addr) if users.lets_anybody_in() => Err(StartError::Unprotected { addr: *addr }),
             _ => Ok(()),
+        }
+    }
+
+    /// The users that the configuration describes.
+    pub(crate) fn load_users(&self) -> Result<Users, String> {
+        match (&self.acl_file, &self.users[..]) {
+            (None, []) => Ok(Users::new(self.requirepass.as_deref())),
+            (None, lines) => {
+                let lines = lines.iter().map(|line| line.as_bytes()).zip(1..);
+                let users = acl::parse("user", lines, self.acl_all_channels)?;
+                let has_default = self.users.iter().any(|line| acl::names_default(line.as_bytes()));
+                let password = self.requirepass.as_deref().filter(|p| !p.is_empty());
+                Ok(if has_default { users } else { users.with_password(password) })
+            }
+            (Some(file), []) => acl::load(file, self.acl_all_channels),
+            (Some(_), _) => {
+                Err("users are in an ACL file and in the configuration, too: use one of both"
+                    .to_owned())
+            }
         }
     }
 }
@@ -239,6 +287,9 @@ pub enum StartError {
     /// The configuration has neither an address nor a Unix socket.
     #[error("nothing to listen on: give an address or a Unix socket")]
     NoListener,
+    /// The users of the configuration or of its file have mistakes.
+    #[error("{0}")]
+    Users(String),
     /// The system refused a TCP address.
     #[error("cannot listen on {addr}: {source}{}", advice(source))]
     Bind {
@@ -269,7 +320,7 @@ impl StartError {
             Self::Bind { source, .. } | Self::BindUnix { source, .. } => {
                 source.kind() == io::ErrorKind::AddrInUse
             }
-            Self::Unprotected { .. } | Self::NoListener => false,
+            Self::Unprotected { .. } | Self::NoListener | Self::Users(_) => false,
         }
     }
 }
@@ -297,6 +348,9 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
+    /// The users of the configuration or of its file have mistakes.
+    #[error("{0}")]
+    Users(String),
 }
 
 /// Ends a running server from any thread. Set once; never cleared.

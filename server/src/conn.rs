@@ -263,7 +263,8 @@ mod tests {
         let (ours, peer) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let card = Card::new(1, 0, crate::session::Peer::Unix, 0, 0);
-        let session = Session::new(std::sync::Arc::new(card), true);
+        let users = crate::acl::Users::new(None);
+        let session = Session::new(std::sync::Arc::new(card), &users);
         let mut conn = Conn::new(Stream::Unix(ours), session);
         let len = 300 << 20;
         conn.output_mut().resize(len, b'x');

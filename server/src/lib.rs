@@ -13,6 +13,7 @@ pub mod number;
 pub mod parameters;
 pub mod resp;
 
+mod acl;
 mod commands;
 mod conn;
 mod descriptors;

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_store::Watch;
 
+use crate::acl::{User, Users};
 use crate::commands::Moving;
 use crate::resp::{Args, Span};
-use crate::shared::{Card, NO_COMMAND, Topic, card_flag};
+use crate::shared::{Card, NO_COMMAND, Topic, Tracker, card_flag};
 
 /// The mode that CLIENT REPLY has set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,6 +28,8 @@ pub(crate) struct About {
     pub name: Vec<u8>,
     pub lib_name: Vec<u8>,
     pub lib_ver: Vec<u8>,
+    /// The user that the client has become, if it is not the default one.
+    pub user: Option<Arc<User>>,
 }
 
 /// The other end of a connection.
@@ -52,9 +55,18 @@ pub(crate) struct Session {
     pub card: Arc<Card>,
     pub db: u8,
     pub resp3: bool,
+    /// Whether the client has said who it is.
     pub authenticated: bool,
+    /// Who the client is, as of `users_version`.
+    pub user: Arc<User>,
+    /// Version of the users in which the client's was looked up.
+    pub users_version: u64,
+    /// Version of the users in which the client may do everything; 0 if in none.
+    pub free_in: u64,
     pub no_evict: bool,
     pub no_touch: bool,
+    /// Whether the client watches all commands.
+    pub is_monitor: bool,
     /// Whether the connection closes when its replies have been sent.
     pub closing: bool,
     /// Whether the connection closes at the end of the turn, even if replies are unsent.
@@ -63,6 +75,8 @@ pub(crate) struct Session {
     pub multi: Option<Box<Multi>>,
     /// The keys WATCH has named, by database and name: a command may name hundreds of thousands.
     pub watched: BTreeMap<(u8, Box<[u8]>), Watch>,
+    /// How the client tracks the keys of which it keeps copies, if it does.
+    pub tracks: Option<Box<Tracks>>,
     /// What the client has subscribed to.
     pub subscribed: Subscribed,
     /// Bytes that were received and not carried out when the present command began, its own among
@@ -80,20 +94,25 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub fn new(card: Arc<Card>, authenticated: bool) -> Self {
+    pub fn new(card: Arc<Card>, users: &Users) -> Self {
         Self {
             active_ns: card.created_ns,
             card,
             db: 0,
             resp3: false,
-            authenticated,
+            authenticated: users.default().is_open(),
+            user: Arc::clone(users.default()),
+            users_version: users.version,
+            free_in: 0,
             no_evict: false,
             no_touch: false,
+            is_monitor: false,
             closing: false,
             killed: false,
             reply_mode: ReplyMode::On,
             multi: None,
             watched: BTreeMap::new(),
+            tracks: None,
             subscribed: Subscribed::default(),
             request_bytes: 0,
             is_paused: false,
@@ -103,17 +122,30 @@ impl Session {
         }
     }
 
+    /// Makes the client a user of `users`.
+    pub fn become_user(&mut self, user: &Arc<User>, users: &Users) {
+        self.authenticated = true;
+        self.user = Arc::clone(user);
+        self.users_version = users.version;
+        self.free_in = 0;
+        let mut about = self.card.about();
+        let is_default = user.id == users.default().id;
+        if !is_default || about.is_some() {
+            about.get_or_insert_default().user = (!is_default).then(|| Arc::clone(user));
+        }
+    }
+
     pub fn unwatch(&mut self) {
         self.watched = BTreeMap::new();
     }
 
     /// Makes everything but the connection itself as it is after connecting (RESET).
-    pub fn reset(&mut self, authenticated: bool) {
+    pub fn reset(&mut self, users: &Users) {
         *self.card.about() = None;
         *self = Self {
             active_ns: self.active_ns,
             last_row: self.last_row,
-            ..Self::new(Arc::clone(&self.card), authenticated)
+            ..Self::new(Arc::clone(&self.card), users)
         };
     }
 
@@ -130,6 +162,7 @@ impl Session {
     /// and requests in its own buffers.
     pub fn publish(&self, unsent_bytes: usize, request_bytes: usize) {
         let seen = self.card.seen();
+        let tracker = self.tracks.as_ref().map(|tracks| &tracks.tracker);
         let mut flags = 0;
         for (is_set, bit) in [
             (self.is_paused, card_flag::PAUSED),
@@ -138,6 +171,10 @@ impl Session {
             (self.no_touch, card_flag::NO_TOUCH),
             (self.resp3, card_flag::RESP3),
             (self.subscribed.is_any(), card_flag::SUBSCRIBED),
+            (self.is_monitor, card_flag::MONITOR),
+            (tracker.is_some(), card_flag::TRACKING),
+            (tracker.is_some_and(|tracker| tracker.is_broadcast), card_flag::BROADCAST),
+            (tracker.is_some_and(|t| t.is_broken.load(Relaxed)), card_flag::BROKEN),
         ] {
             flags |= if is_set { bit } else { 0 };
         }
@@ -149,6 +186,8 @@ impl Session {
         for (count, topic) in seen.topics.iter().zip(Topic::ALL) {
             count.store(self.subscribed.count(topic) as u32, Relaxed);
         }
+        let redirect = |tracker: &Arc<Tracker>| tracker.redirect().map_or(0, |card| card.id as i64);
+        seen.redirect.store(tracker.map_or(-1, redirect), Relaxed);
         seen.row.store(self.last_row, Relaxed);
         seen.db.store(self.db, Relaxed);
         seen.flags.store(flags, Relaxed);
@@ -162,6 +201,19 @@ impl Session {
         seen.unsent_bytes.store(unsent_bytes as u64, Relaxed);
         seen.memory_bytes.store(memory_bytes as u64, Relaxed);
     }
+}
+
+/// How a client tracks keys.
+#[derive(Debug)]
+pub(crate) struct Tracks {
+    pub tracker: Arc<Tracker>,
+    /// Whether keys are tracked only when CLIENT CACHING YES was said.
+    pub opt_in: bool,
+    /// Whether keys are tracked unless CLIENT CACHING NO was said.
+    pub opt_out: bool,
+    /// Whether CLIENT CACHING counts for the next command.
+    pub caching: bool,
+    pub prefixes: Vec<Box<[u8]>>,
 }
 
 /// The names that a client has subscribed to, by their kinds.

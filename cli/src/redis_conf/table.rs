@@ -37,12 +37,11 @@ pub const TABLE: &[(&str, Meaning)] = &[
         Option(|values| number("slowlog-log-slower-than", values, -1..=i64::MAX)),
     ),
     ("slowlog-max-len", Option(|values| number("slowlog-max-len", values, 0..=i64::MAX))),
+    ("aclfile", Option(acl_file)),
+    ("user", Option(user)),
     ("appendonly", Option(durability)),
     ("appendfsync", Option(fsync)),
-    ("latency-monitor-threshold", Only(&["0"], "latency events are not recorded")),
     ("notify-keyspace-events", Only(&[""], "there are no keyspace notifications")),
-    ("aclfile", Only(&[""], "there are no ACLs: one password is for everybody")),
-    ("user", Only(&[], "there are no ACLs: one password is for everybody")),
     ("rename-command", Only(&[], "commands cannot be renamed")),
     ("loadmodule", Only(&[], "there are no modules")),
     ("include", Only(&[], "one file is read: put its lines here")),
@@ -50,11 +49,6 @@ pub const TABLE: &[(&str, Meaning)] = &[
     ("tcp-backlog", Nothing(PACE)),
     ("lua-time-limit", Option(|values| number("busy-reply-threshold", values, 0..=i64::MAX))),
     ("busy-reply-threshold", Option(|values| number("busy-reply-threshold", values, 0..=i64::MAX))),
-    ("acllog-max-len", Nothing(ABSENT)),
-    ("acl-pubsub-default", Nothing(ABSENT)),
-    ("tracking-table-max-keys", Nothing(ABSENT)),
-    ("latency-tracking", Nothing(ABSENT)),
-    ("latency-tracking-info-percentiles", Nothing(ABSENT)),
     (
         "client-output-buffer-limit",
         Nothing("a client may have 1 GiB of unread replies, then it is disconnected"),
@@ -63,7 +57,7 @@ pub const TABLE: &[(&str, Meaning)] = &[
 
 const LAYOUT: &str = "memory is laid out in this server's own way";
 const PACE: &str = "its own pace and processors are used";
-const ABSENT: &str = "without scripts, ACLs or tracking it changes nothing";
+const ABSENT: &str = "without scripts it changes nothing";
 
 fn one(option: &str, values: &[String]) -> Result<Vec<String>, String> {
     match values {
@@ -116,6 +110,26 @@ fn dir(values: &[String]) -> Result<Vec<String>, String> {
     match values {
         [dir] => Ok(vec![format!("--dir={}/perdura-data", dir.trim_end_matches('/'))]),
         _ => Err(format!("{} values, expected one", values.len())),
+    }
+}
+
+/// The file with users; an empty name is none.
+fn acl_file(values: &[String]) -> Result<Vec<String>, String> {
+    match values {
+        [name] if name.is_empty() => Ok(Vec::new()),
+        _ => one("aclfile", values),
+    }
+}
+
+/// A user with its rules, which become words again where they are read.
+fn user(values: &[String]) -> Result<Vec<String>, String> {
+    let is_word = |value: &&String| value.starts_with('(') || !value.contains(char::is_whitespace);
+    match values {
+        [] => Err("no name".to_owned()),
+        _ if !values.iter().all(|value| is_word(&value)) => {
+            Err("a rule has a blank in it: give a password as #HASH instead".to_owned())
+        }
+        _ => joined("user", values),
     }
 }
 

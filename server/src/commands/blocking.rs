@@ -18,11 +18,12 @@ use super::dispatch::{run_data, table_for};
 use super::error::CommandError;
 use super::handler::Handler;
 use super::options::is;
+use super::permit;
 use super::spec::{Spec, flag};
 use crate::number::parse_i64;
 use crate::resp::{Args, Reply};
 use crate::session::{Queued, Waiting};
-use crate::shared::{Held, Served, Shared, Waiter, Waiters};
+use crate::shared::{Held, Served, Shared, Tracking, Waiter, Waiters};
 
 /// What a command waits for that has found nothing.
 #[derive(Debug, Clone)]
@@ -147,7 +148,10 @@ fn serve_ready(server: &mut Server<'_>, held: &mut Held<'_>) -> bool {
                 }
                 continue;
             }
-            let Some(served) = run_again(server, &waiter) else { continue };
+            // What the command changes is the client's own change, and is told behind its answer.
+            let (served, pushes) =
+                Tracking::on_behalf(waiter.client.id, || run_again(server, &waiter));
+            let Some(served) = served else { continue };
             held.remove(waiter.client.id);
             if served.wrote {
                 wrote = true;
@@ -155,6 +159,7 @@ fn serve_ready(server: &mut Server<'_>, held: &mut Held<'_>) -> bool {
                 note_changed(server, spec, waiter.db, waiter.command.args());
             }
             server.shared.answer(server.number, served);
+            server.shared.tracking.leave_all(pushes);
             is_known = false;
         }
     }
@@ -176,11 +181,17 @@ fn run_again(server: &mut Server<'_>, waiter: &Waiter) -> Option<Served> {
     let args = waiter.command.args();
     let mut out = Vec::new();
     let mut reply = Reply::new(&mut out, waiter.resp3, server.config.output_max_bytes);
+    // The user may have changed since the client began to wait. One that is gone has lost its
+    // clients.
+    let denied = permit::check_waiter(server, &waiter.client, row, args)?;
     let Handler::Data(handler) = command.handler else { return None };
     // Commands that wait have no steps.
     let data = (args, waiter.db);
     let run = || run_data(server, &mut reply, &command.spec, handler, data, &mut false);
-    let outcome = Unreadable::catch(run).unwrap_or_else(|unreadable| Err(unreadable.into()));
+    let outcome = match denied {
+        Some(error) => Err(error),
+        None => Unreadable::catch(run).unwrap_or_else(|unreadable| Err(unreadable.into())),
+    };
     let wrote = match outcome {
         Ok(Some(_)) => return None,
         Ok(None) => command.spec.has(flag::WRITE),

@@ -7,6 +7,7 @@ use super::context::{Context, Server};
 use super::error::CommandError;
 use super::error::text;
 use super::options::is;
+use crate::acl::Users;
 use crate::number::parse_i64;
 use crate::resp::Args;
 use crate::session::{Peer, ReplyMode};
@@ -87,7 +88,9 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let own = ctx.session.card.id;
     let ids = ids.map(BTreeSet::from_iter);
     let wanted = |card: &Card| {
-        kind.is_none_or(|kind: ClientKind| kind.has(card))
+        // A client that was killed is gone, though its loop may not have heard of it yet.
+        !card.is_killed()
+            && kind.is_none_or(|kind: ClientKind| kind.has(card))
             && ids.as_ref().is_none_or(|ids| ids.contains(&card.id))
     };
     let mut lines = Vec::new();
@@ -104,7 +107,7 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 }
 
 /// The line of a client.
-fn describe(server: &Server<'_>, card: &Card, argument_bytes: usize) -> String {
+pub(super) fn describe(server: &Server<'_>, card: &Card, argument_bytes: usize) -> String {
     let name_of = |row: u16| server.index.specs()[usize::from(row)].name;
     card.describe(server.now_ns, argument_bytes, name_of)
 }
@@ -152,11 +155,12 @@ struct Filter {
     addr: Option<String>,
     laddr: Option<String>,
     kind: Option<ClientKind>,
+    user: Option<Vec<u8>>,
     skip_me: bool,
 }
 
 impl Filter {
-    fn parse(args: Args<'_>) -> Result<Self, CommandError> {
+    fn parse(args: Args<'_>, users: &Users) -> Result<Self, CommandError> {
         let mut filter = Self { skip_me: true, ..Self::default() };
         let mut at = 2;
         while at < args.len() {
@@ -173,10 +177,10 @@ impl Filter {
             } else if is(option, "TYPE") {
                 filter.kind = Some(ClientKind::parse(value)?);
             } else if is(option, "USER") {
-                // There is no other user.
-                if value != b"default" {
+                if users.get(value).is_none() {
                     return Err(CommandError::NoSuchUser(text(value, 128)));
                 }
+                filter.user = Some(value.to_vec());
             } else if is(option, "SKIPME") && (is(value, "YES") || is(value, "NO")) {
                 filter.skip_me = is(value, "YES");
             } else {
@@ -194,6 +198,7 @@ impl Filter {
         };
         self.kind.is_none_or(|kind| kind.has(card))
             && self.id.is_none_or(|id| id == card.id)
+            && self.user.as_ref().is_none_or(|user| card.is_user(user))
             && self.addr.as_ref().is_none_or(|wanted| *wanted == addr)
             && self.laddr.as_ref().is_none_or(|wanted| *wanted == laddr)
     }
@@ -205,19 +210,10 @@ pub(super) fn kill(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let filter = if old_form {
         Filter { addr: Some(text(args.get(2), 128)), ..Filter::default() }
     } else {
-        Filter::parse(args)?
+        Filter::parse(args, &ctx.server.users)?
     };
-    let mut killed = 0;
-    let (shared, own) = (ctx.server.shared, &ctx.session.card);
-    shared.each_client(|card| {
-        if card.id != own.id && filter.fits(card) && card.kill() {
-            shared.loops[card.of_loop].inbox.kill();
-            killed += 1;
-        }
-    });
-    if killed > 0 {
-        shared.ring_all();
-    }
+    let own = &ctx.session.card;
+    let mut killed = ctx.server.shared.kill(|card| card.id != own.id && filter.fits(card));
     if !filter.skip_me && filter.fits(own) {
         // The client kills itself: its reply is still sent.
         ctx.session.closing = true;
@@ -294,25 +290,6 @@ pub(super) fn unpause(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome
     // Clients of other loops wait, too.
     ctx.server.shared.ring_all();
     ctx.reply.ok();
-    Ok(())
-}
-
-/// CLIENT GETREDIR
-pub(super) fn getredir(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.int(-1);
-    Ok(())
-}
-
-/// CLIENT TRACKINGINFO
-pub(super) fn trackinginfo(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.map(3);
-    ctx.reply.bulk(b"flags");
-    ctx.reply.set(1);
-    ctx.reply.bulk(b"off");
-    ctx.reply.bulk(b"redirect");
-    ctx.reply.int(-1);
-    ctx.reply.bulk(b"prefixes");
-    ctx.reply.array(0);
     Ok(())
 }
 

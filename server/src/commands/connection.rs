@@ -43,9 +43,10 @@ pub(super) fn quit(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
 
 /// RESET
 pub(super) fn reset(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    let authenticated = !ctx.server.needs_password();
     ctx.server.unsubscribe_all(ctx.session);
-    ctx.session.reset(authenticated);
+    super::tracking::end(ctx.server, ctx.session);
+    super::monitor::end(ctx.server, ctx.session);
+    ctx.session.reset(&ctx.server.users);
     ctx.reply.set_resp3(false);
     ctx.reply.simple("RESET");
     Ok(())
@@ -61,32 +62,34 @@ pub(super) fn select(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 /// AUTH [username] password
 pub(super) fn auth(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     match args.len() {
-        2 if !ctx.server.needs_password() => return Err(CommandError::NoPassword),
-        2 => authenticate(ctx, b"default", args.get(1))?,
-        3 => authenticate(ctx, args.get(1), args.get(2))?,
+        2 if ctx.server.users.default().no_password => return Err(CommandError::NoPassword),
+        2 => authenticate(ctx, args, b"default", args.get(1))?,
+        3 => authenticate(ctx, args, args.get(1), args.get(2))?,
         _ => return Err(CommandError::Syntax),
     }
     ctx.reply.ok();
     Ok(())
 }
 
-fn authenticate(ctx: &mut Context<'_, '_, '_>, user: &[u8], password: &[u8]) -> Outcome {
-    let expected = ctx.server.config.requirepass.as_deref().unwrap_or("");
-    let right = expected.is_empty() || same_in_constant_time(expected.as_bytes(), password);
-    if user != b"default" || !right {
-        return Err(CommandError::WrongPass);
+/// Makes the client the user with this name, if the password is right. `args` are those of the
+/// command that asks for it.
+fn authenticate(
+    ctx: &mut Context<'_, '_, '_>,
+    args: Args<'_>,
+    name: &[u8],
+    password: &[u8],
+) -> Outcome {
+    let users = std::sync::Arc::clone(&ctx.server.users);
+    match users.get(name).filter(|user| user.accepts(password)) {
+        Some(user) => {
+            ctx.session.become_user(user, &users);
+            Ok(())
+        }
+        None => {
+            super::permit::note_wrong_password(ctx, args, name);
+            Err(CommandError::WrongPass)
+        }
     }
-    ctx.session.authenticated = true;
-    Ok(())
-}
-
-/// Compares a password in a time that tells nothing about how much of it was right.
-fn same_in_constant_time(expected: &[u8], given: &[u8]) -> bool {
-    let mut different = expected.len() ^ given.len();
-    for (at, byte) in given.iter().enumerate() {
-        different |= usize::from(byte ^ expected[at % expected.len().max(1)]);
-    }
-    different == 0
 }
 
 /// HELLO [protover [AUTH username password] [SETNAME clientname]]
@@ -100,25 +103,30 @@ pub(super) fn hello(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             None => return Err(CommandError::ProtoNotInteger),
         };
     }
+    // The last option of a kind counts.
+    let (mut user, mut client) = (None, None);
     let mut at = 2;
     while at < args.len() {
         let left = args.len() - at - 1;
         if is(args.get(at), "AUTH") && left >= 2 {
-            authenticate(ctx, args.get(at + 1), args.get(at + 2))?;
+            user = Some((args.get(at + 1), args.get(at + 2)));
             at += 3;
         } else if is(args.get(at), "SETNAME") && left >= 1 {
-            // Options apply in the order given, as in Redis: a wrong password behind SETNAME does
-            // not undo the name.
             super::client::check_name(args.get(at + 1))?;
-            let mut about = ctx.session.card.about();
-            about.get_or_insert_default().name = args.get(at + 1).to_vec();
+            client = Some(args.get(at + 1));
             at += 2;
         } else {
             return Err(CommandError::HelloOption(text(args.get(at), 128)));
         }
     }
+    if let Some((name, password)) = user {
+        authenticate(ctx, args, name, password)?;
+    }
     if !ctx.session.authenticated && ctx.server.needs_password() {
         return Err(CommandError::HelloNoAuth);
+    }
+    if let Some(name) = client {
+        ctx.session.card.about().get_or_insert_default().name = name.to_vec();
     }
     ctx.session.resp3 = resp3;
     ctx.reply.set_resp3(resp3);

@@ -18,6 +18,7 @@ use super::index::Index;
 use super::index_for;
 use super::scripts::Scripts;
 use super::spec::Spec;
+use crate::acl::Users;
 use crate::config::{Durability, ServerConfig};
 use crate::resp::Reply;
 use crate::session::Session;
@@ -37,6 +38,8 @@ pub(crate) struct Server<'a> {
     /// The configuration, as of the turn's beginning or of the loop's own change.
     pub config: Arc<ServerConfig>,
     config_changes: u64,
+    /// The users, as of the same moment.
+    pub users: Arc<Users>,
     pub index: Index,
     pub random: Random,
     pub facts: Facts,
@@ -75,6 +78,7 @@ impl<'a> Server<'a> {
         let (now_ns, unix_ms) = (clock.now_ns(), clock.unix_ms());
         let config_changes = shared.config_changes();
         let config = Arc::clone(&shared.config());
+        let users = Arc::clone(&shared.users());
         let own = &shared.loops[number];
         Self {
             shared,
@@ -87,6 +91,7 @@ impl<'a> Server<'a> {
             index: index_for(&config),
             config,
             config_changes,
+            users,
             facts: Facts::default(),
             scripts: Scripts::default(),
             outgoing: Vec::new(),
@@ -123,10 +128,11 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Takes the configuration that is in force.
+    /// Takes the configuration and the users that are in force.
     pub fn take_config(&mut self) {
         self.config_changes = self.shared.config_changes();
         self.config = Arc::clone(&self.shared.config());
+        self.users = Arc::clone(&self.shared.users());
     }
 
     /// Ends all subscriptions of a client.
@@ -172,9 +178,9 @@ impl<'a> Server<'a> {
         self.turn.1 + self.now_ns.saturating_sub(self.turn.0) / 1_000_000
     }
 
-    /// Whether clients must give a password first.
+    /// Whether clients must say who they are first.
     pub fn needs_password(&self) -> bool {
-        self.config.requirepass.as_ref().is_some_and(|p| !p.is_empty())
+        !self.users.default().is_open()
     }
 
     /// Whether replies to writes wait for a group commit.
@@ -252,6 +258,9 @@ impl Context<'_, '_, '_> {
         let (blocked, _) = self.server.shared.waiters.clients();
         let mut all = Clients { blocked, ..Clients::default() };
         self.server.shared.each_client(|card| {
+            if card.is_killed() {
+                return;
+            }
             let seen = card.seen();
             let bytes = |of: &AtomicU64| of.load(Relaxed) as usize;
             let is_own = card.id == self.session.card.id;

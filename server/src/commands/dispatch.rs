@@ -6,18 +6,22 @@ use super::blocking::{self, Wait};
 use super::call::{Call, Outcome};
 use super::context::{Context, Server, is_paused};
 use super::error::CommandError;
+use super::facts::shown;
 use super::handler::{Command, DataFn, Handler};
 use super::keyspace::Keyspace;
+use super::monitor;
 use super::null;
+use super::permit;
 use super::scripts;
 use super::spec::{Spec, flag};
 use super::steps::{Step, Steps};
 use super::table::TABLE;
+use super::tracking::{end_caching, note_read, write_push};
 use super::transactions::exec;
 use crate::config::ServerConfig;
 use crate::resp::{Args, Reply};
 use crate::session::{Queued, ReplyMode, Session};
-use crate::shared::SlowEntry;
+use crate::shared::{SlowEntry, Times, Tracking};
 
 /// The next step of a connection after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +71,10 @@ pub(crate) fn execute(
         }
         _ => false,
     };
+    let tracks = server.shared.tracking.is_on();
+    if tracks {
+        Tracking::begin_command(session.card.id);
+    }
     let mut reply = Reply::new(out, session.resp3, server.config.output_max_bytes);
     let mut ctx = Context { server, session, reply: &mut reply };
     let wrote = match resolved {
@@ -92,6 +100,10 @@ pub(crate) fn execute(
             false
         }
     };
+    if reply.errors() > 0 {
+        reply.error_words().for_each(|word| server.own.count_error(word));
+    }
+    let pushes = if tracks { Tracking::end_command() } else { Vec::new() };
     if reply.overflowed() {
         server.stats.output_limit_disconnections.add(1);
         // A reply that was cut off is not sent at all.
@@ -102,6 +114,10 @@ pub(crate) fn execute(
         was_skipping || matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipNext);
     if is_silent {
         out.truncate(mark);
+    }
+    for push in pushes {
+        let mut reply = Reply::new(out, session.resp3, usize::MAX);
+        write_push(&mut reply, &push, session.subscribed.is_any());
     }
     if let Some(waiting) = &mut session.waiting {
         waiting.is_silent = is_silent;
@@ -129,11 +145,11 @@ fn attempt(
     spec: &'static Spec,
     args: Args<'_>,
 ) -> Option<bool> {
-    if let Err(error) = check(ctx, spec) {
+    ctx.session.last_row = row as u16;
+    if let Err(error) = check(ctx, row, spec, args) {
         reject(ctx, Some(row), &error);
         return Some(false);
     }
-    ctx.session.last_row = row as u16;
     if ctx.session.multi.is_some() && !spec.has(flag::UNQUEUED) {
         match queue(ctx, row, args) {
             Ok(()) => ctx.reply.simple("QUEUED"),
@@ -144,6 +160,14 @@ fn attempt(
     let command = &table_for(&ctx.server.config)[row];
     let db = ctx.session.db;
     let (mark, errors, start_ns) = (ctx.reply.mark(), ctx.reply.errors(), ctx.server.now_ns);
+    if ctx.session.tracks.is_some() {
+        note_read(ctx.server, ctx.session, row, args);
+    }
+    let is_watched = ctx.server.shared.monitors.is_any();
+    let is_shown_first = is_watched && ctx.server.index.facts(row).has(shown::SKIP_MONITOR);
+    if is_shown_first {
+        monitor::show(ctx.server, ctx.session, ctx.session.db, row, args);
+    }
     let is_quiet = ctx.session.no_touch && spec.name != "touch";
     let mut outcome = || Unreadable::catch(|| run(ctx, command, args));
     let outcome = if is_quiet { quietly(outcome) } else { outcome() };
@@ -157,6 +181,9 @@ fn attempt(
         && let Some(wait) = ctx.server.wait.take()
     {
         ctx.reply.rewind(mark);
+        if is_watched && !is_shown_first {
+            monitor::show(ctx.server, ctx.session, ctx.session.db, row, args);
+        }
         return Some(blocking::begin(ctx, row, args, wait));
     }
     // A script that failed keeps what it had written.
@@ -168,6 +195,12 @@ fn attempt(
         ctx.reply.error(&error);
         // A transaction that did not happen sends nothing.
         ctx.server.outgoing.clear();
+    }
+    if ctx.session.tracks.is_some() {
+        end_caching(ctx.session, spec.name);
+    }
+    if is_watched && !is_shown_first {
+        monitor::show(ctx.server, ctx.session, ctx.session.db, row, args);
     }
     let shared = ctx.server.shared;
     ctx.server.outgoing.drain(..).for_each(|message| shared.send(&message));
@@ -191,13 +224,21 @@ fn attempt(
         stats.errors.add(failed);
         command.failed.add(failed);
     }
-    log_if_slow(ctx, args, time_ns / 1000);
+    if ctx.server.config.latency_tracking {
+        command.times.get_or_init(Times::default).add(time_ns);
+    }
+    if ctx.server.config.latency_threshold_ms > 0 {
+        let event = if spec.has(flag::FAST) { "fast-command" } else { "command" };
+        ctx.server.note_latency(event, time_ns);
+    }
+    log_if_slow(ctx, spec, args, time_ns / 1000);
     Some(wrote)
 }
 
-fn check(ctx: &Context<'_, '_, '_>, spec: &Spec) -> Outcome {
-    if !ctx.session.authenticated && !spec.has(flag::NOAUTH) && ctx.server.needs_password() {
-        return Err(CommandError::NoAuth);
+fn check(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &Spec, args: Args<'_>) -> Outcome {
+    permit::check(ctx, row, spec, args)?;
+    if ctx.session.multi.is_some() && spec.has(flag::NOMULTI) {
+        return Err(CommandError::NotInMulti);
     }
     if ctx.session.subscribed.is_any() && !ctx.session.resp3 && !spec.has(flag::SUBSCRIBED) {
         return Err(CommandError::Subscribed(spec.name));
@@ -207,9 +248,6 @@ fn check(ctx: &Context<'_, '_, '_>, spec: &Spec) -> Outcome {
     }
     if spec.has(flag::WRITE) {
         ctx.server.check_writes()?;
-    }
-    if ctx.session.multi.is_some() && spec.has(flag::NOMULTI) {
-        return Err(CommandError::NotInMulti);
     }
     Ok(())
 }
@@ -357,13 +395,12 @@ pub(super) fn run_data(
 const SLOW_ARGS_MAX: usize = 32;
 const SLOW_ARG_BYTES_MAX: usize = 128;
 
-fn log_if_slow(ctx: &mut Context<'_, '_, '_>, args: Args<'_>, time_us: u64) {
+fn log_if_slow(ctx: &mut Context<'_, '_, '_>, spec: &Spec, args: Args<'_>, time_us: u64) {
     let threshold_us = ctx.server.config.slowlog_slower_than_us;
     if threshold_us < 0 || time_us < threshold_us as u64 || ctx.server.config.slowlog_len_max == 0 {
         return;
     }
-    let mut shown: Vec<Vec<u8>> = args
-        .from(0)
+    let mut shown: Vec<Vec<u8>> = monitor::visible(spec.name, args)
         .take(SLOW_ARGS_MAX)
         .map(|arg| match arg.get(..SLOW_ARG_BYTES_MAX) {
             Some(head) if arg.len() > SLOW_ARG_BYTES_MAX => {

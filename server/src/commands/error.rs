@@ -200,6 +200,20 @@ pub(crate) enum CommandError {
         container.to_ascii_uppercase()
     )]
     Subcommand { container: String, sub: String },
+    /// What Redis says to a client in the state of MONITOR, which it counts as a replica.
+    #[error("ERR Replica can't interact with the keyspace")]
+    ReplicaMayNot,
+    #[error("NOPERM {0}")]
+    NoPermission(String),
+    #[error(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC \
+         call. This command is no longer allowed for the following reason: {0}"
+    )]
+    NoPermissionLater(&'static str),
+    #[error("ERR {0} option of SORT denied due to insufficient ACL permissions.")]
+    SortNeedsAllKeys(&'static str),
+    #[error("ERR {0}")]
+    Acl(String),
     #[error("NOAUTH Authentication required.")]
     NoAuth,
     #[error(

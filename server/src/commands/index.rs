@@ -2,6 +2,7 @@
 //! name.
 
 use super::error::{CommandError, text};
+use super::facts::{self, FACTS, Facts};
 use super::spec::{Spec, flag};
 use crate::resp::Args;
 
@@ -12,6 +13,8 @@ const NAME_MAX: usize = 32;
 /// The places of all names, built once when the server starts.
 pub(crate) struct Index {
     specs: Vec<&'static Spec>,
+    /// The row of each command in the facts.
+    facts: Vec<u16>,
     slots: Box<[u16; SLOTS]>,
 }
 
@@ -26,7 +29,18 @@ impl Index {
             }
             slots[at] = row as u16;
         }
-        Self { specs, slots }
+        let facts = specs.iter().map(|spec| facts_row(spec.name)).collect();
+        Self { specs, facts, slots }
+    }
+
+    /// The row of the facts about the command in a row of the table.
+    pub fn facts_row(&self, row: usize) -> usize {
+        usize::from(self.facts[row])
+    }
+
+    /// The facts about the command in a row of the table.
+    pub fn facts(&self, row: usize) -> &'static Facts {
+        &FACTS[self.facts_row(row)]
     }
 
     /// The commands, in the order of their rows.
@@ -79,6 +93,14 @@ fn checked(
     if spec.accepts(args.len()) { Ok((row, spec)) } else { Err(CommandError::Arity(spec.name)) }
 }
 
+/// The row of the facts about a command.
+fn facts_row(name: &str) -> u16 {
+    match facts::find(name) {
+        Some(row) => row as u16,
+        None => panic!("no facts about the command {name}: add a line to commands/facts/data.rs"),
+    }
+}
+
 fn unknown(args: Args<'_>) -> CommandError {
     let mut shown = String::new();
     for arg in args.from(1) {
@@ -101,6 +123,7 @@ fn slot(name: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::facts::shown;
     use crate::commands::handler::Handler;
     use crate::commands::spec::KeyOption;
     use crate::commands::table::TABLE;
@@ -129,6 +152,17 @@ mod tests {
             assert!(!keyed || has_keys, "{}", spec.name);
             let moves = spec.keys.count_at != 0 || spec.keys.option != KeyOption::None;
             assert_eq!(spec.has(flag::MOVABLE) && spec.name != "sort_ro", moves, "{}", spec.name);
+            let facts = index.facts(row);
+            for (heeded, told) in [
+                (flag::WRITE, shown::WRITE),
+                (flag::READ, shown::READ),
+                (flag::DENYOOM, shown::DENYOOM),
+                (flag::ADMIN, shown::ADMIN),
+                (flag::NOAUTH, shown::NO_AUTH),
+            ] {
+                let differs = spec.has(heeded) != facts.has(told) && facts.name != "debug";
+                assert!(!differs, "{}: {:?} is not what clients see", spec.name, heeded);
+            }
         }
         assert!(index.find(b"object|encoding", None).is_none());
         assert!(index.find(&[b'x'; 100], None).is_none());

@@ -3,13 +3,13 @@
 use super::call::Outcome;
 use super::context::{Clients, Context, Server};
 use super::options::is;
-use super::{devices, figures, sections};
+use super::{devices, figures, latency, sections};
 use crate::resp::Args;
 
 type Section = fn(&Server<'_>, Clients, &mut String) -> std::fmt::Result;
 
 /// The sections in the order of the reply; the flag says whether INFO without arguments has them.
-const SECTIONS: [(&str, bool, Section); 13] = [
+const SECTIONS: [(&str, bool, Section); 15] = [
     ("Server", true, sections::server),
     ("Clients", true, sections::clients),
     ("Memory", true, sections::memory),
@@ -19,6 +19,8 @@ const SECTIONS: [(&str, bool, Section); 13] = [
     ("CPU", true, sections::cpu),
     ("Modules", true, sections::modules),
     ("Commandstats", false, sections::commandstats),
+    ("Errorstats", true, latency::errorstats),
+    ("Latencystats", false, latency::latencystats),
     ("Cluster", true, sections::cluster),
     ("Keyspace", true, sections::keyspace),
     ("Perdura", true, figures::perdura_section),

@@ -3,125 +3,125 @@
 use super::call::Outcome;
 use super::context::Context;
 use super::error::CommandError;
+use super::facts::{Begin, Find, KeyAt, KeySpec, access, category, keys_of, shown};
+use super::index::Index;
 use super::options::is;
-use super::spec::{Group, Keys, Spec, flag};
+use super::spec::Spec;
 use crate::resp::{Args, Reply};
 
 /// COMMAND, COMMAND INFO [name ...]
 pub(super) fn info(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     if args.len() <= 2 {
-        let specs = ctx.server.index.specs();
-        ctx.reply.array(roots(specs).count());
-        roots(specs).for_each(|spec| describe(ctx.reply, specs, spec));
+        let index = &ctx.server.index;
+        ctx.reply.array(roots(index).count());
+        roots(index).for_each(|row| describe(ctx.reply, index, row));
         return Ok(());
     }
     ctx.reply.array(args.len() - 2);
     for name in args.from(2) {
         match find(ctx, name) {
-            Some(spec) => describe(ctx.reply, ctx.server.index.specs(), spec),
+            Some(row) => describe(ctx.reply, &ctx.server.index, row),
             None => ctx.reply.null(),
         }
     }
     Ok(())
 }
 
-fn roots(specs: &[&'static Spec]) -> impl Iterator<Item = &'static Spec> {
-    specs.iter().copied().filter(|spec| !spec.is_sub())
+/// The rows of the commands that are no subcommands.
+fn roots(index: &Index) -> impl Iterator<Item = usize> {
+    let specs = index.specs().iter().enumerate();
+    specs.filter(|(_, spec)| !spec.is_sub()).map(|(row, _)| row)
 }
 
-fn subs(specs: &[&'static Spec], container: &Spec) -> impl Iterator<Item = &'static Spec> {
+/// The rows of a container's subcommands.
+fn subs(index: &Index, container: &Spec) -> impl Iterator<Item = usize> {
     let name = container.name;
-    specs
-        .iter()
-        .copied()
-        .filter(move |s| s.name.split_once('|').is_some_and(|(head, _)| head == name))
+    let is_sub = move |spec: &Spec| spec.name.split_once('|').is_some_and(|(of, _)| of == name);
+    let specs = index.specs().iter().enumerate();
+    specs.filter(move |(_, spec)| is_sub(spec)).map(|(row, _)| row)
 }
 
 /// Finds a command spelled `name` or `container|sub`.
-fn find(ctx: &Context<'_, '_, '_>, name: &[u8]) -> Option<&'static Spec> {
+fn find(ctx: &Context<'_, '_, '_>, name: &[u8]) -> Option<usize> {
     let found = match name.iter().position(|b| *b == b'|') {
         Some(at) => ctx.server.index.find(&name[..at], Some(&name[at + 1..])),
         None => ctx.server.index.find(name, None),
     };
-    found.map(|(_, spec)| spec)
+    found.map(|(row, _)| row)
 }
 
-fn describe(reply: &mut Reply<'_>, specs: &[&'static Spec], spec: &Spec) {
+fn describe(reply: &mut Reply<'_>, index: &Index, row: usize) {
+    let (spec, facts) = (index.specs()[row], index.facts(row));
     reply.array(10);
     reply.bulk(spec.name.as_bytes());
     reply.int(i64::from(spec.arity));
-    let flags: Vec<&str> =
-        flag::SHOWN.iter().filter(|(bit, _)| spec.has(*bit)).map(|(_, name)| *name).collect();
-    reply.set(flags.len());
-    flags.iter().for_each(|name| reply.simple(name));
-    for position in [spec.keys.first, spec.keys.last, spec.keys.step] {
-        reply.int(i64::from(position));
-    }
-    let categories = categories(spec);
-    reply.set(categories.len());
-    categories.iter().for_each(|name| reply.simple(name));
-    reply.array(0);
-    key_specs(reply, spec);
-    let subs: Vec<&Spec> = subs(specs, spec).collect();
+    write_bits(reply, facts.flags, &shown::NAMES, "");
+    let (first, last, step) = facts.range;
+    [first, last, step].iter().for_each(|position| reply.int(i64::from(*position)));
+    write_bits(reply, facts.categories, &category::NAMES, "@");
+    reply.array(facts.tips.len());
+    facts.tips.iter().for_each(|tip| reply.bulk(tip.as_bytes()));
+    reply.array(facts.keys.len());
+    facts.keys.iter().for_each(|spec| describe_keys(reply, *spec));
+    let subs: Vec<usize> = subs(index, spec).collect();
     reply.array(subs.len());
-    subs.iter().for_each(|sub| describe(reply, specs, sub));
+    subs.iter().for_each(|sub| describe(reply, index, *sub));
 }
 
-fn categories(spec: &Spec) -> Vec<&'static str> {
-    let mut found = Vec::new();
-    if spec.has(flag::WRITE) {
-        found.push("@write");
+/// Writes the names of the bits that are set.
+fn write_bits(reply: &mut Reply<'_>, bits: u32, names: &[&str], before: &str) {
+    reply.set(bits.count_ones() as usize);
+    for (_, name) in names.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 != 0) {
+        reply.simple(&format!("{before}{name}"));
     }
-    if spec.has(flag::READ) && !matches!(spec.group, Group::Connection) {
-        found.push("@read");
-    }
-    found.extend(spec.group.category());
-    if spec.has(flag::ADMIN) {
-        found.push("@admin");
-        found.push("@dangerous");
-    }
-    found.push(if spec.has(flag::FAST) { "@fast" } else { "@slow" });
-    found
 }
 
-/// Writes a command's key specification: one range from a fixed index, which is all that the table
-/// knows.
-fn key_specs(reply: &mut Reply<'_>, spec: &Spec) {
-    let Keys { first, last, step, .. } = spec.keys;
-    if first == 0 {
-        return reply.array(0);
-    }
-    reply.array(1);
+/// Writes where some keys of a command are.
+fn describe_keys(reply: &mut Reply<'_>, spec: KeySpec) {
     reply.map(3);
     reply.bulk(b"flags");
-    let access: &[&str] = if spec.has(flag::WRITE) { &["RW", "UPDATE"] } else { &["RO", "ACCESS"] };
-    reply.set(access.len());
-    access.iter().for_each(|name| reply.simple(name));
+    write_bits(reply, u32::from(spec.access), &access::NAMES, "");
     reply.bulk(b"begin_search");
-    reply.map(2);
-    reply.bulk(b"type");
-    reply.bulk(b"index");
-    reply.bulk(b"spec");
-    reply.map(1);
-    reply.bulk(b"index");
-    reply.int(i64::from(first));
+    match spec.begin {
+        Begin::Index(at) => describe_part(reply, "index", &[("index", Ok(at))]),
+        Begin::Keyword(word, from) => {
+            describe_part(reply, "keyword", &[("keyword", Err(word)), ("startfrom", Ok(from))]);
+        }
+        Begin::Unknown => describe_part(reply, "unknown", &[]),
+    }
     reply.bulk(b"find_keys");
+    match spec.find {
+        Find::Range { last, step, limit } => {
+            let facts = [("lastkey", Ok(last)), ("keystep", Ok(step)), ("limit", Ok(limit))];
+            describe_part(reply, "range", &facts);
+        }
+        Find::Counted { count_at, first } => {
+            let facts = [("keynumidx", Ok(count_at)), ("firstkey", Ok(first)), ("keystep", Ok(1))];
+            describe_part(reply, "keynum", &facts);
+        }
+        Find::Unknown => describe_part(reply, "unknown", &[]),
+    }
+}
+
+/// Writes one half of where keys are: its kind, and the numbers and words of it.
+fn describe_part(reply: &mut Reply<'_>, kind: &str, facts: &[(&str, Result<i32, &str>)]) {
     reply.map(2);
     reply.bulk(b"type");
-    reply.bulk(b"range");
+    reply.bulk(kind.as_bytes());
     reply.bulk(b"spec");
-    reply.map(3);
-    reply.bulk(b"lastkey");
-    reply.int(i64::from(if last < 0 { last } else { last - first }));
-    reply.bulk(b"keystep");
-    reply.int(i64::from(step));
-    reply.bulk(b"limit");
-    reply.int(0);
+    reply.map(facts.len());
+    for (name, value) in facts {
+        reply.bulk(name.as_bytes());
+        match value {
+            Ok(number) => reply.int(i64::from(*number)),
+            Err(word) => reply.bulk(word.as_bytes()),
+        }
+    }
 }
 
 /// COMMAND COUNT
 pub(super) fn count(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.len(roots(ctx.server.index.specs()).count() as u64);
+    ctx.reply.len(roots(&ctx.server.index).count() as u64);
     Ok(())
 }
 
@@ -129,19 +129,21 @@ pub(super) fn count(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
 pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let (how, what) = (args.get(3), args.get(4));
     let filtered = args.len() == 5 && is(args.get(2), "FILTERBY");
-    let wanted: Box<dyn Fn(&Spec) -> bool> = match args.len() {
-        2 => Box::new(|spec| !spec.is_sub()),
-        _ if filtered && is(how, "PATTERN") => {
-            Box::new(|spec| crate::glob::matches_ignoring_case(what, spec.name.as_bytes()))
-        }
+    let index = &ctx.server.index;
+    let wanted: Box<dyn Fn(usize) -> bool> = match args.len() {
+        2 => Box::new(|row| !index.specs()[row].is_sub()),
+        _ if filtered && is(how, "PATTERN") => Box::new(|row| {
+            crate::glob::matches_ignoring_case(what, index.specs()[row].name.as_bytes())
+        }),
         _ if filtered && is(how, "ACLCAT") => {
-            Box::new(|spec| categories(spec).iter().any(|c| is(what, &c[1..])))
+            let bit = category::find(what).unwrap_or(0);
+            Box::new(move |row| index.facts(row).categories & bit != 0)
         }
         _ if filtered && is(how, "MODULE") => Box::new(|_| false),
         _ => return Err(CommandError::Syntax),
     };
-    let names: Vec<&str> =
-        ctx.server.index.specs().iter().filter(|s| wanted(s)).map(|s| s.name).collect();
+    let rows = (0..index.specs().len()).filter(|row| wanted(*row));
+    let names: Vec<&str> = rows.map(|row| index.specs()[row].name).collect();
     ctx.reply.array(names.len());
     names.iter().for_each(|name| ctx.reply.bulk(name.as_bytes()));
     Ok(())
@@ -149,20 +151,21 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 
 /// COMMAND DOCS [name ...]
 pub(super) fn docs(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
-    let specs: Vec<&Spec> = if args.len() == 2 {
-        roots(ctx.server.index.specs()).collect()
+    let index = &ctx.server.index;
+    let rows: Vec<usize> = if args.len() == 2 {
+        roots(index).collect()
     } else {
         args.from(2).filter_map(|name| find(ctx, name)).collect()
     };
-    ctx.reply.map(specs.len());
-    let all = ctx.server.index.specs();
-    specs.iter().for_each(|spec| document(ctx.reply, all, spec));
+    ctx.reply.map(rows.len());
+    rows.iter().for_each(|row| document(ctx.reply, index, *row));
     Ok(())
 }
 
-fn document(reply: &mut Reply<'_>, specs: &[&'static Spec], spec: &Spec) {
+fn document(reply: &mut Reply<'_>, index: &Index, row: usize) {
+    let spec = index.specs()[row];
     reply.bulk(spec.name.as_bytes());
-    let subs: Vec<&Spec> = subs(specs, spec).collect();
+    let subs: Vec<usize> = subs(index, spec).collect();
     reply.map(3 + usize::from(!subs.is_empty()));
     let facts = [("summary", spec.summary), ("since", spec.since), ("group", spec.group.name())];
     for (name, value) in facts {
@@ -172,27 +175,49 @@ fn document(reply: &mut Reply<'_>, specs: &[&'static Spec], spec: &Spec) {
     if !subs.is_empty() {
         reply.bulk(b"subcommands");
         reply.map(subs.len());
-        subs.iter().for_each(|sub| document(reply, specs, sub));
+        subs.iter().for_each(|sub| document(reply, index, *sub));
     }
 }
 
 /// COMMAND GETKEYS command [argument ...]
 pub(super) fn getkeys(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let inner = args.skip(2);
-    let (_, spec) = ctx.server.index.resolve(inner).map_err(|error| match error {
+    let keys = keys(ctx, inner)?;
+    ctx.reply.array(keys.len());
+    keys.iter().for_each(|key| ctx.reply.bulk(inner.get(key.at)));
+    Ok(())
+}
+
+/// COMMAND GETKEYSANDFLAGS command [argument ...]
+pub(super) fn getkeysandflags(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let inner = args.skip(2);
+    let keys = keys(ctx, inner)?;
+    ctx.reply.array(keys.len());
+    for key in keys {
+        ctx.reply.array(2);
+        ctx.reply.bulk(inner.get(key.at));
+        write_bits(ctx.reply, u32::from(key.access), &access::NAMES, "");
+    }
+    Ok(())
+}
+
+/// The keys of a command that is an argument.
+fn keys(ctx: &Context<'_, '_, '_>, inner: Args<'_>) -> Result<Vec<KeyAt>, CommandError> {
+    let index = &ctx.server.index;
+    let (row, _) = index.resolve(inner).map_err(|error| match error {
         CommandError::Arity(_) => CommandError::InvalidArity,
         _ => CommandError::InvalidCommand,
     })?;
-    if spec.keys.counted(inner).is_none() {
-        return Err(CommandError::InvalidKeys);
-    }
-    let indices: Vec<usize> = spec.keys.indices(inner).collect();
-    if indices.is_empty() {
+    let facts = index.facts(row);
+    let is_key = |spec: &KeySpec| spec.access & access::NOT_KEY == 0;
+    if !facts.keys.iter().any(is_key) {
         return Err(CommandError::NoKeyArguments);
     }
-    ctx.reply.array(indices.len());
-    indices.iter().for_each(|at| ctx.reply.bulk(inner.get(*at)));
-    Ok(())
+    let keys = keys_of(facts, inner).unwrap_or_default();
+    if keys.is_empty() && !facts.has(shown::NO_MANDATORY_KEYS) {
+        return Err(CommandError::InvalidKeys);
+    }
+    Ok(keys)
 }
 
 /// COMMAND HELP
@@ -213,7 +238,8 @@ pub(super) fn help(ctx: &mut Context<'_, '_, '_>, container: &str) {
     let upper = container.to_ascii_uppercase();
     let mut lines =
         vec![format!("{upper} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
-    for sub in subs(ctx.server.index.specs(), spec) {
+    for sub in subs(&ctx.server.index, spec) {
+        let sub = ctx.server.index.specs()[sub];
         lines.push(sub.short_name().to_ascii_uppercase());
         lines.push(format!("    {}.", sub.summary));
     }

@@ -1,6 +1,7 @@
 //! The commands: one table ([`table`]) with a function each, and one way to run them
 //! ([`dispatch`]).
 
+mod acl;
 mod bitfield;
 mod bits;
 mod blocking;
@@ -16,6 +17,7 @@ mod dump;
 mod dump_stream;
 mod error;
 mod expiry;
+pub(crate) mod facts;
 mod figures;
 mod functions;
 mod geo;
@@ -29,11 +31,14 @@ mod info;
 mod introspect;
 mod keys;
 mod keyspace;
+mod latency;
 mod lists;
 mod migrate;
+mod monitor;
 mod null;
 mod options;
 mod perdura;
+mod permit;
 mod process;
 mod pubsub;
 mod script_call;
@@ -61,6 +66,7 @@ mod strings;
 mod strings_lcs;
 mod strings_set;
 mod table;
+mod tracking;
 mod transactions;
 
 use index::Index;
@@ -74,8 +80,11 @@ pub(crate) use dump::encode_entry;
 pub(crate) use error::CommandError;
 pub(crate) use functions::kept as kept_functions;
 pub(crate) use migrate::Moving;
+pub(crate) use monitor::end as end_monitor;
+pub(crate) use permit::{heed_users, may_go_on_listening};
 pub(crate) use pubsub::write_message;
 pub(crate) use spec::{Spec, flag};
+pub(crate) use tracking::{end as end_tracking, write_push};
 
 /// Where to find the commands that a server of this configuration offers.
 pub(crate) fn index_for(config: &ServerConfig) -> Index {

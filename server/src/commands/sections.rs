@@ -13,6 +13,7 @@ use perdura_store::DATABASES;
 use super::connection::REDIS_VERSION;
 use super::context::{Clients, Server};
 use super::process;
+use crate::acl::Reason;
 use crate::shared::Topic;
 
 pub(super) fn server(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
@@ -60,9 +61,10 @@ pub(super) fn clients(server: &Server<'_>, clients: Clients, out: &mut String) -
         "connected_clients:{connected}\r\ncluster_connections:0\r\nmaxclients:{}\r\n\
          client_recent_max_input_buffer:{input_bytes_max}\r\n\
          client_recent_max_output_buffer:{output_bytes_max}\r\nblocked_clients:{blocked}\r\n\
-         tracking_clients:0\r\nclients_in_timeout_table:{with_deadline}\r\n\
+         tracking_clients:{}\r\nclients_in_timeout_table:{with_deadline}\r\n\
          total_blocking_keys:{keys}\r\ntotal_blocking_keys_on_nokey:{keys_on_other}\r\n",
-        server.config.clients_max
+        server.config.clients_max,
+        server.shared.tracking.clients(),
     )
 }
 
@@ -167,12 +169,22 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
         topics.count(Topic::Pattern),
         topics.count(Topic::Shard),
     )?;
+    for reason in [Reason::Auth, Reason::Command, Reason::Key, Reason::Channel] {
+        let name = if reason == Reason::Command { "cmd" } else { reason.word() };
+        let count = s.denied[reason as usize].get();
+        write!(out, "acl_access_denied_{name}:{count}\r\n")?;
+    }
+    let (keys, items, prefixes) = server.shared.tracking.sizes();
+    write!(
+        out,
+        "tracking_total_keys:{keys}\r\ntracking_total_items:{items}\r\n\
+         tracking_total_prefixes:{prefixes}\r\n"
+    )?;
     zeros(out, &STATS_ZEROS)
 }
 
-/// Counters of things that this server never does: replicate, fork, track keys for
-/// clients.
-const STATS_ZEROS: [&str; 16] = [
+/// Counters of things that this server never does: replicate, fork.
+const STATS_ZEROS: [&str; 13] = [
     "total_net_repl_input_bytes",
     "total_net_repl_output_bytes",
     "sync_full",
@@ -185,9 +197,6 @@ const STATS_ZEROS: [&str; 16] = [
     "total_forks",
     "migrate_cached_sockets",
     "slave_expires_tracked_keys",
-    "tracking_total_keys",
-    "tracking_total_items",
-    "tracking_total_prefixes",
     "unexpected_error_replies",
 ];
 

@@ -239,29 +239,3 @@ pub(super) fn slowlog_help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Ou
     super::introspect::help(ctx, "slowlog");
     Ok(())
 }
-
-/// LATENCY LATEST, LATENCY HISTORY event: latency events are not recorded
-pub(super) fn latency_none(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.array(0);
-    Ok(())
-}
-
-/// LATENCY RESET [event ...]
-pub(super) fn latency_reset(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.int(0);
-    Ok(())
-}
-
-/// LATENCY DOCTOR
-pub(super) fn latency_doctor(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    let text = "Latency events are not recorded; see SLOWLOG GET, INFO commandstats and, for \
-                writers that waited for the cleaner, INFO perdura.";
-    ctx.reply.verbatim(text.as_bytes());
-    Ok(())
-}
-
-/// LATENCY HELP
-pub(super) fn latency_help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    super::introspect::help(ctx, "latency");
-    Ok(())
-}

@@ -38,10 +38,11 @@ pub(super) fn get(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
     let config = &server.config;
     let bind: Vec<String> = config.bind.iter().map(|addr| addr.ip().to_string()).collect();
+    let acl_file = config.acl_file.as_ref().map(|path| path.display().to_string());
     let socket = config.unix_socket.as_ref().map(|p| p.display().to_string());
     let memory_bytes = server.store.region().len_bytes();
     let mut all = BTreeMap::from([
-        ("aclfile", String::new()),
+        ("aclfile", acl_file.unwrap_or_default()),
         ("appendfsync", if server.holds_replies() { "always" } else { "no" }.to_owned()),
         // The nearest thing to an append-only file: acknowledged writes are on the device.
         ("appendonly", if server.holds_replies() { "yes" } else { "no" }.to_owned()),
@@ -51,8 +52,6 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
         ("durability", config.durability.name().to_owned()),
         ("hll-sparse-max-bytes", crate::hll::SPARSE_BYTES_MAX.to_string()),
         ("io-threads", server.shared.loops.len().to_string()),
-        ("latency-monitor-threshold", "0".to_owned()),
-        ("latency-tracking", "no".to_owned()),
         ("maxmemory", config.memory_max_bytes.unwrap_or(memory_bytes).to_string()),
         ("notify-keyspace-events", String::new()),
         ("port", server.shared.tcp_port.to_string()),
@@ -80,6 +79,8 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     // Held to the end, so that no other loop changes the configuration meanwhile.
     let shared = ctx.server.shared;
     let mut held = shared.config();
+    let mut users = shared.users();
+    let mut users_after = None;
     let mut changed = ServerConfig::clone(&held);
     let mut seen: Vec<&[u8]> = Vec::new();
     let mut memory = None;
@@ -95,6 +96,14 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         seen.push(name.as_bytes());
         if let Some(outcome) = parameters::set(&mut changed, name, value) {
             outcome.map_err(refused)?;
+            if name == "requirepass" {
+                let after = users.with_password(changed.requirepass.as_deref());
+                if changed.check_users(&after).is_err() {
+                    let why = "the server listens on an open address and needs a password";
+                    return Err(refused(why.into()));
+                }
+                users_after = Some(after);
+            }
         } else if let Some(parameter) = inert::find(name) {
             let value = std::str::from_utf8(value).map_err(|_| refused("not UTF-8".into()))?;
             parameter.check(value).map_err(|why| refused(why.into()))?;
@@ -126,7 +135,10 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     changed.apply_to(ctx.server.store);
     let memory_max_bytes = changed.memory_max_bytes;
     shared.set_config(&mut held, changed);
-    drop(held);
+    if let Some(after) = users_after {
+        shared.set_users(&mut users, after);
+    }
+    drop((held, users));
     ctx.server.take_config();
     if memory.is_some() {
         shared.memory_limit.look(ctx.server.store, memory_max_bytes);

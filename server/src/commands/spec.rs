@@ -2,7 +2,8 @@
 
 use crate::resp::Args;
 
-/// The flags of a command, with Redis's names.
+/// The flags of a command that this server heeds, with Redis's names. `facts` has those that clients
+/// see.
 pub(crate) mod flag {
     pub const WRITE: u32 = 1;
     pub const READ: u32 = 1 << 1;
@@ -50,23 +51,6 @@ pub(crate) mod flag {
     pub const BY_PATTERN: u32 = 1 << 29;
     /// The command runs a script, which may write.
     pub const SCRIPT: u32 = 1 << 30;
-
-    /// The flags that COMMAND INFO shows.
-    pub const SHOWN: [(u32, &str); 13] = [
-        (WRITE, "write"),
-        (READ, "readonly"),
-        (DENYOOM, "denyoom"),
-        (ADMIN, "admin"),
-        (PUBSUB, "pubsub"),
-        (NOSCRIPT, "noscript"),
-        (BLOCKING, "blocking"),
-        (LOADING, "loading"),
-        (STALE, "stale"),
-        (FAST, "fast"),
-        (NOAUTH, "no_auth"),
-        (NOMULTI, "no_multi"),
-        (MOVABLE, "movablekeys"),
-    ];
 }
 
 /// Which arguments are keys: from `first` to `last` (negative: from the end) by `step`; and where
@@ -151,7 +135,7 @@ fn behind_streams(args: Args<'_>) -> Option<std::ops::Range<usize>> {
     None
 }
 
-/// The families of commands, by COMMAND DOCS, by ACL categories and by files.
+/// The families of commands, by COMMAND DOCS and by files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
     String,
@@ -190,27 +174,6 @@ impl Group {
             Self::Server => "server",
             Self::Transactions => "transactions",
             Self::Scripting => "scripting",
-        }
-    }
-
-    /// The ACL category, if it has one.
-    pub fn category(self) -> Option<&'static str> {
-        match self {
-            Self::String => Some("@string"),
-            Self::Hash => Some("@hash"),
-            Self::List => Some("@list"),
-            Self::Set => Some("@set"),
-            Self::SortedSet => Some("@sortedset"),
-            Self::Stream => Some("@stream"),
-            Self::Bitmap => Some("@bitmap"),
-            Self::HyperLogLog => Some("@hyperloglog"),
-            Self::Geo => Some("@geo"),
-            Self::PubSub => Some("@pubsub"),
-            Self::Generic => Some("@keyspace"),
-            Self::Connection => Some("@connection"),
-            Self::Transactions => Some("@transaction"),
-            Self::Scripting => Some("@scripting"),
-            Self::Server => None,
         }
     }
 }

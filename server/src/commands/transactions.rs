@@ -9,6 +9,7 @@
 //! writes of other threads.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use perdura_store::{Access, DATABASES, Key, StoreError, Tx, Unreadable, Watch};
 
@@ -18,10 +19,14 @@ use super::context::Context;
 use super::error::CommandError;
 use super::handler::{Command, Handler};
 use super::keyspace::{self, Keyspace, Names};
+use super::monitor;
 use super::options::database;
+use super::permit;
 use super::scripts::{self, Relieved};
 use super::spec::flag;
 use super::steps::Steps;
+use super::tracking::note_read;
+use crate::acl::Origin;
 use crate::resp::Args;
 use crate::session::Multi;
 
@@ -87,6 +92,9 @@ pub(super) fn exec(ctx: &mut Context<'_, '_, '_>, table: &'static [Command]) -> 
         ctx.reply.null_array();
         return Ok(());
     }
+    if ctx.server.shared.monitors.is_any() {
+        show_all(ctx, table, &multi, db);
+    }
     note_all(ctx, table, &multi, db);
     Ok(())
 }
@@ -149,12 +157,19 @@ fn attempt(
     ctx.server.scripts.begin_transaction(holds_all);
 
     let (mark, db, drawn) = (ctx.reply.mark(), ctx.session.db, ctx.server.random.mark());
+    let (user, authenticated) = (Arc::clone(&ctx.session.user), ctx.session.authenticated);
+    let mut denied_rows = Vec::new();
     let result = store.run(access, |tx| {
         ctx.reply.rewind(mark);
         ctx.server.outgoing.clear();
         ctx.server.random.rewind(drawn);
         ctx.server.scripts.begin_attempt();
         ctx.session.db = db;
+        denied_rows.clear();
+        if !Arc::ptr_eq(&ctx.session.user, &user) {
+            ctx.session.user = Arc::clone(&user);
+            (ctx.session.authenticated, ctx.session.free_in) = (authenticated, 0);
+        }
         if !watched.values().all(|watch| tx.is_unchanged(watch)) {
             return Ok(false);
         }
@@ -163,7 +178,13 @@ fn attempt(
             keyspace::anywhere(&mut names);
         }
         ctx.reply.array(multi.queue.len());
-        for queued in &multi.queue {
+        for (at, queued) in multi.queue.iter().enumerate() {
+            if let Err(denied) = permit::check_queued(ctx, queued.row, queued.args()) {
+                denied_rows.push((at, denied));
+                ctx.reply.error(&permit::no_longer(denied));
+                continue;
+            }
+            note_read(ctx.server, ctx.session, queued.row, queued.args());
             let before = ctx.reply.mark();
             match run_in_tx(ctx, &table[queued.row], queued.args(), tx, &names) {
                 Ok(()) => {}
@@ -179,7 +200,21 @@ fn attempt(
     if result.is_err() {
         ctx.session.db = db;
     }
+    for (at, denied) in denied_rows {
+        let queued = &multi.queue[at];
+        permit::note(ctx, denied, queued.row, queued.args(), Origin::Multi);
+    }
     result
+}
+
+/// Shows what a transaction has done to those who watch, with the databases that it has selected.
+fn show_all(ctx: &Context<'_, '_, '_>, table: &'static [Command], multi: &Multi, mut db: u8) {
+    for queued in &multi.queue {
+        if table[queued.row].spec.name == "select" {
+            db = database(queued.args().get(1), CommandError::NotInteger).unwrap_or(db);
+        }
+        monitor::show(ctx.server, ctx.session, db, queued.row, queued.args());
+    }
 }
 
 /// Adds the keys the queue names, following SELECT; false when a command needs every shard.

@@ -237,12 +237,15 @@ mod tests {
         let password = password.map(str::to_owned);
         let config = ServerConfig { requirepass: password, ..ServerConfig::default() };
         let commands = index_for(&config).specs().len();
-        let shared = Shared::new(&store, &*clock, &config, 1, commands).unwrap();
+        let users = config.load_users().unwrap();
+        let shared = Shared::new(&store, &*clock, &config, users, 1, commands).unwrap();
         f(&Server::new(&shared, 0));
     }
 
     fn session(is_authenticated: bool) -> Session {
-        Session::new(Arc::new(Card::new(1, 0, Peer::Unix, 0, 0)), is_authenticated)
+        let users = crate::acl::Users::new(None);
+        let session = Session::new(Arc::new(Card::new(1, 0, Peer::Unix, 0, 0)), &users);
+        Session { authenticated: is_authenticated, ..session }
     }
 
     #[test]

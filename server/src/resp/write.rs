@@ -14,12 +14,14 @@ pub struct Reply<'a> {
     limit: usize,
     overflowed: bool,
     errors: u32,
+    /// The first words of the errors, with the places at which they stand.
+    words: Vec<(usize, Box<[u8]>)>,
 }
 
 impl<'a> Reply<'a> {
     /// Makes a writer that never lets `out` grow beyond `limit` bytes.
     pub fn new(out: &'a mut Vec<u8>, resp3: bool, limit: usize) -> Self {
-        Self { out, resp3, limit, overflowed: false, errors: 0 }
+        Self { out, resp3, limit, overflowed: false, errors: 0, words: Vec::new() }
     }
 
     /// Whether the client speaks RESP3.
@@ -50,6 +52,12 @@ impl<'a> Reply<'a> {
     /// Removes everything that was written after `mark`.
     pub fn rewind(&mut self, mark: usize) {
         self.out.truncate(mark);
+        self.words.retain(|(at, _)| *at < mark);
+    }
+
+    /// The first words of the errors that were written and not taken back.
+    pub fn error_words(&self) -> impl Iterator<Item = &[u8]> {
+        self.words.iter().map(|(_, word)| &**word)
     }
 
     /// The bytes that were written after `mark`.
@@ -75,6 +83,8 @@ impl<'a> Reply<'a> {
         self.raw(b"-");
         let from = self.out.len();
         let line = text.to_string();
+        let word = line.split(' ').next().unwrap_or_default();
+        self.words.push((from, word.as_bytes().into()));
         self.raw(line.as_bytes());
         for byte in &mut self.out[from..] {
             if matches!(byte, b'\r' | b'\n') {
@@ -257,7 +267,8 @@ impl<'a> Reply<'a> {
         self.raw(&text[at..]);
     }
 
-    fn raw(&mut self, bytes: &[u8]) {
+    /// Writes what is in the protocol's form already.
+    pub fn raw(&mut self, bytes: &[u8]) {
         if self.out.len() + bytes.len() > self.limit {
             self.overflowed = true;
         } else {

@@ -3,10 +3,11 @@
 //! The client's loop writes the card once for each part that the client has of a turn, so another
 //! loop sees the state at the end of the last one.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::acl::{User, Users};
 use crate::session::{About, Peer};
 
 /// A client, as other threads see it.
@@ -22,6 +23,7 @@ pub(crate) struct Card {
     pub slot: AtomicU32,
     is_killed: AtomicBool,
     waits: AtomicBool,
+    is_gone: AtomicBool,
     about: Mutex<Option<Box<About>>>,
     seen: Seen,
 }
@@ -41,7 +43,10 @@ pub(crate) struct Seen {
     /// Row of the last command in the table; [`NO_COMMAND`] before the first.
     pub row: AtomicU16,
     pub db: AtomicU8,
-    pub flags: AtomicU8,
+    pub flags: AtomicU16,
+    /// The client that gets the messages of this one's tracking: 0 if it is this one, -1 without
+    /// tracking.
+    pub redirect: AtomicI64,
 }
 
 /// The row before a client's first command.
@@ -52,12 +57,16 @@ pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 /// Bits of [`Seen::flags`], and the letters that CLIENT LIST shows for them.
 pub(crate) mod flag {
-    pub const PAUSED: u8 = 1;
-    pub const CLOSING: u8 = 2;
-    pub const NO_EVICT: u8 = 4;
-    pub const NO_TOUCH: u8 = 8;
-    pub const RESP3: u8 = 16;
-    pub const SUBSCRIBED: u8 = 32;
+    pub const PAUSED: u16 = 1;
+    pub const CLOSING: u16 = 2;
+    pub const NO_EVICT: u16 = 4;
+    pub const NO_TOUCH: u16 = 8;
+    pub const RESP3: u16 = 16;
+    pub const SUBSCRIBED: u16 = 32;
+    pub const TRACKING: u16 = 64;
+    pub const BROADCAST: u16 = 128;
+    pub const BROKEN: u16 = 256;
+    pub const MONITOR: u16 = 512;
 }
 
 impl Card {
@@ -72,12 +81,26 @@ impl Card {
             topics: Default::default(),
             row: AtomicU16::new(NO_COMMAND),
             db: AtomicU8::new(0),
-            flags: AtomicU8::new(0),
+            flags: AtomicU16::new(0),
+            redirect: AtomicI64::new(-1),
         };
-        let (is_killed, about) = (AtomicBool::new(false), Mutex::new(None));
+        let (is_killed, is_gone) = (AtomicBool::new(false), AtomicBool::new(false));
+        let about = Mutex::new(None);
         let slot = AtomicU32::new(NO_SLOT);
         let waits = AtomicBool::new(false);
-        Self { id, fd, peer, of_loop, created_ns: now_ns, slot, is_killed, waits, about, seen }
+        Self {
+            id,
+            fd,
+            peer,
+            of_loop,
+            created_ns: now_ns,
+            slot,
+            is_killed,
+            waits,
+            is_gone,
+            about,
+            seen,
+        }
     }
 
     /// The state, which only the client's loop writes.
@@ -88,6 +111,16 @@ impl Card {
     /// Marks the client as killed; false if it was before.
     pub fn kill(&self) -> bool {
         !self.is_killed.swap(true, Relaxed)
+    }
+
+    /// Notes that the connection is closed, or about to be.
+    pub fn leave(&self) {
+        self.is_gone.store(true, Release);
+    }
+
+    /// Whether the client has gone.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Acquire) || self.is_killed()
     }
 
     pub fn is_killed(&self) -> bool {
@@ -108,6 +141,21 @@ impl Card {
     /// The name that the client has given itself; empty if none.
     pub fn name(&self) -> Vec<u8> {
         self.about().as_ref().map_or(Vec::new(), |about| about.name.clone())
+    }
+
+    /// The client's user as it is among `users`; none if it is gone.
+    pub fn user<'u>(&self, users: &'u Users) -> Option<&'u Arc<User>> {
+        match self.about().as_ref().and_then(|about| about.user.as_ref()) {
+            None => Some(users.default()),
+            Some(user) => users.get(&user.name).filter(|known| known.id == user.id),
+        }
+    }
+
+    /// Whether the client is the user with this name.
+    pub fn is_user(&self, name: &[u8]) -> bool {
+        let about = self.about();
+        let user = about.as_ref().and_then(|about| about.user.as_ref());
+        user.map_or(&b"default"[..], |user| &user.name) == name
     }
 
     /// Whether the client has subscribed to anything.
@@ -135,9 +183,13 @@ impl Card {
         let (bits, queued) = (seen.flags.load(Relaxed), seen.queued.load(Relaxed));
         let mut letters = String::new();
         for (is_set, letter) in [
-            (queued >= 0, 'x'),
+            (bits & flag::MONITOR != 0, 'O'),
             (bits & flag::SUBSCRIBED != 0, 'P'),
+            (queued >= 0, 'x'),
             (bits & flag::PAUSED != 0 || self.waits.load(Relaxed), 'b'),
+            (bits & flag::TRACKING != 0, 't'),
+            (bits & flag::BROKEN != 0, 'R'),
+            (bits & flag::BROADCAST != 0, 'B'),
             (bits & flag::CLOSING != 0 || self.is_killed(), 'c'),
             (matches!(self.peer, Peer::Unix), 'U'),
             (bits & flag::NO_EVICT != 0, 'e'),
@@ -161,7 +213,7 @@ impl Card {
             "id={} addr={addr} laddr={local} fd={} name={} age={} idle={} flags={letters} db={} \
              sub={sub} psub={psub} ssub={ssub} multi={queued} qbuf={} qbuf-free=0 \
              argv-mem={argument_bytes} multi-mem={} rbs=0 rbp=0 obl={unsent} oll=0 omem={unsent} \
-             tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             tot-mem={} events=r cmd={} user={} redir={} resp={} lib-name={} lib-ver={}",
             self.id,
             self.fd,
             text(|a| &a.name),
@@ -172,6 +224,10 @@ impl Card {
             seen.queued_bytes.load(Relaxed),
             seen.memory_bytes.load(Relaxed),
             if row == NO_COMMAND { "NULL" } else { name_of(row) },
+            String::from_utf8_lossy(
+                about.as_ref().and_then(|a| a.user.as_ref()).map_or(b"default", |user| &user.name)
+            ),
+            seen.redirect.load(Relaxed),
             if bits & flag::RESP3 != 0 { 3 } else { 2 },
             text(|a| &a.lib_name),
             text(|a| &a.lib_ver),

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::topics::Message;
+use super::tracking::Push;
 use super::waiters::Served;
 use crate::conn::Conn;
 
@@ -91,6 +92,8 @@ pub(crate) struct Inbox {
     conns: Mutex<Vec<Conn>>,
     messages: Mutex<Vec<Message>>,
     served: Mutex<Vec<Served>>,
+    has_pushes: AtomicBool,
+    pushes: Mutex<Vec<Push>>,
 }
 
 impl Inbox {
@@ -120,6 +123,20 @@ impl Inbox {
         std::mem::take(&mut *lock(&self.served))
     }
 
+    /// Leaves what clients of the loop are to be told besides their replies.
+    pub fn push(&self, push: Push) {
+        lock(&self.pushes).push(push);
+        self.has_pushes.store(true, SeqCst);
+    }
+
+    /// Takes what clients are to be told, in the order in which it was left.
+    pub fn take_pushes(&self) -> Vec<Push> {
+        if !self.has_pushes.load(SeqCst) || !self.has_pushes.swap(false, SeqCst) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *lock(&self.pushes))
+    }
+
     /// Tells the loop that one of its clients was marked as killed.
     pub fn kill(&self) {
         self.has_kills.store(true, SeqCst);
@@ -127,7 +144,8 @@ impl Inbox {
 
     /// Whether there is anything.
     pub fn has_news(&self) -> bool {
-        [&self.has_news, &self.has_kills, &self.has_served].iter().any(|has| has.load(SeqCst))
+        let all = [&self.has_news, &self.has_kills, &self.has_served, &self.has_pushes];
+        all.iter().any(|has| has.load(SeqCst))
     }
 
     /// Takes the connections and the messages, in the order in which they were left.

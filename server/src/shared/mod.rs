@@ -6,10 +6,14 @@
 
 mod card;
 mod inbox;
+mod latency;
 mod memory;
+mod monitors;
 mod scripts;
 mod stats;
+mod times;
 mod topics;
+mod tracking;
 mod waiters;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,12 +27,17 @@ use perdura_store::Store;
 
 pub(crate) use card::{Card, NO_COMMAND, NO_SLOT, flag as card_flag};
 pub(crate) use inbox::{Bell, Inbox};
+pub(crate) use latency::{Event, Events};
 pub(crate) use memory::MemoryLimit;
+pub(crate) use monitors::Monitors;
 pub(crate) use scripts::{AboutRunning, Functions, Running, ScriptCache};
 pub(crate) use stats::{Counter, Stats};
+pub(crate) use times::Times;
 pub(crate) use topics::{Message, Topic, Topics};
+pub(crate) use tracking::{Keys, Push, Tracker, Tracking};
 pub(crate) use waiters::{Held, Served, Waiter, Waiters};
 
+use crate::acl::{AclLog, Users};
 use crate::config::ServerConfig;
 use crate::export::Exporting;
 use crate::lately::{Counts, Lately};
@@ -43,10 +52,13 @@ pub(crate) struct Shared<'a> {
     pub pause: Pause,
     pub memory_limit: MemoryLimit,
     pub slowlog: Mutex<Slowlog>,
+    latency: Mutex<Events>,
     pub topics: Topics,
     pub waiters: Waiters,
     pub scripts: ScriptCache,
     pub functions: Functions,
+    pub tracking: Arc<Tracking>,
+    pub monitors: Monitors,
     /// The first failure of a group commit: writes are refused from then on.
     pub latched: OnceLock<String>,
     pub started_ns: u64,
@@ -60,7 +72,9 @@ pub(crate) struct Shared<'a> {
     /// One for each loop.
     pub loops: Box<[Own]>,
     config: Mutex<Arc<ServerConfig>>,
-    /// Number of changes of the configuration.
+    users: Mutex<Arc<Users>>,
+    acl_log: Mutex<AclLog>,
+    /// Number of changes of the configuration and of the users.
     config_changes: AtomicU64,
     is_ending: AtomicBool,
     lately: Mutex<Lately>,
@@ -78,13 +92,15 @@ pub(crate) struct Own {
     pub changes: Counter,
     /// Bytes of keys, fields and values in the write commands carried out since start.
     pub user_bytes: Counter,
-    pub inbox: Inbox,
+    pub inbox: Arc<Inbox>,
     pub bell: Arc<Bell>,
     /// The script that the loop runs.
     pub running: Running,
     /// Connections that the loop has or is about to be handed.
     pub connected: AtomicUsize,
     cards: Mutex<BTreeMap<u64, Arc<Card>>>,
+    /// Errors that were answered, by their first words.
+    errors: Mutex<BTreeMap<Box<[u8]>, u64>>,
 }
 
 impl Own {
@@ -93,12 +109,24 @@ impl Own {
             stats: Stats::new(commands),
             changes: Counter::default(),
             user_bytes: Counter::default(),
-            inbox: Inbox::default(),
+            inbox: Arc::default(),
             bell: Arc::new(Bell::new()?),
             running: Running::default(),
             connected: AtomicUsize::new(0),
             cards: Mutex::default(),
+            errors: Mutex::default(),
         })
+    }
+
+    /// Counts an error by its first word. Words beyond many are not counted: scripts make their
+    /// own.
+    pub fn count_error(&self, word: &[u8]) {
+        let mut errors = lock(&self.errors);
+        if let Some(count) = errors.get_mut(word) {
+            *count += 1;
+        } else if errors.len() < ERROR_WORDS_MAX {
+            errors.insert(word.into(), 1);
+        }
     }
 
     /// The cards of the loop's clients, by their numbers.
@@ -118,6 +146,7 @@ impl<'a> Shared<'a> {
         store: &'a Store,
         clock: &'a dyn Clock,
         config: &ServerConfig,
+        users: Users,
         loops: usize,
         commands: usize,
     ) -> io::Result<Self> {
@@ -127,6 +156,9 @@ impl<'a> Shared<'a> {
         let kept = crate::commands::kept_functions(store, clock, config.script_memory_max);
         let failed = |why| format!("the libraries of functions in the store: {why}");
         functions.set(kept.map_err(|why| io::Error::other(failed(why)))?);
+        let all = (0..loops.max(1)).map(|_| Own::new(commands));
+        let all: Box<[Own]> = all.collect::<io::Result<_>>()?;
+        let mailboxes = all.iter().map(|own| (Arc::clone(&own.inbox), Arc::clone(&own.bell)));
         Ok(Self {
             store,
             clock,
@@ -135,10 +167,13 @@ impl<'a> Shared<'a> {
             pause: Pause::default(),
             memory_limit: MemoryLimit::default(),
             slowlog: Mutex::default(),
+            latency: Mutex::default(),
             topics: Topics::default(),
             waiters: Waiters::default(),
             scripts: ScriptCache::default(),
             functions,
+            monitors: Monitors::default(),
+            tracking: Arc::new(Tracking::new(mailboxes)),
             latched: OnceLock::new(),
             started_ns,
             started_unix_ms,
@@ -146,8 +181,10 @@ impl<'a> Shared<'a> {
             next_client: AtomicU64::new(1),
             clients_max_seen: AtomicU64::new(0),
             used_bytes_max: AtomicU64::new(0),
-            loops: (0..loops.max(1)).map(|_| Own::new(commands)).collect::<io::Result<_>>()?,
+            loops: all,
             config: Mutex::new(Arc::new(config.clone())),
+            users: Mutex::new(Arc::new(users)),
+            acl_log: Mutex::default(),
             config_changes: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
             lately: Mutex::default(),
@@ -167,7 +204,24 @@ impl<'a> Shared<'a> {
         self.config_changes.fetch_add(1, Release);
     }
 
-    /// Number of changes of the configuration so far.
+    /// The users in force, held so that nobody else changes them meanwhile.
+    pub fn users(&self) -> MutexGuard<'_, Arc<Users>> {
+        lock(&self.users)
+    }
+
+    /// Changes the users that `held` has.
+    pub fn set_users(&self, held: &mut MutexGuard<'_, Arc<Users>>, mut users: Users) {
+        users.version = held.version + 1;
+        **held = Arc::new(users);
+        self.config_changes.fetch_add(1, Release);
+    }
+
+    /// What users tried and may not do.
+    pub fn acl_log(&self) -> MutexGuard<'_, AclLog> {
+        lock(&self.acl_log)
+    }
+
+    /// Number of changes of the configuration and of the users so far.
     pub fn config_changes(&self) -> u64 {
         self.config_changes.load(Acquire)
     }
@@ -206,6 +260,7 @@ impl<'a> Shared<'a> {
     /// Sets the counters back (CONFIG RESETSTAT).
     pub fn reset_stats(&self) {
         *lock(&self.reset) = Some(self.stats_since_start());
+        self.loops.iter().for_each(|own| lock(&own.errors).clear());
         self.clients_max_seen.store(self.connected() as u64, Relaxed);
     }
 
@@ -261,6 +316,42 @@ impl<'a> Shared<'a> {
         }
     }
 
+    /// The card of the client with this number.
+    pub fn card(&self, id: u64) -> Option<Arc<Card>> {
+        self.loops.iter().find_map(|own| own.cards().get(&id).cloned())
+    }
+
+    /// Kills the clients for which `f` holds, and returns how many they are.
+    pub fn kill(&self, f: impl Fn(&Card) -> bool) -> i64 {
+        let mut killed = 0;
+        self.each_client(|card| {
+            if f(card) && card.kill() {
+                self.loops[card.of_loop].inbox.kill();
+                killed += 1;
+            }
+        });
+        if killed > 0 {
+            self.ring_all();
+        }
+        killed
+    }
+
+    /// What took long.
+    pub fn latency(&self) -> MutexGuard<'_, Events> {
+        lock(&self.latency)
+    }
+
+    /// The errors that all loops have answered with, by their first words.
+    pub fn errors(&self) -> BTreeMap<Box<[u8]>, u64> {
+        let mut all = BTreeMap::new();
+        for own in &self.loops {
+            for (word, count) in &*lock(&own.errors) {
+                *all.entry(word.clone()).or_default() += count;
+            }
+        }
+        all
+    }
+
     /// The slowest commands.
     pub fn slowlog(&self) -> MutexGuard<'_, Slowlog> {
         lock(&self.slowlog)
@@ -271,6 +362,9 @@ impl<'a> Shared<'a> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// First words of errors that a loop counts.
+const ERROR_WORDS_MAX: usize = 128;
 
 /// The slowest commands of late, newest first.
 #[derive(Debug, Default)]

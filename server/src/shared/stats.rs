@@ -1,7 +1,10 @@
 //! Counters of a loop: the loop's thread alone adds to them, and any thread reads them.
 
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+
+use super::times::Times;
 
 /// A count that one thread adds to. An addition is a load and a store: no other processor takes
 /// part in it.
@@ -42,6 +45,8 @@ pub(crate) struct Stats {
     pub writes: Counter,
     pub output_limit_disconnections: Counter,
     pub group_writes: Counter,
+    /// Wrong passwords, and commands, keys and channels that users tried and may not use.
+    pub denied: [Counter; 4],
     /// The counters of each command, by its row in the table.
     pub by_command: Vec<CommandStats>,
 }
@@ -53,6 +58,8 @@ pub(crate) struct CommandStats {
     pub time_ns: Counter,
     pub rejected: Counter,
     pub failed: Counter,
+    /// How long it took; none before the first call.
+    pub times: OnceLock<Times>,
 }
 
 impl Stats {
@@ -67,6 +74,11 @@ impl Stats {
         let total = Self::new(commands);
         for one in all {
             total.counters().zip(one.counters()).for_each(|(sum, count)| sum.add(count.get()));
+            for (sum, one) in total.by_command.iter().zip(&one.by_command) {
+                if let Some(times) = one.times.get() {
+                    sum.times.get_or_init(Times::default).add_all(times);
+                }
+            }
         }
         total
     }
@@ -75,6 +87,11 @@ impl Stats {
     pub fn since(self, before: &Self) -> Self {
         let pairs = self.counters().zip(before.counters());
         pairs.for_each(|(now, then)| now.set(now.get().saturating_sub(then.get())));
+        for (now, then) in self.by_command.iter().zip(&before.by_command) {
+            if let (Some(now), Some(then)) = (now.times.get(), then.times.get()) {
+                now.subtract(then);
+            }
+        }
         self
     }
 
@@ -93,6 +110,7 @@ impl Stats {
             writes,
             output_limit_disconnections,
             group_writes,
+            denied,
             by_command,
         } = self;
         [
@@ -111,8 +129,9 @@ impl Stats {
             group_writes,
         ]
         .into_iter()
+        .chain(denied)
         .chain(by_command.iter().flat_map(|one| {
-            let CommandStats { calls, time_ns, rejected, failed } = one;
+            let CommandStats { calls, time_ns, rejected, failed, times: _ } = one;
             [calls, time_ns, rejected, failed]
         }))
     }

@@ -112,6 +112,16 @@ impl Topics {
         names.keys().filter(fits).cloned().collect()
     }
 
+    /// Each subscription of this kind.
+    pub fn all(&self, topic: Topic) -> Vec<(Arc<[u8]>, Arc<Card>)> {
+        let names = self.lock(topic);
+        let of_name = |(name, cards): (&Arc<[u8]>, &BTreeMap<u64, Arc<Card>>)| {
+            let name = Arc::clone(name);
+            cards.values().cloned().map(move |card| (Arc::clone(&name), card)).collect::<Vec<_>>()
+        };
+        names.iter().flat_map(of_name).collect()
+    }
+
     /// Number of subscribers of a name.
     pub fn subscribers(&self, topic: Topic, name: &[u8]) -> usize {
         self.lock(topic).get(name).map_or(0, BTreeMap::len)

@@ -2,6 +2,7 @@
 //! and group commits over a device that waits or fails; the parser against another one.
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
+mod acl;
 mod blocking;
 mod dumps;
 mod durability;
@@ -11,12 +12,14 @@ mod introspection;
 mod kept_inputs;
 mod loops;
 mod memory;
+mod monitor;
 mod pubsub;
 mod resp_parser;
 mod running;
 mod scripts;
 mod steps;
 mod streams;
+mod tracking;
 mod transactions;
 mod values;
 

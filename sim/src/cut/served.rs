@@ -286,7 +286,8 @@ impl Served {
         fault: Option<(bool, u64)>,
     ) -> Result<(), Broken> {
         let baton = &seen.clock.baton;
-        let beside = Beside::new(store, &seen.clock, &self.config)?;
+        let beside = Beside::new(store, &seen.clock, &self.config);
+        let beside = beside.map_err(|error| Broken::Serve { error })?;
         let helper = || baton.go_on();
         let refused = |error| Broken::Serve { error };
         std::thread::scope(|scope| {
