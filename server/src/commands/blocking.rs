@@ -188,6 +188,7 @@ fn run_again(server: &mut Server<'_>, waiter: &Waiter) -> Option<Served> {
     // Commands that wait have no steps.
     let data = (args, waiter.db);
     let run = || run_data(server, &mut reply, &command.spec, handler, data, &mut false);
+    let is_denied = denied.is_some();
     let outcome = match denied {
         Some(error) => Err(error),
         None => Unreadable::catch(run).unwrap_or_else(|unreadable| Err(unreadable.into())),
@@ -209,10 +210,15 @@ fn run_again(server: &mut Server<'_>, waiter: &Waiter) -> Option<Served> {
         server.shared.loops[waiter.client.of_loop].inbox.kill();
     }
     let by_command = &server.stats.by_command[row];
-    by_command.calls.add(1);
-    by_command.failed.add(failed);
-    server.stats.commands.add(1);
+    if is_denied {
+        by_command.rejected.add(1);
+    } else {
+        by_command.calls.add(1);
+        by_command.failed.add(failed);
+        server.stats.commands.add(1);
+    }
     server.stats.errors.add(failed);
+    reply.error_words().for_each(|word| server.own.count_error(word));
     if wrote {
         server.own.changes.add(1);
         server.own.user_bytes.add(command.spec.user_bytes(args));

@@ -98,6 +98,23 @@ fn exec_checks_each_command_again() {
 }
 
 #[test]
+fn a_client_that_waits_is_checked_again_when_its_command_can_run() {
+    let (_server, [mut root, mut bob, _]) = three();
+    check(&mut root, &[("ACL SETUSER bob on >x ~* +@all", "+OK")]);
+    check(&mut bob, &[("AUTH bob x", "+OK")]);
+    assert!(bob.write("BLPOP q 0"));
+    while !root.call("INFO clients").contains("blocked_clients:1") {}
+    check(&mut root, &[("ACL SETUSER bob resetkeys", "+OK"), ("LPUSH q 1", ":1")]);
+    assert_eq!(bob.reply_text(), "-NOPERM No permissions to access a key");
+    check(&mut root, &[("LLEN q", ":1")]);
+    assert!(root.call("ACL LOG").contains("$6 object $1 q $8 username $3 bob"));
+    assert!(
+        root.call("INFO commandstats")
+            .contains("cmdstat_blpop:calls=0,usec=0,usec_per_call=0.00,rejected_calls=1")
+    );
+}
+
+#[test]
 fn tries_are_logged_and_counted() {
     let server = start(ServerConfig { acl_log_len_max: 3, ..config() });
     let (mut root, mut bob) = (server.client(), server.client());
