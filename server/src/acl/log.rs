@@ -9,6 +9,8 @@ use super::check::Reason;
 pub(crate) enum Origin {
     Toplevel,
     Multi,
+    /// A command of a script.
+    Script,
 }
 
 impl Origin {
@@ -17,6 +19,7 @@ impl Origin {
         match self {
             Self::Toplevel => "toplevel",
             Self::Multi => "multi",
+            Self::Script => "lua",
         }
     }
 }

@@ -118,17 +118,41 @@ fn check_sort(user: &User, facts: usize, spec: &Spec, args: Args<'_>) -> Outcome
     Ok(())
 }
 
+/// Whether the client's user may give a command in a script.
+pub(super) fn may_call(
+    server: &Server<'_>,
+    session: &Session,
+    row: usize,
+    args: Args<'_>,
+) -> Result<(), Denied> {
+    if session.free_in == server.users.version || session.user.allows_everything() {
+        return Ok(());
+    }
+    session.user.check(server.index.facts_row(row), args)
+}
+
+/// Checks a command of a script, and notes in ACL LOG if the client's user may not give it.
+pub(super) fn check_in_script(
+    server: &Server<'_>,
+    session: &Session,
+    row: usize,
+    args: Args<'_>,
+) -> Result<(), String> {
+    may_call(server, session, row, args).map_err(|denied| {
+        let object = object(server, denied, row, args);
+        add(server, &session.card, denied.reason, object, &session.user.name, Origin::Script);
+        let text = denied.text(&session.user, server.index.facts(row), args, false);
+        format!("NOPERM ACL failure in script: {}", String::from_utf8_lossy(&text))
+    })
+}
+
 /// Checks a queued command inside EXEC: the user may have changed since it was queued.
 pub(super) fn check_queued(
     ctx: &Context<'_, '_, '_>,
     row: usize,
     args: Args<'_>,
 ) -> Result<(), Denied> {
-    let (server, session) = (&ctx.server, &ctx.session);
-    if session.free_in == server.users.version || session.user.allows_everything() {
-        return Ok(());
-    }
-    session.user.check(server.index.facts_row(row), args)
+    may_call(ctx.server, ctx.session, row, args)
 }
 
 /// The error about a queued command that is no longer allowed.

@@ -12,6 +12,7 @@ use super::context::{Context, Server};
 use super::error::CommandError;
 use super::handler::Command;
 use super::keyspace;
+use super::permit;
 use super::spec::flag;
 use super::transactions::run_in_tx;
 use crate::resp::Reply;
@@ -93,12 +94,11 @@ impl Host for Caller<'_, '_, '_, '_> {
 
     fn may_call(&mut self, words: &Words) -> Option<bool> {
         let args = words.args();
-        let found = match self.server.index.resolve(args) {
-            Ok(_) | Err(CommandError::Arity(_)) => true,
-            Err(_) => false,
-        };
-        // There is one user, who may give every command.
-        found.then_some(true)
+        match self.server.index.resolve(args) {
+            Ok((row, _)) => Some(permit::may_call(self.server, self.session, row, args).is_ok()),
+            Err(CommandError::Arity(_)) => Some(self.session.user.allows_everything()),
+            Err(_) => None,
+        }
     }
 }
 
@@ -134,6 +134,9 @@ impl Caller<'_, '_, '_, '_> {
         };
         if spec.has(flag::NOSCRIPT) {
             return refused("ERR This Redis command is not allowed from script");
+        }
+        if let Err(text) = permit::check_in_script(self.server, self.session, row, args) {
+            return refused(text);
         }
         let writes = spec.has(flag::WRITE);
         if self.read_only && (writes || matches!(spec.name, "publish" | "spublish" | "pfcount")) {

@@ -63,7 +63,7 @@ fn info(client: &mut Client, name: &str) -> Vec<Value> {
 }
 
 /// Fields that differ between Redis 7.0 and 7.2: here they are as in 7.2.
-const OTHERWISE: [(&str, &str); 24] = [
+const OTHERWISE: [(&str, &str); 27] = [
     ("acl|deluser", "tips"),
     ("acl|save", "tips"),
     ("acl|setuser", "tips"),
@@ -79,6 +79,9 @@ const OTHERWISE: [(&str, &str); 24] = [
     ("latency|reset", "tips"),
     ("msetnx", "tips"),
     ("pfcount", "flags"),
+    ("eval", "flags"),
+    ("evalsha", "flags"),
+    ("fcall", "flags"),
     ("publish", "flags"),
     ("randomkey", "flags"),
     ("randomkey", "tips"),

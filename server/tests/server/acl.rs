@@ -253,3 +253,37 @@ fn rules_are_told_as_they_were_given() {
     let random = client.call("ACL GENPASS 5");
     assert!(random.starts_with("$2 ") && client.call("ACL GENPASS") != client.call("ACL GENPASS"));
 }
+
+#[test]
+fn a_script_may_do_what_its_user_may() {
+    let server = start(config());
+    let (mut admin, mut client) = (server.client(), server.client());
+    check(
+        &mut admin,
+        &[
+            ("ACL SETUSER lua on nopass +@scripting +@string -set ~own:*", "+OK"),
+            ("SET own:a 1", "+OK"),
+            ("SET other 2", "+OK"),
+        ],
+    );
+    assert_eq!(client.call("AUTH lua x"), "+OK");
+    let mut eval = |script: &str, key: &str| {
+        let reply = client.call_bytes(&[b"EVAL", script.as_bytes(), b"1", key.as_bytes()]);
+        String::from_utf8(reply).unwrap()
+    };
+    assert_eq!(eval("return redis.call('get', KEYS[1])", "own:a"), "$1\r\n1\r\n");
+    for (script, why) in [
+        ("return redis.call('set', KEYS[1], 1)", "no permissions to run the 'set' command"),
+        ("return redis.call('get', 'other')", "No permissions to access a key"),
+    ] {
+        let refused = eval(script, "own:a");
+        let named = refused.contains("ACL failure in script: ") && refused.contains(why);
+        assert!(refused.starts_with("-NOPERM") && named, "{refused}");
+    }
+    let asked = "return tostring(redis.acl_check_cmd('set', KEYS[1], 1))";
+    assert_eq!(eval(asked, "own:a"), "$5\r\nfalse\r\n");
+    let asked = "return tostring(redis.acl_check_cmd('get', KEYS[1]))";
+    assert_eq!(eval(asked, "own:a"), "$4\r\ntrue\r\n");
+    assert!(eval("return 1", "other").starts_with("-NOPERM"), "EVAL names a key of others");
+    assert!(admin.call("ACL LOG").contains("$3 lua"), "{}", admin.call("ACL LOG"));
+}
