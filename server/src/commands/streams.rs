@@ -6,7 +6,7 @@ use perdura_store::{Entry, Fields, Stream, StreamId, StreamTrim, TrimTo, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
-use super::options::{is, positive};
+use super::options::is;
 use super::streams_error::StreamError;
 use super::streams_ids::{GivenId, id, id_to_add, range_end, range_start, write_id};
 use crate::resp::Reply;
@@ -278,5 +278,5 @@ pub(super) fn write_entry_of(reply: &mut Reply<'_>, stream: &Stream<'_>, id: Str
 
 /// Reads a count that is at least 0; a lower one counts as 0.
 pub(super) fn count_of(call: &Call<'_, '_>, at: usize) -> Result<u64, CommandError> {
-    Ok(positive(call.args.get(at), 0).unwrap_or(u64::try_from(call.int(at)?).unwrap_or(0)))
+    Ok(u64::try_from(call.int(at)?).unwrap_or(0))
 }

@@ -29,12 +29,10 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// The name of the group or consumer at `at`.
 pub(crate) fn name_at<'l>(lane: &'l Lane<'_>, at: u64) -> &'l [u8] {
-    let kind = Header::load(lane, at).kind;
-    let words = match kind {
-        RecordKind::StreamConsumer => CONSUMER_WORDS,
-        _ => GROUP_WORDS,
+    let (kind, words) = match Header::load(lane, at).kind {
+        RecordKind::StreamConsumer => (RecordKind::StreamConsumer, CONSUMER_WORDS),
+        _ => (RecordKind::StreamGroup, GROUP_WORDS),
     };
-    let kind = if words == CONSUMER_WORDS { kind } else { RecordKind::StreamGroup };
     let header = load_part(lane, at, kind);
     let skipped = 8 * words as u64;
     lane.bytes(

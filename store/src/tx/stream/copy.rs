@@ -7,6 +7,7 @@ use crate::error::TxError;
 use crate::record::RecordKind;
 use crate::store::Place;
 use crate::stream::Root;
+use crate::stream::chunk::Chunk;
 use crate::stream::group::{ConsumerWords, GroupWords};
 use crate::stream::node::{Tree, Words};
 use crate::stream::tree::{self, Path};
@@ -26,7 +27,7 @@ impl Tx<'_> {
         let mut chunks = Vec::new();
         for mut words in self.entries_of(source, Tree::Chunks, root.chunks_top) {
             let lane = self.op.lane(source.lane);
-            let chunk = crate::stream::chunk::Chunk::load(lane, words[2]);
+            let chunk = Chunk::load(lane, words[2]);
             let bytes = chunk.bytes(lane).to_vec();
             words[2] = self.write_chunk_of(target, &mut { chunk.bounds }, &bytes, 0)?;
             chunks.push(words);

@@ -3,15 +3,15 @@
 
 use std::ops::ControlFlow;
 
+use perdura_slots::LaneId;
+
 use crate::api::Key;
 use crate::error::TxError;
-use crate::record::{Header, RecordKind};
+use crate::record::RecordKind;
 use crate::store::Place;
 use crate::stream::StreamId;
 use crate::stream::chunk::part_header;
-use crate::stream::group::{
-    AT_WORDS, CONSUMER_WORDS, ConsumerWords, GROUP_WORDS, GroupWords, name_at,
-};
+use crate::stream::group::{AT_WORDS, ConsumerWords, GroupWords, name_at};
 use crate::stream::node::{Probe, Tree, Words};
 use crate::stream::pieces::Piece;
 use crate::stream::tree;
@@ -206,7 +206,7 @@ impl Tx<'_> {
 
     pub(super) fn save_group(
         &mut self,
-        lane: perdura_slots::LaneId,
+        lane: LaneId,
         at: u64,
         before: &GroupWords,
         after: &GroupWords,
@@ -241,5 +241,3 @@ impl Tx<'_> {
         name_at(self.op.lane(place.lane), at).to_vec()
     }
 }
-
-const _: () = assert!(AT_WORDS == Header::SHORT_BYTES && GROUP_WORDS > CONSUMER_WORDS);
