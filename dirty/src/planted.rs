@@ -60,6 +60,12 @@ pub enum Planted {
     /// A loop of the server sends what it has read of another loop's writes before these are
     /// durable.
     ReadOthersWrites,
+    /// *server*: a client that begins to wait for a key is not looked at again once it is noted.
+    LookOnce,
+    /// *server*: the command of a client that waits is carried out twice.
+    ServeTwice,
+    /// *server*: EXEC happens though a watched key has changed.
+    IgnoreWatch,
     /// Keys lead to values on a device before the device has flushed them.
     FarBeforeFlush,
     /// Room of a device is written again without a checkpoint of the store before.
@@ -118,6 +124,9 @@ impl Planted {
     pub const FAR: [Self; 4] =
         [Self::FarBeforeFlush, Self::FarReuseEmptied, Self::FarIgnoreChange, Self::FarRefusedBatch];
 
+    /// Bugs of the server that show where clients of several loops meet.
+    pub const MEETING: [Self; 3] = [Self::LookOnce, Self::ServeTwice, Self::IgnoreWatch];
+
     /// The same as [`Planted::SCHEDULED`], where stores trap.
     pub const SCHEDULED_TRAPPED: [Self; 1] = [Self::ClearAfterRelease];
 
@@ -157,6 +166,9 @@ impl Planted {
             Self::ReplyThoughFailed => "reply-though-failed",
             Self::SkipSmallGroups => "skip-small-groups",
             Self::ReadOthersWrites => "read-others-writes",
+            Self::LookOnce => "look-once",
+            Self::ServeTwice => "serve-twice",
+            Self::IgnoreWatch => "ignore-watch",
             Self::FarBeforeFlush => "far-before-flush",
             Self::FarRefusedBatch => "far-refused-batch",
             Self::FarReuseEmptied => "far-reuse-emptied",

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use perdura_region::Planted;
 use perdura_store::{Access, Key, Kind, StoreError, Unreadable};
 
 use super::call::{Call, Outcome};
@@ -87,8 +88,13 @@ pub(super) fn begin(ctx: &mut Context<'_, '_, '_>, row: usize, args: Args<'_>, w
         on_other: wait.on_other,
         has_deadline: deadline_ns.is_some(),
     };
+    #[cfg(test)]
+    before_noted::call();
     let mut held = server.shared.waiters.lock();
     held.add(waiter);
+    if server.store.region().planted().is(Planted::LookOnce) {
+        server.ready.clear();
+    }
     serve_ready(server, &mut held) | wait.wrote
 }
 
@@ -152,6 +158,9 @@ fn serve_ready(server: &mut Server<'_>, held: &mut Held<'_>) -> bool {
             let (served, pushes) =
                 Tracking::on_behalf(waiter.client.id, || run_again(server, &waiter));
             let Some(served) = served else { continue };
+            if server.store.region().planted().is(Planted::ServeTwice) {
+                run_again(server, &waiter);
+            }
             held.remove(waiter.client.id);
             if served.wrote {
                 wrote = true;
@@ -277,5 +286,27 @@ impl Shared<'_> {
         if of_loop != number {
             self.loops[of_loop].bell.ring();
         }
+    }
+}
+
+/// What a test does between a client's first look at its keys and the moment in which it is noted
+/// as waiting.
+#[cfg(test)]
+pub(crate) mod before_noted {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static STEP: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::new(None);
+    }
+
+    /// Sets the step of the next client of this thread's loop that begins to wait.
+    pub(crate) fn set(step: impl FnOnce() + 'static) {
+        STEP.with(|place| *place.borrow_mut() = Some(Box::new(step)));
+    }
+
+    /// Takes the step, if one is set.
+    pub(super) fn call() {
+        let step = STEP.with(|place| place.borrow_mut().take());
+        step.into_iter().for_each(|step| step());
     }
 }

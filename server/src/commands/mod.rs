@@ -73,6 +73,8 @@ use index::Index;
 
 use crate::config::ServerConfig;
 
+#[cfg(test)]
+pub(crate) use blocking::before_noted;
 pub(crate) use blocking::{serve_after_expiry, timeout_reply};
 pub(crate) use context::Server;
 pub(crate) use dispatch::{Flow, execute, may_write};

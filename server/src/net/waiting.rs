@@ -1,5 +1,8 @@
 //! Clients that wait for data (BLPOP and its like): their answers, and the ends of their time.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::events::Tag;

@@ -1,0 +1,101 @@
+//! A push that comes between a client's look at its keys and the moment in which it is noted.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use perdura_media::{SimClock, SimDevice};
+use perdura_region::{Config, Planted, Region};
+use perdura_store::{Heap, Store, StoreOptions};
+
+use super::super::driven::Driven;
+use super::super::run::Beside;
+use crate::commands::before_noted;
+use crate::config::ServerConfig;
+
+/// Turns of a loop after which an answer that has not come does not come.
+const TURNS: usize = 50;
+
+fn store(planted: Planted) -> (Store, Arc<SimClock>) {
+    let clock = Arc::new(SimClock::new(1));
+    let config = Config { lanes: Some(3), thread: false, planted, ..Config::new(4 << 20, 1 << 20) };
+    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock.clone(), config).unwrap();
+    let heap = Heap::open(region).unwrap();
+    (Store::open(heap, clock.clone(), StoreOptions::default()).unwrap(), clock)
+}
+
+/// Sends the lines, and returns what the client hears in some turns.
+fn heard(driven: &mut Driven<'_>, client: &mut UnixStream, lines: &str) -> String {
+    client.set_nonblocking(true).unwrap();
+    client.write_all(lines.as_bytes()).unwrap();
+    let mut heard = Vec::new();
+    for _ in 0..TURNS {
+        driven.turn().unwrap();
+        let mut bytes = [0; 1000];
+        if let Ok(count) = client.read(&mut bytes) {
+            heard.extend_from_slice(&bytes[..count]);
+        }
+    }
+    String::from_utf8(heard).unwrap().replace("\r\n", " ")
+}
+
+/// Lets a client of one loop wait, and one of another loop push as soon as the first one's command
+/// has found nothing. Returns what both hear.
+fn pushed_before_noted(planted: Planted, wait: &str, push: &str) -> (String, String) {
+    let (store, clock) = store(planted);
+    let config = ServerConfig { threads: 2, ..ServerConfig::default() };
+    let beside = &Beside::new(&store, &*clock, &config).unwrap();
+    let (has_looked, when_looked) = channel();
+    let (has_pushed, when_pushed) = channel();
+    let (is_noted, when_noted) = channel::<()>();
+    std::thread::scope(|scope| {
+        let mut waiting = Driven::new(beside, 0, &|| {}).unwrap();
+        let mut client = waiting.connect().unwrap();
+        let pusher = scope.spawn(move || {
+            let mut pushing = Driven::new(beside, 1, &|| {}).unwrap();
+            let mut client = pushing.connect().unwrap();
+            when_looked.recv().unwrap();
+            let reply = heard(&mut pushing, &mut client, push);
+            has_pushed.send(()).unwrap();
+            // The loop and its client stay until the other has been answered.
+            when_noted.recv().unwrap();
+            reply
+        });
+        before_noted::set(move || {
+            has_looked.send(()).unwrap();
+            when_pushed.recv().unwrap();
+        });
+        let reply = heard(&mut waiting, &mut client, wait);
+        // A step that was not taken goes, and with it the pusher's wait for it.
+        before_noted::set(|| {});
+        is_noted.send(()).unwrap();
+        (reply, pusher.join().unwrap())
+    })
+}
+
+const WAITS: [(&str, &str, &str); 5] = [
+    ("BLPOP none k 0\r\n", "RPUSH k x\r\n", "*2 $1 k $1 x "),
+    ("BRPOP k 0\r\n", "MULTI\r\nRPUSH k x\r\nEXEC\r\n", "*2 $1 k $1 x "),
+    ("BLMOVE k l LEFT RIGHT 0\r\n", "LPUSH k x\r\n", "$1 x "),
+    ("BLMPOP 0 1 k LEFT\r\n", "RPUSH k x\r\n", "*2 $1 k *1 $1 x "),
+    ("BZPOPMIN k 0\r\n", "ZADD k 1 x\r\n", "*3 $1 k $1 x $1 1 "),
+];
+
+#[test]
+fn an_element_that_comes_before_the_client_is_noted_is_not_missed() {
+    for (wait, push, served) in WAITS {
+        let (reply, pushed) = pushed_before_noted(Planted::None, wait, push);
+        assert_eq!(reply, served, "{wait}, with {push}");
+        assert!(pushed.ends_with(":1 "), "{push}: {pushed}");
+    }
+}
+
+#[test]
+fn the_order_of_this_test_shows_a_client_that_is_not_looked_at_again() {
+    for (wait, push, _) in WAITS {
+        let (reply, pushed) = pushed_before_noted(Planted::LookOnce, wait, push);
+        assert_eq!(reply, "", "{wait}, with {push}");
+        assert!(pushed.ends_with(":1 "), "{push}: {pushed}");
+    }
+}
