@@ -6,4 +6,5 @@
 
 pub mod cut;
 pub mod far;
+pub mod history;
 pub mod order;
