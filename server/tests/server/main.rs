@@ -10,6 +10,7 @@ mod groups;
 mod hash_expiry;
 mod introspection;
 mod kept_inputs;
+mod killed;
 mod loops;
 mod memory;
 mod monitor;
