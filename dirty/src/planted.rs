@@ -64,6 +64,8 @@ pub enum Planted {
     LookOnce,
     /// *server*: the command of a client that waits is carried out twice.
     ServeTwice,
+    /// *server*: a push serves one of the clients that wait for its key, and not the next.
+    ServeOne,
     /// *server*: EXEC happens though a watched key has changed.
     IgnoreWatch,
     /// Keys lead to values on a device before the device has flushed them.
@@ -125,7 +127,7 @@ impl Planted {
         [Self::FarBeforeFlush, Self::FarReuseEmptied, Self::FarIgnoreChange, Self::FarRefusedBatch];
 
     /// Bugs of the server that show where clients of several loops meet.
-    pub const MEETING: [Self; 3] = [Self::LookOnce, Self::ServeTwice, Self::IgnoreWatch];
+    pub const MEETING: [Self; 3] = [Self::ServeTwice, Self::ServeOne, Self::IgnoreWatch];
 
     /// The same as [`Planted::SCHEDULED`], where stores trap.
     pub const SCHEDULED_TRAPPED: [Self; 1] = [Self::ClearAfterRelease];
@@ -168,6 +170,7 @@ impl Planted {
             Self::ReadOthersWrites => "read-others-writes",
             Self::LookOnce => "look-once",
             Self::ServeTwice => "serve-twice",
+            Self::ServeOne => "serve-one",
             Self::IgnoreWatch => "ignore-watch",
             Self::FarBeforeFlush => "far-before-flush",
             Self::FarRefusedBatch => "far-refused-batch",

@@ -38,7 +38,7 @@ fn each_planted_bug_is_caught() {
         println!("{} is caught with seed {seed}: {why}", bug.name());
         let Broken::Round { what, .. } = &why else { panic!("{why}") };
         let is_expected = match bug {
-            Planted::LookOnce => matches!(what, Wrong::Missed { .. }),
+            Planted::ServeOne => matches!(what, Wrong::Missed { .. }),
             _ => matches!(what, Wrong::NotLinearizable { .. }),
         };
         assert!(is_expected, "{}: {why}", bug.name());

@@ -169,6 +169,10 @@ fn serve_ready(server: &mut Server<'_>, held: &mut Held<'_>) -> bool {
             }
             server.shared.answer(server.number, served);
             server.shared.tracking.leave_all(pushes);
+            if server.store.region().planted().is(Planted::ServeOne) {
+                server.ready.clear();
+                break;
+            }
             is_known = false;
         }
     }

@@ -18,6 +18,9 @@ pub(super) const TOGETHER: [Key; 3] = [Key::Number(2), Key::Number(3), Key::List
 /// A list by itself, and two between which elements are moved.
 pub(super) const LISTS: [Key; 3] = [Key::List(1), Key::List(2), Key::List(3)];
 
+/// A list to which nothing is pushed while clients work.
+pub(super) const LAST: Key = Key::List(4);
+
 /// A client, which waits for the answer to each command.
 pub(super) struct Client {
     pub number: usize,

@@ -15,7 +15,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
 use super::broken::{Broken, Wrong};
 use super::check::{Verdict, check};
-use super::clients::{Client, LISTS, NUMBERS, TOGETHER, draw};
+use super::clients::{Client, LAST, LISTS, NUMBERS, TOGETHER, draw};
 use super::model::{Answer, End, Key, Op};
 use super::record::{Event, Moments, parts};
 
@@ -144,10 +144,11 @@ impl Round<'_> {
             for client in clients {
                 let ops = draw(random, client.number, self.plan.commands);
                 // Some wait for good at last, for what others leave.
-                let keys = match random.random_range(0..5) {
+                let keys = match random.random_range(0..8) {
                     0 => LISTS[..1].to_vec(),
-                    1 => LISTS[1..].to_vec(),
-                    2 => TOGETHER[2..].to_vec(),
+                    1..3 => LISTS[1..].to_vec(),
+                    3 => TOGETHER[2..].to_vec(),
+                    4..7 => vec![LAST],
                     _ => Vec::new(),
                 };
                 let wait = (!keys.is_empty()).then(|| Op::WaitPop(keys, End::Left, 0));
@@ -216,35 +217,47 @@ impl Round<'_> {
         moments: &Moments,
     ) -> Result<Vec<Event>, Broken> {
         let mut events = Vec::new();
-        let waiting = || {
+        let waiting = || -> Vec<(usize, &Op)> {
             let of_all = threads.iter().zip(waits).enumerate();
             let waiting = of_all.filter(|(_, (thread, _))| !thread.is_finished());
-            waiting.filter_map(|(number, (_, wait))| Some((number, wait.as_ref()?)))
+            waiting.filter_map(|(number, (_, wait))| Some((number, wait.as_ref()?))).collect()
         };
-        for (number, wait) in waiting() {
-            self.shown.at_rest += 1;
-            for key in wait.keys() {
-                let event = client.call(Op::Range(key), moments)?;
-                if event.answer != Answer::Many(Vec::new()) {
-                    let (command, found) = (wait.to_string(), event.answer.to_string());
-                    return Err(self.wrong(Wrong::Missed { client: number, command, found }));
-                }
-                events.push(event);
+        self.shown.at_rest += waiting().len() as u64;
+        for element in (0..).step_by(2) {
+            let waiting = waiting();
+            for (number, wait) in &waiting {
+                events.extend(self.find_nothing(client, *number, wait, moments)?);
             }
-        }
-        let mut element = 0;
-        loop {
-            let Some((_, wait)) = waiting().next() else { break };
-            element += 1;
-            let push = Op::Push(wait.keys()[0], End::Right, vec![element]);
+            let Some((_, wait)) = waiting.first() else { break };
+            // Two may be served together.
+            let push = Op::Push(wait.keys()[0], End::Right, vec![element, element + 1]);
             events.push(client.call(push, moments)?);
             self.until_rest(client, threads, || true)?;
         }
-        for key in NUMBERS.into_iter().chain(TOGETHER).chain(LISTS) {
+        for key in NUMBERS.into_iter().chain(TOGETHER).chain(LISTS).chain([LAST]) {
             let op = if matches!(key, Key::List(_)) { Op::Range } else { Op::Get };
             events.push(client.call(op(key), moments)?);
         }
         Ok(events)
+    }
+
+    /// Looks at the keys for which a client waits.
+    fn find_nothing(
+        &self,
+        client: &mut Client,
+        number: usize,
+        wait: &Op,
+        moments: &Moments,
+    ) -> Result<Vec<Event>, Broken> {
+        let look = |key| client.call(Op::Range(key), moments);
+        let events: Vec<Event> = wait.keys().into_iter().map(look).collect::<Result<_, _>>()?;
+        match events.iter().find(|event| event.answer != Answer::Many(Vec::new())) {
+            None => Ok(events),
+            Some(event) => {
+                let (command, found) = (wait.to_string(), event.answer.to_string());
+                Err(self.wrong(Wrong::Missed { client: number, command, found }))
+            }
+        }
     }
 
     /// Searches for an order of each history of connected keys.
