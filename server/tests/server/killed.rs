@@ -12,16 +12,19 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
+use perdura_media::device::{Device, DeviceError, WriteQueue};
 use perdura_media::file::{Direct, Engine, FileDevice, OpenMode};
+use perdura_media::{Clock, RealClock};
 use perdura_server::{Durability, Listener, ServerConfig, StopFlag, run};
 
 use crate::running::{Client, config, open_on};
 
-const LIVES: usize = 6;
+const LIVES: usize = 8;
 /// Of an image that is new; it grows.
 const IMAGE_BYTES: u64 = 1 << 20;
-/// Answered pops and moves after which a server is killed, times the number of its life.
-const ANSWERS: usize = 30;
+/// Answered pops and moves after which a server is killed.
+const ANSWERS: usize = 40;
+const WRITES_BEGIN_AFTER_NS: u64 = 2_000_000;
 
 /// What the clients of all lives have sent and heard.
 #[derive(Debug, Default)]
@@ -66,6 +69,52 @@ impl Drop for Killed {
     }
 }
 
+/// A device whose writes begin late, so that a reply which does not wait for them is heard before
+/// they are made.
+struct Late(FileDevice);
+
+impl Late {
+    fn wait() {
+        RealClock.sleep_ns(WRITES_BEGIN_AFTER_NS);
+    }
+}
+
+impl Device for Late {
+    fn capacity_bytes(&self) -> u64 {
+        self.0.capacity_bytes()
+    }
+
+    fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError> {
+        self.0.grow(capacity_bytes)
+    }
+
+    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read_at(offset_bytes, buf)
+    }
+
+    fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        Self::wait();
+        self.0.write_at(offset_bytes, buf)
+    }
+
+    fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        Self::wait();
+        self.0.write_durable_at(offset_bytes, buf)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.0.flush()
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError> {
+        self.0.queue(depth)
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, late", self.0.describe())
+    }
+}
+
 /// Is the server if the environment says so, and lives until it is killed or its parent has gone.
 #[test]
 fn the_server_that_is_killed() {
@@ -76,7 +125,7 @@ fn the_server_that_is_killed() {
         false => OpenMode::Create { capacity_bytes: IMAGE_BYTES },
     };
     let device = FileDevice::open(&image, mode, Engine::Auto, Direct::Auto).unwrap();
-    let opened = open_on(Arc::new(device), true);
+    let opened = open_on(Arc::new(Late(device)), true);
     let config = ServerConfig { durability: Durability::Fsync, threads: 3, ..config() };
     let listener = Listener::bind(&config).unwrap();
     println!("serves at {}", listener.local_addr().unwrap());
@@ -103,9 +152,8 @@ fn ask(client: &mut Client, line: &str, count: usize) -> Option<String> {
 /// many answers.
 fn live(server: Killed, life: usize, account: &Mutex<Account>) {
     let (addr, server, answers) = (server.addr, Mutex::new(server), AtomicUsize::new(0));
-    let kill_at = ANSWERS * (life + 1);
     let answered = || {
-        if answers.fetch_add(1, SeqCst) + 1 == kill_at {
+        if answers.fetch_add(1, SeqCst) + 1 == ANSWERS {
             server.lock().unwrap().child.kill().unwrap();
         }
     };
@@ -141,7 +189,7 @@ fn live(server: Killed, life: usize, account: &Mutex<Account>) {
             });
         }
     });
-    assert!(answers.into_inner() >= kill_at);
+    assert!(answers.into_inner() >= ANSWERS);
 }
 
 fn elements(client: &mut Client, key: &str) -> Vec<String> {
