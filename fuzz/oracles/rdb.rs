@@ -1,5 +1,5 @@
-//! Any bytes are read as a dump and as a payload: there is no panic, memory is bounded, and what can
-//! be read comes back from what is written of it.
+//! Any bytes are read as a dump and as a payload: there is no panic, memory is bounded, and what
+//! can be read comes back from what is written of it.
 use perdura_rdb::{Encoder, Item, Reader, Value, open_payload, seal_payload};
 
 /// Most bytes of memory for a value.

@@ -4,8 +4,8 @@
 //! from the seed, and notes for each command when it was sent, when its answer had come, and the
 //! answer. Such a history is *linearizable* if every command can be given one moment between the
 //! two, so that a naive model that carries the commands out one by one, in the order of these
-//! moments, gives the same answers (Herlihy and Wing, *Linearizability*, 1990). `check` searches for
-//! such an order.
+//! moments, gives the same answers (Herlihy and Wing, *Linearizability*, 1990). `check` searches
+//! for such an order.
 //!
 //! Commands of keys that nothing connects are checked apart, because a history is linearizable
 //! exactly if those of its objects are.

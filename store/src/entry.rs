@@ -196,8 +196,8 @@ impl<'a> Entry<'a> {
         self.lane.load(self.at + self.header.value_at().next_multiple_of(8))
     }
 
-    /// The top of the tree of a large sorted set's members, or of the fields that have an expiry, if
-    /// the value has such a tree.
+    /// The top of the tree of a large sorted set's members, or of the fields that have an expiry,
+    /// if the value has such a tree.
     pub(crate) fn tree_top(&self) -> Option<u64> {
         let has_tree =
             matches!(self.header.kind, RecordKind::TreeSorted | RecordKind::ExpiringHash);

@@ -21,9 +21,10 @@ const FIELDS_PER_HOLD: u64 = 32;
 const HOLDS_PER_HASH: u32 = 128;
 
 impl Store {
-    /// Deletes some expired keys, and returns how many, and expired fields of hashes. The sweep looks at `work` buckets of the
-    /// index at most, and at none of databases without expiring keys or of shards that were not
-    /// searched for free memory yet. Some parts of detached tables are freed, too.
+    /// Deletes some expired keys, and returns how many, and expired fields of hashes. The sweep
+    /// looks at `work` buckets of the index at most, and at none of databases without expiring keys
+    /// or of shards that were not searched for free memory yet. Some parts of detached tables are
+    /// freed, too.
     ///
     /// # Errors
     /// The errors of [`Store::run`]. Keys that were deleted before the error stay deleted.

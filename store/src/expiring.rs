@@ -1,16 +1,16 @@
 //! Hashes with fields that expire.
 //!
-//! A field with an expiry has it in its record, in the word that a key has its own in, and its entry
-//! in the hash's table has the same mark as that of a key with an expiry. The hash's root is that
-//! of a large sorted set: behind the root of the table stands the top of a tree, whose entries are
-//! the fields with an expiry, by time, then by name. So the number of expired fields is a rank in
-//! that tree, and the first field to expire its first entry: nothing walks the hash for them. There
-//! is no tree, and the word is 0, while no field has an expiry.
+//! A field with an expiry has it in its record, in the word that a key has its own in, and its
+//! entry in the hash's table has the same mark as that of a key with an expiry. The hash's root is
+//! that of a large sorted set: behind the root of the table stands the top of a tree, whose entries
+//! are the fields with an expiry, by time, then by name. So the number of expired fields is a rank
+//! in that tree, and the first field to expire its first entry: nothing walks the hash for them.
+//! There is no tree, and the word is 0, while no field has an expiry.
 //!
 //! An expired field is absent from its time on and stays in table and tree until the sweep
-//! (`expire.rs`) or another value takes it away. A hash is absent when all its fields are. The key's
-//! entry always has the mark of expiry, by which the sweep meets such hashes as it does keys that
-//! expire, and by which an operation that finds a key knows that it has to ask.
+//! (`expire.rs`) or another value takes it away. A hash is absent when all its fields are. The
+//! key's entry always has the mark of expiry, by which the sweep meets such hashes as it does keys
+//! that expire, and by which an operation that finds a key knows that it has to ask.
 
 use perdura_slots::{Lane, LaneId, Op, Stop};
 
@@ -32,7 +32,8 @@ pub struct Field<'f> {
     pub expire_at_ms: Option<u64>,
 }
 
-/// A time as the tree orders it. Times are below 2^53 ([`FIELD_EXPIRY_MAX_MS`]), so none is rounded.
+/// A time as the tree orders it. Times are below 2^53 ([`FIELD_EXPIRY_MAX_MS`]), so none is
+/// rounded.
 pub(crate) fn score(at_ms: u64) -> f64 {
     at_ms as f64
 }

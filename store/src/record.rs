@@ -58,8 +58,8 @@ pub(crate) enum RecordKind {
     StreamGroup = 16,
     /// A consumer of a group.
     StreamConsumer = 17,
-    /// A hash as [`RecordKind::TableHash`], of whose fields some have an expiry or had one; the root
-    /// leads to these by time (`expiring.rs`).
+    /// A hash as [`RecordKind::TableHash`], of whose fields some have an expiry or had one; the
+    /// root leads to these by time (`expiring.rs`).
     ExpiringHash = 18,
 }
 
@@ -179,7 +179,8 @@ impl Header {
     #[inline]
     pub fn load_member_name<'l>(lane: &'l Lane<'_>, at: u64) -> &'l [u8] {
         let first = lane.load(at);
-        // The flag of a short header, which a field with an expiry does not have, is among the bits.
+        // The flag of a short header, which a field with an expiry does not have, is among the
+        // bits.
         let kind = first >> 56;
         if kind != RecordKind::Member as u64 && kind != RecordKind::Field as u64 {
             Damaged { what: "record's kind", offset: at, value: first }.unwind();
@@ -221,8 +222,8 @@ impl Header {
         Self { value_len, key_len, db, kind, is_short, expire_at_ms }
     }
 
-    /// Whether the key, or the field, may go away by itself: a key may without an expiry of its own,
-    /// with its last field.
+    /// Whether the key, or the field, may go away by itself: a key may without an expiry of its
+    /// own, with its last field.
     pub fn expires(&self) -> bool {
         match self.kind {
             RecordKind::Member => false,

@@ -46,8 +46,8 @@ impl Shard {
     }
 }
 
-/// A table, with a sorted set's tree, or pieces of a list or a stream, that an operation which has committed
-/// cut off.
+/// A table, with a sorted set's tree, or pieces of a list or a stream, that an operation which has
+/// committed cut off.
 #[derive(Default)]
 pub(crate) struct Detached {
     root: [u64; ROOT_WORDS],

@@ -74,8 +74,8 @@ pub struct Snapshot<'s> {
 
 impl Store {
     /// Begins a snapshot: every key that there is at this moment goes to `sink` as it is now, while
-    /// the caller calls [`Snapshot::step`] and others write. Until the walk has come to a shard, its
-    /// memory holds the name of each key of it that is written.
+    /// the caller calls [`Snapshot::step`] and others write. Until the walk has come to a shard,
+    /// its memory holds the name of each key of it that is written.
     ///
     /// # Errors
     /// A snapshot is being taken; the store has values on devices; the region refuses.

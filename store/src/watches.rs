@@ -8,8 +8,8 @@
 //! that came back was written. So a key that had expired before it was watched may be swept at any
 //! time.
 //!
-//! A listener, if there is one, is told of every key that an operation changed or removed, while the
-//! operation holds the key's shard.
+//! A listener, if there is one, is told of every key that an operation changed or removed, while
+//! the operation holds the key's shard.
 //!
 //! While no key is watched and nobody listens, a write pays for one load.
 

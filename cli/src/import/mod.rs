@@ -49,8 +49,8 @@ pub struct ImportArgs {
     #[arg(long)]
     merge: bool,
     /// From a running server: end as soon as everything is here. The source's writers are stopped
-    /// for the last moment, so that nothing is missing; without this option its changes are followed
-    /// until Ctrl-C.
+    /// for the last moment, so that nothing is missing; without this option its changes are
+    /// followed until Ctrl-C.
     #[arg(long)]
     promote: bool,
     /// With --promote, how long the source's writers are stopped, from shortly before the end; 0s:

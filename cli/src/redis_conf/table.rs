@@ -57,7 +57,6 @@ pub const TABLE: &[(&str, Meaning)] = &[
 
 const LAYOUT: &str = "memory is laid out in this server's own way";
 const PACE: &str = "its own pace and processors are used";
-const ABSENT: &str = "without scripts it changes nothing";
 
 fn one(option: &str, values: &[String]) -> Result<Vec<String>, String> {
     match values {

@@ -84,8 +84,8 @@ pub(super) fn wait(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 }
 
 /// WAITAOF numlocal numreplicas timeout: makes all writes before durable, and waits for no replica.
-/// With `durability = fsync` they are when this is answered; otherwise a checkpoint is made now, and
-/// the other clients of the loop wait meanwhile.
+/// With `durability = fsync` they are when this is answered; otherwise a checkpoint is made now,
+/// and the other clients of the loop wait meanwhile.
 pub(super) fn waitaof(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let local = parse_i64(args.get(1)).ok_or(CommandError::NotInteger)?;
     let replicas = parse_i64(args.get(2)).ok_or(CommandError::NotInteger)?;

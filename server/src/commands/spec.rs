@@ -2,8 +2,8 @@
 
 use crate::resp::Args;
 
-/// The flags of a command that this server heeds, with Redis's names. `facts` has those that clients
-/// see.
+/// The flags of a command that this server heeds, with Redis's names. `facts` has those that
+/// clients see.
 pub(crate) mod flag {
     pub const WRITE: u32 = 1;
     pub const READ: u32 = 1 << 1;

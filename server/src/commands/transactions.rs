@@ -100,7 +100,8 @@ pub(super) fn exec(ctx: &mut Context<'_, '_, '_>, table: &'static [Command]) -> 
     Ok(())
 }
 
-/// Counts the commands of an EXEC that has begun in this database, and notes what they have changed.
+/// Counts the commands of an EXEC that has begun in this database, and notes what they have
+/// changed.
 fn note_all(ctx: &mut Context<'_, '_, '_>, table: &'static [Command], multi: &Multi, mut db: u8) {
     for queued in &multi.queue {
         let (spec, args) = (&table[queued.row].spec, queued.args());

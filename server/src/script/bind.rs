@@ -126,8 +126,8 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
 /// How a function tells the prelude of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Telling {
-    /// It raises an error. The value of the error waits in the state until somebody catches it: Rust
-    /// can raise no value of Lua.
+    /// It raises an error. The value of the error waits in the state until somebody catches it:
+    /// Rust can raise no value of Lua.
     Raises,
     /// It returns true before its results, or false and the value. The prelude raises the error
     /// itself, from the script's point of view.

@@ -173,8 +173,8 @@ pub(crate) struct AboutRunning {
 const IS_FUNCTION: u64 = 1;
 
 impl Running {
-    /// Notes that a script begins, of the loop's transaction with this number from 1. Only the loop does
-    /// this.
+    /// Notes that a script begins, of the loop's transaction with this number from 1. Only the loop
+    /// does this.
     pub fn begin(&self, number: u64, is_function: bool) {
         self.word.store(number << 1 | u64::from(is_function), Relaxed);
     }

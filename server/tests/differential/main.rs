@@ -93,8 +93,8 @@ fn comparable(words: &Words, reply: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// A reply without what Redis 7.0 says otherwise than 7.2: it makes consumers later, and XSETID finds
-/// another error first.
+/// A reply without what Redis 7.0 says otherwise than 7.2: it makes consumers later, and XSETID
+/// finds another error first.
 fn without_newer(reply: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(reply);
     let mut parts = text.split("consumers\r\n:");

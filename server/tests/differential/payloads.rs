@@ -1,4 +1,5 @@
-//! Payloads of DUMP: the real server's restore here, ours restore there, and all are the same value.
+//! Payloads of DUMP: the real server's restore here, ours restore there, and all are the same
+//! value.
 
 use perdura_rdb::{Encoder, Strings, Value, seal_payload};
 use rand::prelude::*;

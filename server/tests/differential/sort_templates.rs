@@ -1,6 +1,7 @@
 //! Templates of SORT, DUMP and RESTORE, written as those of `templates.rs`.
 
-/// Elements are few (and none too large for a `double`: Redis then refuses later numbers, too), and weights lie at keys and fields with their names.
+/// Elements are few (and none too large for a `double`: Redis then refuses later numbers, too), and
+/// weights lie at keys and fields with their names.
 pub const SORTING: &[&str] = &[
     "rpush y Q Q Q Q",
     "rpush y I I I I",

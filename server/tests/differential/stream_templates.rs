@@ -1,8 +1,8 @@
 //! Templates of commands on streams, written as those of `templates.rs`.
 //!
-//! Claims and CREATECONSUMER have consumers of their own, because Redis 7.0 makes consumers later than
-//! 7.2 does. IDs are given, because those that a server makes have the time in them; times of deliveries are
-//! not shown for the same reason.
+//! Claims and CREATECONSUMER have consumers of their own, because Redis 7.0 makes consumers later
+//! than 7.2 does. IDs are given, because those that a server makes have the time in them; times of
+//! deliveries are not shown for the same reason.
 
 /// Every command with its options, and commands on other kinds of values and on whole keys.
 pub const STREAMS: &[&str] = &[

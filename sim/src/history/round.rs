@@ -151,7 +151,7 @@ impl Round<'_> {
                     4..7 => vec![LAST],
                     _ => Vec::new(),
                 };
-                let wait = (!keys.is_empty()).then(|| Op::WaitPop(keys, End::Left, 0));
+                let wait = (!keys.is_empty()).then_some(Op::WaitPop(keys, End::Left, 0));
                 waits.push(wait.clone());
                 threads.push(scope.spawn(move || {
                     let count = || at_end.fetch_add(1, SeqCst);

@@ -88,7 +88,8 @@ impl Tx<'_> {
     }
 
     /// Sets fields in this order, so that the later of two with the same name counts; they have no
-    /// expiry then. Returns how many fields are new. A packed hash is written once, however many fields are set.
+    /// expiry then. Returns how many fields are new. A packed hash is written once, however many
+    /// fields are set.
     ///
     /// # Errors
     /// The key holds another kind of value; field or value are too long; the attempt is over.

@@ -182,7 +182,8 @@ fn memory_that_is_free_in_slots_of_one_size_serves_another() {
         for name in (0..20_000u32).filter(|name| name % 5 != 0) {
             assert!(store.delete(Key::new(&name.to_be_bytes())).unwrap());
         }
-        // 4,000 values of 1,000 bytes are left in memory of 24 MB, in runs of which no one is empty.
+        // 4,000 values of 1,000 bytes are left in memory of 24 MB, in runs of which no one is
+        // empty.
         for name in 100_000..200_000 {
             let done = put(&store, name, 80, Expiry::None);
             done.unwrap_or_else(|error| panic!("{policy:?}, after {}: {error}", name - 100_000));

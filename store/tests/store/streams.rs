@@ -353,8 +353,8 @@ fn entries_take_no_more_memory_than_in_redis() {
     }
 }
 
-/// Pending entries beside Redis': 32 B for what is noted of one (three words), and a leaf of 32 B at
-/// least in the radix tree of the group and in that of the consumer.
+/// Pending entries beside Redis': 32 B for what is noted of one (three words), and a leaf of 32 B
+/// at least in the radix tree of the group and in that of the consumer.
 #[test]
 fn pending_entries_take_no_more_memory_than_in_redis() {
     let (store, ..) = fresh(1);
