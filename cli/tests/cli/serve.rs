@@ -163,9 +163,9 @@ fn the_redis_conf_of_debian_starts_a_server_and_redis_words_on_the_command_line_
 fn what_a_redis_conf_asks_in_vain_is_refused_before_anything_is_made() {
     let dir = TestDir::new();
     let conf = dir.path().join("redis.conf");
-    fs::write(&conf, "port 0\nmaxmemory-policy allkeys-lru\ntls-port 6380\nnonsense 1\n").unwrap();
+    fs::write(&conf, "port 0\nprotected-mode no\ntls-port 6380\nnonsense 1\n").unwrap();
     let error = refused(&[conf.to_str().unwrap()]);
-    for part in ["line 2: maxmemory-policy allkeys-lru: ", "line 3: tls-port 6380: ", "line 4: "] {
+    for part in ["line 2: protected-mode no: ", "line 3: tls-port 6380: ", "line 4: "] {
         assert!(error.contains(part), "{part} in {error}");
     }
 }
