@@ -19,6 +19,8 @@ use crate::error::OpenError;
 /// Bytes of memory for each word.
 const MEMORY_BYTES_PER_WORD: u64 = 256;
 const WORD_BYTES: u64 = 4;
+/// Bytes of words from which on huge pages are worth the time that it takes to clear one.
+const HUGE_FROM_BYTES: u64 = 8 << 20;
 const COUNT_BITS: u32 = 8;
 const SECONDS_MASK: u32 = u32::MAX >> COUNT_BITS;
 /// The count of a key that is new, so that it is not evicted before it had a chance of being used.
@@ -48,7 +50,9 @@ impl Recency {
         let bytes = words * WORD_BYTES;
         let mapping = Mapping::anonymous(bytes)
             .map_err(|errno| OpenError::Counts { bytes, source: errno.into() })?;
-        mapping.prefer_huge_pages();
+        if bytes >= HUGE_FROM_BYTES {
+            mapping.prefer_huge_pages();
+        }
         Ok(Self {
             words: mapping,
             mask: words - 1,

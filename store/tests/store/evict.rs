@@ -148,7 +148,7 @@ fn values_of_other_sizes_find_room() {
 /// written one is whole or absent.
 #[test]
 fn a_kill_in_the_middle_leaves_every_key_whole_or_absent() {
-    for fuse in (1..120).chain((120..600).step_by(23)) {
+    for fuse in (1..120).step_by(3).chain((120..600).step_by(47)) {
         let (store, clock, device) = evicting(EvictionPolicy::AllLeastRecent);
         (0..260).for_each(|name| put(&store, name, 80_000, Expiry::None).unwrap());
         store.heap().kill_after(fuse);
