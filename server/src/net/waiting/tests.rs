@@ -74,28 +74,36 @@ fn pushed_before_noted(planted: Planted, wait: &str, push: &str) -> (String, Str
     })
 }
 
-const WAITS: [(&str, &str, &str); 5] = [
-    ("BLPOP none k 0\r\n", "RPUSH k x\r\n", "*2 $1 k $1 x "),
-    ("BRPOP k 0\r\n", "MULTI\r\nRPUSH k x\r\nEXEC\r\n", "*2 $1 k $1 x "),
-    ("BLMOVE k l LEFT RIGHT 0\r\n", "LPUSH k x\r\n", "$1 x "),
-    ("BLMPOP 0 1 k LEFT\r\n", "RPUSH k x\r\n", "*2 $1 k *1 $1 x "),
-    ("BZPOPMIN k 0\r\n", "ZADD k 1 x\r\n", "*3 $1 k $1 x $1 1 "),
+/// A command that waits, what is sent meanwhile, the end of its reply, and the reply to who waits.
+const WAITS: [(&str, &str, &str, &str); 6] = [
+    ("BLPOP none k 0\r\n", "RPUSH k x\r\n", ":1 ", "*2 $1 k $1 x "),
+    ("BRPOP k 0\r\n", "MULTI\r\nRPUSH k x\r\nEXEC\r\n", "*1 :1 ", "*2 $1 k $1 x "),
+    ("BLMOVE k l LEFT RIGHT 0\r\n", "LPUSH k x\r\n", ":1 ", "$1 x "),
+    ("BLMPOP 0 1 k LEFT\r\n", "RPUSH k x\r\n", ":1 ", "*2 $1 k *1 $1 x "),
+    ("BZPOPMIN k 0\r\n", "ZADD k 1 x\r\n", ":1 ", "*3 $1 k $1 x $1 1 "),
+    // What is last is what was last at the first look.
+    (
+        "XREAD BLOCK 0 STREAMS k $\r\n",
+        "XADD k 1-1 f v\r\n",
+        "$3 1-1 ",
+        "*1 *2 $1 k *1 *2 $3 1-1 *2 $1 f $1 v ",
+    ),
 ];
 
 #[test]
 fn an_element_that_comes_before_the_client_is_noted_is_not_missed() {
-    for (wait, push, served) in WAITS {
+    for (wait, push, done, served) in WAITS {
         let (reply, pushed) = pushed_before_noted(Planted::None, wait, push);
         assert_eq!(reply, served, "{wait}, with {push}");
-        assert!(pushed.ends_with(":1 "), "{push}: {pushed}");
+        assert!(pushed.ends_with(done), "{push}: {pushed}");
     }
 }
 
 #[test]
 fn the_order_of_this_test_shows_a_client_that_is_not_looked_at_again() {
-    for (wait, push, _) in WAITS {
+    for (wait, push, done, _) in WAITS {
         let (reply, pushed) = pushed_before_noted(Planted::LookOnce, wait, push);
         assert_eq!(reply, "", "{wait}, with {push}");
-        assert!(pushed.ends_with(":1 "), "{push}: {pushed}");
+        assert!(pushed.ends_with(done), "{push}: {pushed}");
     }
 }
