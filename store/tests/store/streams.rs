@@ -373,3 +373,54 @@ fn pending_entries_take_no_more_memory_than_in_redis() {
     let each = (bytes() - before) / 20_000;
     assert!(each <= 96, "{each} B for each pending entry");
 }
+
+/// No opening in between finds what is lost, and the trees of names have several levels.
+#[test]
+fn hundreds_of_groups_and_consumers_come_and_go_without_a_trace() {
+    let (store, ..) = fresh(1);
+    let name = |number: u64| format!("{:03}", number * 37 % 300).into_bytes();
+    let groups = |check: &dyn Fn(&Option<StreamModel>)| check(&found(&store, STREAM));
+    // The only chunk grows in the record, then outside of it, and is followed by others.
+    for ms in 1..400 {
+        run(&store, |tx| add(tx, ms..ms + 1, b"a value"));
+    }
+    for number in 0..300 {
+        run(&store, |tx| {
+            tx.group_create(STREAM, &name(number), id(number), None)?;
+            tx.consumer_create(STREAM, b"000", &name(number), 1)?;
+            tx.pending_assign(STREAM, b"000", &name(number), &[delivered(number)])
+        });
+    }
+    groups(&|model| {
+        let groups = &model.as_ref().unwrap().groups;
+        assert_eq!((groups.len(), groups[&b"000"[..]].consumers.len()), (300, 300));
+    });
+    // The lowest of each leaf among them; then lower ones again.
+    for number in (0..300).filter(|number| number % 4 != 3) {
+        run(&store, |tx| {
+            let gone = name(number);
+            tx.consumer_delete(STREAM, b"000", &gone)?;
+            if gone != b"000" { tx.group_destroy(STREAM, &gone) } else { Ok(true) }
+        });
+        if number % 20 == 0 {
+            groups(&|model| assert!(model.is_some()));
+        }
+    }
+    for number in 0..60 {
+        let low = format!("!{:02}", 60 - number).into_bytes();
+        run(&store, |tx| tx.group_create(STREAM, &low, id(number), None));
+    }
+    groups(&|model| assert_eq!(model.as_ref().unwrap().groups.len(), 136));
+    // Pending entries below all that there are, and a trim that cuts single chunks off.
+    run(&store, |tx| tx.consumer_create(STREAM, b"000", b"late", 1));
+    for ms in (1_000..1_400).rev() {
+        run(&store, |tx| tx.pending_assign(STREAM, b"000", b"late", &[delivered(ms)]));
+    }
+    groups(&|model| assert!(model.is_some()));
+    run(&store, |tx| tx.stream_trim(STREAM, exact(TrimTo::Len(250))));
+    groups(&|model| assert_eq!(model.as_ref().unwrap().entries.len(), 250));
+    store.delete(STREAM).unwrap();
+    store.flush_all().unwrap();
+    store.heap().reclaim();
+    assert_eq!(store.stats().free_bytes, empty_bytes(), "memory leaked");
+}
