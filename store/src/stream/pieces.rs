@@ -183,21 +183,29 @@ fn entries_of(
 ) -> Result<Vec<Words>, OpenError> {
     let (mut entries, mut left) = (Vec::new(), Vec::new());
     left.extend((top != 0).then_some((top, None)));
+    let is_of_names = matches!(tree, Tree::Groups | Tree::Consumers);
     // The last node is looked at first, so that they come in order.
-    while let Some((at, level)) = left.pop() {
+    while let Some((at, above)) = left.pop() {
         mark(at)?;
         let node = Node::load(lane, tree, at);
-        if level.is_some_and(|level| level != node.level()) {
+        let lowest = node.item(lane, 0);
+        let is_below = |(level, key): (u8, Words)| {
+            let is_lowest = key[0] == lowest[0];
+            let fits = if is_of_names { is_lowest } else { id_of(&key) <= id_of(&lowest) };
+            level == node.level() && fits
+        };
+        if !above.is_none_or(is_below) {
             return Err(node.damaged(lane).into());
         }
         if node.level() > 0 {
             for position in (0..node.len()).rev() {
-                left.push((node.child(lane, position), Some(node.level() - 1)));
+                let above = (node.level() - 1, node.item(lane, position));
+                left.push((node.child(lane, position), Some(above)));
             }
             continue;
         }
         for words in node.items(lane) {
-            if matches!(tree, Tree::Groups | Tree::Consumers) {
+            if is_of_names {
                 mark(words[0])?;
             }
             entries.push(words);
