@@ -8,7 +8,6 @@
 //! Where much memory is free in slots of other sizes, nothing has to go: what lies in a run with
 //! many free slots moves to other runs, and the run's memory serves for any size.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
@@ -108,8 +107,6 @@ impl Default for Eviction {
     }
 }
 
-type Listener = Box<dyn Fn(Key<'_>) + Send + Sync>;
-
 /// What a store has for eviction.
 #[derive(Default)]
 pub(crate) struct Evictor {
@@ -121,7 +118,6 @@ pub(crate) struct Evictor {
     /// Rounds so far, and whether much memory was free in slots at one of the last.
     rounds: AtomicU32,
     is_scattered: AtomicBool,
-    listener: OnceLock<Listener>,
 }
 
 /// A key that may go, and how good that is: the one with the most badness goes.
@@ -174,12 +170,6 @@ impl Store {
     /// Keys that were evicted since the store was opened.
     pub fn evicted_keys(&self) -> u64 {
         self.evictor.evicted.load(Relaxed)
-    }
-
-    /// Calls `f` from now on with each key that was evicted. It must not call the store. Only the
-    /// first listener counts.
-    pub fn on_evicted(&self, f: impl Fn(Key<'_>) + Send + Sync + 'static) {
-        let _ = self.evictor.listener.set(Box::new(f));
     }
 
     /// Bytes of memory that are in use, slot by slot. Free slots are counted under each shard's
@@ -242,12 +232,7 @@ impl Store {
                 Ok(true)
             })
         })?;
-        if gone {
-            self.evictor.evicted.fetch_add(1, Relaxed);
-            if let Some(listener) = self.evictor.listener.get() {
-                listener(key);
-            }
-        }
+        self.evictor.evicted.fetch_add(u64::from(gone), Relaxed);
         Ok(gone)
     }
 

@@ -8,7 +8,9 @@ use crate::harness::*;
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
 use perdura_region::Region;
-use perdura_store::{Access, End, Eviction, EvictionPolicy, Expiry, Key, Store, StoreError};
+use perdura_store::{
+    Access, Changed, End, Eviction, EvictionPolicy, Expiry, Key, Listener, Store, StoreError,
+};
 use rand::Rng;
 
 const BUDGET_BYTES: u64 = 1 << 20;
@@ -101,14 +103,24 @@ fn without_a_policy_nothing_goes() {
     assert_eq!(store.len(0), left - 10);
 }
 
+/// The keys that were removed.
+#[derive(Debug, Default)]
+struct Gone(Mutex<Vec<Vec<u8>>>);
+
+impl Listener for Gone {
+    fn changed(&self, keys: &[Changed], _has_emptied: bool) {
+        let removed = keys.iter().filter(|changed| changed.is_removal);
+        self.0.lock().unwrap().extend(removed.map(|changed| changed.key.to_vec()));
+    }
+}
+
 /// Values of all sizes and kinds replace each other, and what is left is what was written.
 #[test]
 fn values_of_other_sizes_find_room() {
     for (seed, policy) in (1..).zip(EvictionPolicy::ALL.into_iter().skip(1)) {
         let (store, clock, _device) = evicting(policy);
-        let gone = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&gone);
-        store.on_evicted(move |key| heard.lock().unwrap().push(key.bytes.to_vec()));
+        let gone = Arc::new(Gone::default());
+        store.listen(Some(gone.clone()));
         let mut random = seeded(seed);
         let mut model: BTreeMap<Vec<u8>, (u8, usize)> = BTreeMap::new();
         let sizes = [10usize, 200, 3000, 50_000, 700];
@@ -133,7 +145,7 @@ fn values_of_other_sizes_find_room() {
                 store.keep_time();
             }
             model.insert(bytes.to_vec(), (name as u8, len));
-            for key in gone.lock().unwrap().drain(..) {
+            for key in gone.0.lock().unwrap().drain(..) {
                 assert!(model.remove(&key).is_some(), "{what}: {key:?} went twice");
             }
             assert!(model.contains_key(&bytes[..]), "{what}: the key itself has gone");
