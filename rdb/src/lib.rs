@@ -19,6 +19,7 @@ mod write;
 pub use crc64::crc64;
 pub use double::parse_double;
 pub use error::RdbError;
+pub use lzf::decompress;
 pub use payload::{PayloadError, open_payload, seal_payload};
 pub use read::{Item, KeyItem, Reader};
 pub use strings::Strings;

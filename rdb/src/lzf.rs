@@ -66,8 +66,8 @@ fn put_literals(out: &mut Vec<u8>, literals: &[u8]) {
     }
 }
 
-/// Puts `len` bytes that were compressed behind `out`. False if the input does not say so many.
-pub(crate) fn decompress(mut input: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
+/// Puts `len` bytes that LZF has compressed behind `out`. False if the input does not say so many.
+pub fn decompress(mut input: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     while let [control, rest @ ..] = input {
         let control = usize::from(*control);

@@ -6,7 +6,7 @@ use perdura_store::{End, Entry, Key, List, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
-use super::options::{is, positive};
+use super::options::{counted_keys, is, pop_count, positive};
 use super::steps::Step;
 
 /// LPUSH key element [element ...]
@@ -340,24 +340,10 @@ pub(super) struct ManyPop {
 impl ManyPop {
     /// Reads the arguments from the number of keys, which is argument `count_at`, to the end.
     pub fn parse(call: &Call<'_, '_>, count_at: usize) -> Result<Self, CommandError> {
-        let keys = positive(call.args.get(count_at), 1).ok_or(CommandError::NumKeys)?;
-        let first = count_at + 1;
-        let end_at = usize::try_from(keys).unwrap_or(usize::MAX).saturating_add(first);
-        if end_at >= call.args.len() {
-            return Err(CommandError::Syntax);
-        }
-        let end = end_of(call.args.get(end_at))?;
-        let mut count = None;
-        let mut at = end_at + 1;
-        while at < call.args.len() {
-            let is_count = count.is_none() && is(call.args.get(at), "COUNT");
-            if !is_count || at + 1 >= call.args.len() {
-                return Err(CommandError::Syntax);
-            }
-            count = Some(positive(call.args.get(at + 1), 1).ok_or(CommandError::PopCount)?);
-            at += 2;
-        }
-        Ok(Self { keys: first..end_at, end, count: count.unwrap_or(1) })
+        let keys = counted_keys(call, count_at)?;
+        let end = end_of(call.args.get(keys.end))?;
+        let count = pop_count(call, keys.end + 1)?;
+        Ok(Self { keys, end, count })
     }
 
     /// Pops from the first list that there is; false if there is none.

@@ -1,5 +1,7 @@
 //! The arguments that several commands share: times, cursors, databases.
 
+use std::ops::Range;
+
 use perdura_store::{DATABASES, Entry, Key, Kind, Tx};
 
 use super::call::Call;
@@ -118,6 +120,31 @@ impl<'a> ScanOptions<'a> {
 /// Reads an integer of at least `least`.
 pub(super) fn positive(arg: &[u8], least: u64) -> Option<u64> {
     parse_i64(arg).and_then(|number| u64::try_from(number).ok()).filter(|n| *n >= least)
+}
+
+/// The arguments that are keys, as many as argument `count_at` says; another one follows them.
+pub(super) fn counted_keys(
+    call: &Call<'_, '_>,
+    count_at: usize,
+) -> Result<Range<usize>, CommandError> {
+    let keys = positive(call.args.get(count_at), 1).ok_or(CommandError::NumKeys)?;
+    let first = count_at + 1;
+    let end = usize::try_from(keys).unwrap_or(usize::MAX).saturating_add(first);
+    if end < call.args.len() { Ok(first..end) } else { Err(CommandError::Syntax) }
+}
+
+/// Reads `[COUNT count]` from argument `at` to the end: how many elements are to be popped.
+pub(super) fn pop_count(call: &Call<'_, '_>, mut at: usize) -> Result<u64, CommandError> {
+    let mut count = None;
+    while at < call.args.len() {
+        let is_count = count.is_none() && is(call.args.get(at), "COUNT");
+        if !is_count || at + 1 >= call.args.len() {
+            return Err(CommandError::Syntax);
+        }
+        count = Some(positive(call.args.get(at + 1), 1).ok_or(CommandError::PopCount)?);
+        at += 2;
+    }
+    Ok(count.unwrap_or(1))
 }
 
 /// Reads the number of a database.

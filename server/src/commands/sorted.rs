@@ -7,7 +7,7 @@ use perdura_store::{Entry, Key, Sorted, Tx};
 
 use super::call::{Call, Outcome, Random};
 use super::error::CommandError;
-use super::options::{ScanOptions, cursor, is, positive};
+use super::options::{ScanOptions, counted_keys, cursor, is, pop_count, positive};
 use crate::number::{format_double, parse_double};
 use crate::resp::Reply;
 
@@ -280,32 +280,13 @@ pub(super) struct ManyPop {
 impl ManyPop {
     /// Reads the arguments from the number of keys, which is argument `count_at`, to the end.
     pub fn parse(call: &Call<'_, '_>, count_at: usize) -> Result<Self, CommandError> {
-        let keys = positive(call.args.get(count_at), 1).ok_or(CommandError::NumKeys)?;
-        let first = count_at + 1;
-        let end = usize::try_from(keys).unwrap_or(usize::MAX).saturating_add(first);
-        if end >= call.args.len() {
+        let keys = counted_keys(call, count_at)?;
+        let max = is(call.args.get(keys.end), "MAX");
+        if !max && !is(call.args.get(keys.end), "MIN") {
             return Err(CommandError::Syntax);
         }
-        let max = is(call.args.get(end), "MAX");
-        if !max && !is(call.args.get(end), "MIN") {
-            return Err(CommandError::Syntax);
-        }
-        let count = match call.args.len() - end {
-            1 => 1,
-            // What follows a valid COUNT is only found wrong behind it.
-            2 => return Err(CommandError::Syntax),
-            more => {
-                if !is(call.args.get(end + 1), "COUNT") {
-                    return Err(CommandError::Syntax);
-                }
-                let count = positive(call.args.get(end + 2), 1).ok_or(CommandError::PopCount)?;
-                if more > 3 {
-                    return Err(CommandError::Syntax);
-                }
-                count
-            }
-        };
-        Ok(Self { keys: first..end, max, count })
+        let count = pop_count(call, keys.end + 1)?;
+        Ok(Self { keys, max, count })
     }
 
     /// Pops from the first sorted set that there is; false if there is none.

@@ -1,6 +1,8 @@
 //! Libraries as bytes: the format of FUNCTION DUMP, which is that of Redis' RDB files. The store
 //! keeps them so, too.
 
+use perdura_rdb::{crc64, decompress};
+
 /// Mark of a library in the bytes.
 const OPCODE_LIBRARY: u8 = 245;
 /// Mark of a library in a format that Redis 7.0 gave up before its release.
@@ -39,7 +41,7 @@ pub(crate) fn dump<'c>(codes: impl Iterator<Item = &'c [u8]>) -> Vec<u8> {
         out.extend_from_slice(code);
     }
     out.extend_from_slice(&RDB_VERSION.to_le_bytes());
-    let checksum = crc64(&out);
+    let checksum = crc64(0, &out);
     out.extend_from_slice(&checksum.to_le_bytes());
     out
 }
@@ -55,7 +57,7 @@ pub(crate) fn restore(bytes: &[u8]) -> Result<Vec<Vec<u8>>, DumpError> {
     checksum.copy_from_slice(&tail[2..]);
     let checksum = u64::from_le_bytes(checksum);
     let version = u16::from_le_bytes([tail[0], tail[1]]);
-    if version > RDB_VERSION || checksum != 0 && checksum != crc64(&bytes[..body_len + 2]) {
+    if version > RDB_VERSION || checksum != 0 && checksum != crc64(0, &bytes[..body_len + 2]) {
         return Err(DumpError::Checksum);
     }
     let mut codes = Vec::new();
@@ -106,61 +108,16 @@ fn string(bytes: &mut &[u8]) -> Option<Vec<u8>> {
         Err(2) => int(bytes, 4),
         Err(3) => {
             let (packed, len) = (length(bytes)?.ok()?, length(bytes)?.ok()?);
-            unpack(take(bytes, packed)?, len)
+            let (packed, mut out) = (take(bytes, packed)?, Vec::new());
+            decompress(packed, len, &mut out).then_some(out)
         }
         Err(_) => None,
     }
 }
 
-/// Unpacks what LZF has packed to `len` bytes.
-fn unpack(mut packed: &[u8], len: usize) -> Option<Vec<u8>> {
-    // A byte stands for at most 88 bytes or so: a length beyond that is no length.
-    if len / 264 > packed.len() {
-        return None;
-    }
-    let mut out = Vec::with_capacity(len);
-    while let Some(control) = take(&mut packed, 1) {
-        let control = usize::from(control[0]);
-        if control < 32 {
-            out.extend_from_slice(take(&mut packed, control + 1)?);
-        } else {
-            let mut count = control >> 5;
-            if count == 7 {
-                count += usize::from(take(&mut packed, 1)?[0]);
-            }
-            let back = (control & 0x1f) << 8 | usize::from(take(&mut packed, 1)?[0]);
-            let from = out.len().checked_sub(back + 1)?;
-            for at in from..from + count + 2 {
-                out.push(out[at]);
-            }
-        }
-        if out.len() > len {
-            return None;
-        }
-    }
-    (out.len() == len).then_some(out)
-}
-
-/// The checksum of RDB files: CRC-64 of Jones, bits reflected.
-fn crc64(bytes: &[u8]) -> u64 {
-    const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
-    bytes.iter().fold(0, |mut crc, byte| {
-        crc ^= u64::from(*byte);
-        for _ in 0..8 {
-            crc = crc >> 1 ^ if crc & 1 == 0 { 0 } else { POLYNOMIAL };
-        }
-        crc
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_checksum_is_that_of_redis() {
-        assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
-    }
 
     #[test]
     fn libraries_come_back() {
@@ -179,8 +136,10 @@ mod tests {
     #[test]
     fn packed_strings_are_unpacked() {
         // "aaaaaaaaaa": one literal, then nine bytes from one byte back.
-        assert_eq!(unpack(&[0, b'a', 7 << 5, 0, 0], 10), Some(b"aaaaaaaaaa".to_vec()));
-        assert_eq!(unpack(&[0, b'a', 7 << 5, 0, 0], 9), None);
-        assert_eq!(unpack(&[7 << 5, 0, 0], 9), None);
+        let packed = |len: u8| string(&mut &[0xc3, 5, len, 0, b'a', 7 << 5, 0, 0][..]);
+        assert_eq!((packed(10), packed(9)), (Some(b"aaaaaaaaaa".to_vec()), None));
+        assert_eq!(string(&mut &[0xc3, 3, 9, 7 << 5, 0, 0][..]), None);
+        let long = [0xc3, 3, 0x80, 0xff, 0xff, 0xff, 0xff, 7 << 5, 0, 0];
+        assert_eq!(string(&mut &long[..]), None, "no memory is taken for a length that cannot be");
     }
 }
