@@ -20,7 +20,7 @@ pub enum RdbError {
     Truncated {
         /// Where it ends.
         at: u64,
-        /// What had begun.
+        /// The part of the dump that was being read.
         what: &'static str,
     },
     /// The bytes do not begin as a dump does.
@@ -42,7 +42,7 @@ pub enum RdbError {
     Checksum {
         /// The checksum in the dump.
         found: u64,
-        /// That of its bytes.
+        /// The checksum of the bytes that were read.
         summed: u64,
     },
     /// Something has a form that no Redis writes.

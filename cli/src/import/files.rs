@@ -16,7 +16,7 @@ use super::wire::{Commands, Next};
 /// Bytes that are read at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What was found at the end of an append-only file.
+/// The end of an append-only file, which may be cut off within a command.
 #[derive(Debug, Default)]
 pub struct Tail {
     /// Bytes of a command or of a transaction that is not whole.

@@ -16,7 +16,7 @@ const RESTORE_BYTES_MAX: usize = 256 << 10;
 /// Bytes of the elements of one step.
 const STEP_BYTES: usize = 128 << 10;
 
-/// What was taken of a dump, and what was left out.
+/// Counts of the keys that an import took from a dump, and the parts that it left out.
 #[derive(Debug, Default)]
 pub struct Taken {
     /// Keys that were sent.
@@ -29,7 +29,7 @@ pub struct Taken {
     pub empty: u64,
     /// Libraries of functions that were taken.
     pub functions: u64,
-    /// What was left out, each thing once.
+    /// The parts of the dump that were left out, each once.
     pub left_out: Vec<String>,
 }
 

@@ -25,7 +25,7 @@ pub struct Promotion {
     refused: Option<String>,
 }
 
-/// What has been reached.
+/// The end of an import that was promoted.
 pub struct Promoted {
     /// Offset at which everything was here.
     pub offset: u64,

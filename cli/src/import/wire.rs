@@ -32,7 +32,7 @@ pub struct Commands {
     needed: usize,
 }
 
-/// What a stream begins with.
+/// The next command of a stream, if it is there as a whole.
 #[derive(Debug, PartialEq)]
 pub enum Next {
     /// A whole command, and the bytes it took.

@@ -126,7 +126,7 @@ impl Talk {
     }
 }
 
-/// What every key of a database holds, and when it goes away.
+/// The value and the expiry of every key of a database.
 pub fn everything(port: u16, db: u32) -> BTreeMap<String, Vec<String>> {
     let mut talk = Talk::try_connect(port).unwrap();
     talk.ask(&format!("SELECT {db}"));
