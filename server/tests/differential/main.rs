@@ -228,7 +228,18 @@ fn users_are_ruled_as_by_redis_in_resp3() {
     compare(ACL, true);
 }
 
+/// WATCH, and what a client sees of the others: a command is answered before another client sends
+/// one, so that both servers carry all out in one order.
+#[test]
+fn clients_who_take_turns_are_answered_as_by_redis() {
+    compare_clients(TEMPLATES, false, 3);
+}
+
 fn compare(templates: &'static [&'static str], resp3: bool) {
+    compare_clients(templates, resp3, 1);
+}
+
+fn compare_clients(templates: &'static [&'static str], resp3: bool, clients: usize) {
     let Some(redis) = Redis::start() else {
         println!("skipped: redis-server is not installed");
         return;
@@ -237,16 +248,25 @@ fn compare(templates: &'static [&'static str], resp3: bool) {
     let seed = from_env("PERDURA_SEED").unwrap_or(1);
     let count = from_env("PERDURA_COMMANDS").unwrap_or(20_000);
     let server = start(config());
-    let (mut ours, mut theirs) = (server.client(), Client::connect(redis.addr));
-    if resp3 {
+    // Each client of ours, of theirs, and whether it has said MULTI.
+    let mut pairs: Vec<(Client, Client, bool)> =
+        (0..clients).map(|_| (server.client(), Client::connect(redis.addr), false)).collect();
+    for (ours, theirs, _) in pairs.iter_mut().filter(|_| resp3) {
         ours.call("HELLO 3");
         theirs.call("HELLO 3");
     }
-    let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut turns = Xoshiro256PlusPlus::seed_from_u64(random.random());
     let mut generator = Generator { random, in_multi: false, templates, last_ms: 0 };
+    let mut who = 0;
     let mut recent: Vec<String> = Vec::new();
     let mut differences = Vec::new();
     for step in 0..count {
+        if turns.random_bool(0.3) {
+            who = turns.random_range(0..clients);
+        }
+        let (ours, theirs, in_multi) = &mut pairs[who];
+        generator.in_multi = *in_multi;
         let mut words = generator.command();
         if resp3 && words[0] == b"reset" {
             words = vec![b"discard".to_vec()];
@@ -254,9 +274,9 @@ fn compare(templates: &'static [&'static str], resp3: bool) {
         if matches!(words[0].to_ascii_lowercase().as_slice(), b"exec" | b"discard" | b"reset") {
             generator.in_multi = false;
         }
-        generator.in_multi |= words.len() == 1 && words[0] == b"multi";
+        *in_multi = generator.in_multi || (words.len() == 1 && words[0] == b"multi");
         let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let shown = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+        let shown = format!("{who}: {}", String::from_utf8_lossy(&words.join(&b' ')));
         recent.push(shown.clone());
         recent.drain(..recent.len().saturating_sub(40));
         let our = comparable(&words, ours.call_bytes(&args));
