@@ -9,6 +9,9 @@ pub(crate) struct Counts {
     pub commands: u64,
     pub input_bytes: u64,
     pub output_bytes: u64,
+    /// Turns of the loops, and the time that they took.
+    pub turns: u64,
+    pub busy_ns: u64,
 }
 
 /// The counts at the last samples, a ring.
@@ -40,6 +43,8 @@ impl Lately {
             commands: rate(to.commands, from.commands),
             input_bytes: rate(to.input_bytes, from.input_bytes),
             output_bytes: rate(to.output_bytes, from.output_bytes),
+            turns: rate(to.turns, from.turns),
+            busy_ns: rate(to.busy_ns, from.busy_ns),
         }
     }
 }
@@ -53,7 +58,7 @@ mod tests {
         let mut lately = Lately::default();
         assert_eq!(lately.per_second(), Counts::default());
         let at = |n: u64, commands| {
-            (n * 100_000_000, Counts { commands, input_bytes: 10 * commands, output_bytes: 0 })
+            (n * 100_000_000, Counts { commands, input_bytes: 10 * commands, ..Counts::default() })
         };
         // A burst before, then ten commands each tenth of a second.
         for n in 0..40u64 {
@@ -62,7 +67,7 @@ mod tests {
         }
         assert_eq!(
             lately.per_second(),
-            Counts { commands: 100, input_bytes: 1000, output_bytes: 0 }
+            Counts { commands: 100, input_bytes: 1000, ..Counts::default() }
         );
         // CONFIG RESETSTAT.
         let (now_ns, counts) = at(41, 0);

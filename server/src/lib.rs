@@ -34,3 +34,7 @@ pub use descriptors::clients_that_fit;
 pub use net::{Beside, Driven};
 pub use net::{Ended, Listener, Report, run};
 pub use power::{BatteryState, Power, Said};
+
+/// The version of Redis whose answers these are. Clients and scripts decide by it what to send.
+pub(crate) const REDIS_VERSION: &str = "7.2.0";
+pub(crate) const REDIS_VERSION_NUMBER: i64 = 0x0007_0200;

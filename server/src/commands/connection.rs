@@ -5,12 +5,9 @@ use super::context::Context;
 use super::error::CommandError;
 use super::error::text;
 use super::options::{database, is};
+use crate::REDIS_VERSION;
 use crate::number::parse_i64;
 use crate::resp::Args;
-
-/// The version of Redis whose behaviour this server has. Clients decide by it which commands to
-/// send.
-pub(super) const REDIS_VERSION: &str = "7.0.15";
 
 /// PING [message]
 pub(super) fn ping(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {

@@ -70,18 +70,23 @@ pub(super) fn persistence_section(
 
 /// Fields with the values of a Redis that has never forked, rewritten an append-only file or run a
 /// module, for this server never does.
-const NEVER: [(&str, &str); 14] = [
+const NEVER: [(&str, &str); 19] = [
+    ("current_cow_peak", "0"),
     ("current_cow_size", "0"),
+    ("current_cow_size_age", "0"),
     ("current_fork_perc", "0.00"),
     ("current_save_keys_processed", "0"),
     ("current_save_keys_total", "0"),
     ("rdb_last_cow_size", "0"),
+    ("rdb_last_load_keys_expired", "0"),
+    ("rdb_last_load_keys_loaded", "0"),
     ("aof_rewrite_in_progress", "0"),
     ("aof_rewrite_scheduled", "0"),
     ("aof_last_rewrite_time_sec", "-1"),
     ("aof_current_rewrite_time_sec", "-1"),
     ("aof_last_bgrewrite_status", "ok"),
     ("aof_rewrites", "0"),
+    ("aof_rewrites_consecutive_failures", "0"),
     ("aof_last_cow_size", "0"),
     ("module_fork_in_progress", "0"),
     ("module_fork_last_cow_size", "0"),
@@ -99,6 +104,7 @@ fn loading_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
     write!(
         out,
         "loading:1\r\nasync_loading:0\r\nloading_start_time:{}\r\nloading_total_bytes:{total}\r\n\
+         loading_rdb_used_mem:0\r\n\
          loading_loaded_bytes:{loaded}\r\nloading_loaded_perc:{:.2}\r\nloading_eta_seconds:{}\r\n",
         server.unix_ms().saturating_sub(elapsed_ns / 1_000_000) / 1000,
         loaded as f64 * 100.0 / total.max(1) as f64,

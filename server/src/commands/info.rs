@@ -3,7 +3,7 @@
 use super::call::Outcome;
 use super::context::{Clients, Context, Server};
 use super::options::is;
-use super::{devices, figures, latency, sections};
+use super::{devices, figures, latency, memory, sections};
 use crate::resp::Args;
 
 type Section = fn(&Server<'_>, Clients, &mut String) -> std::fmt::Result;
@@ -12,7 +12,7 @@ type Section = fn(&Server<'_>, Clients, &mut String) -> std::fmt::Result;
 const SECTIONS: [(&str, bool, Section); 15] = [
     ("Server", true, sections::server),
     ("Clients", true, sections::clients),
-    ("Memory", true, sections::memory),
+    ("Memory", true, memory::section),
     ("Persistence", true, figures::persistence_section),
     ("Stats", true, sections::stats),
     ("Replication", true, sections::replication),

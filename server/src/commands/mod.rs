@@ -33,6 +33,7 @@ mod keys;
 mod keyspace;
 mod latency;
 mod lists;
+mod memory;
 mod migrate;
 mod monitor;
 mod null;

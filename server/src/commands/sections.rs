@@ -1,18 +1,17 @@
 //! The sections of INFO: Redis's fields with this server's values. The sections about the promise
 //! are in `figures`.
 //!
-//! A field about something that this server does not have (replicas, forks, scripts) says
-//! 0, which is the truth, because client libraries and monitoring tools ask for it by name. A field
-//! whose true value is not known is left out.
+//! A field about something that this server does not have (replicas, forks, a defragmenter) says
+//! 0, which is the truth, because client libraries and monitoring tools ask for it by name.
 
 use std::fmt::{Result, Write};
-use std::sync::atomic::Ordering::Relaxed;
 
+use perdura_rdb::crc64;
 use perdura_store::DATABASES;
 
-use super::connection::REDIS_VERSION;
 use super::context::{Clients, Server};
 use super::process;
+use crate::REDIS_VERSION;
 use crate::acl::Reason;
 use crate::shared::Topic;
 
@@ -23,12 +22,13 @@ pub(super) fn server(server: &Server<'_>, _: Clients, out: &mut String) -> Resul
     write!(
         out,
         "redis_version:{REDIS_VERSION}\r\nredis_git_sha1:00000000\r\nredis_git_dirty:0\r\n\
-         redis_mode:standalone\r\nserver_name:perdura\r\nperdura_version:{}\r\nos:{}\r\n\
+         redis_build_id:{}\r\nredis_mode:standalone\r\nserver_name:perdura\r\nperdura_version:{}\r\nos:{}\r\n\
          arch_bits:{}\r\nmonotonic_clock:POSIX clock_gettime\r\nmultiplexing_api:{}\r\n\
-         process_id:{}\r\nprocess_supervised:{supervised}\r\nrun_id:{}\r\ntcp_port:{}\r\n\
+         atomicvar_api:rust-core\r\ngcc_version:0.0.0\r\nprocess_id:{}\r\nprocess_supervised:{supervised}\r\nrun_id:{}\r\ntcp_port:{}\r\n\
          server_time_usec:{}\r\nuptime_in_seconds:{uptime_s}\r\nuptime_in_days:{}\r\nhz:10\r\n\
          configured_hz:10\r\nlru_clock:{}\r\nexecutable:{}\r\nconfig_file:{}\r\n\
          io_threads_active:{}\r\n",
+        build_id(),
         env!("CARGO_PKG_VERSION"),
         process::system(),
         usize::BITS,
@@ -43,6 +43,11 @@ pub(super) fn server(server: &Server<'_>, _: Clients, out: &mut String) -> Resul
         server.config.config_file.as_deref().map_or(String::new(), |f| f.display().to_string()),
         u8::from(server.shared.loops.len() > 1),
     )
+}
+
+/// Sixteen digits that are the same for all servers of one version.
+fn build_id() -> String {
+    format!("{:016x}", crc64(0, concat!("perdura ", env!("CARGO_PKG_VERSION")).as_bytes()))
 }
 
 /// Makes forty digits that no other run of a server on this machine has.
@@ -68,72 +73,6 @@ pub(super) fn clients(server: &Server<'_>, clients: Clients, out: &mut String) -
     )
 }
 
-pub(super) fn memory(server: &Server<'_>, clients: Clients, out: &mut String) -> Result {
-    let facts = &server.facts;
-    let resident = process::resident_bytes();
-    let machine = process::machine_bytes();
-    for (name, bytes) in [
-        ("used_memory", facts.used_bytes),
-        ("used_memory_rss", resident),
-        ("used_memory_peak", facts.used_bytes_max),
-        ("total_system_memory", machine),
-        ("maxmemory", server.config.memory_max_bytes.unwrap_or(facts.capacity_bytes)),
-    ] {
-        write!(out, "{name}:{bytes}\r\n{name}_human:{}\r\n", human(bytes))?;
-    }
-    write!(
-        out,
-        "used_memory_peak_perc:{:.2}%\r\nmaxmemory_policy:{}\r\n\
-         mem_fragmentation_ratio:{:.2}\r\nmem_fragmentation_bytes:{}\r\nmem_clients_normal:{}\r\n\
-         mem_allocator:perdura-slots\r\n",
-        facts.used_bytes as f64 * 100.0 / facts.used_bytes_max.max(1) as f64,
-        server.config.eviction.policy.name(),
-        resident as f64 / facts.used_bytes.max(1) as f64,
-        resident as i64 - facts.used_bytes as i64,
-        clients.memory_bytes,
-    )?;
-    write!(out, "lazyfree_pending_objects:{}\r\n", facts.detached)?;
-    scripts(server, out)?;
-    zeros(out, &MEMORY_ZEROS)
-}
-
-/// Memory and numbers of scripts and functions. A loop has one Lua state for both.
-fn scripts(server: &Server<'_>, out: &mut String) -> Result {
-    let shared = server.shared;
-    let (scripts, code_bytes) = shared.scripts.count();
-    let libraries = shared.functions.libraries();
-    let states = shared.loops.iter().map(|own| own.running.memory_bytes.load(Relaxed));
-    let state_bytes = states.sum::<u64>();
-    let library_bytes = libraries.by_name.values().map(|library| library.code.len());
-    write!(
-        out,
-        "used_memory_lua:{state_bytes}\r\nused_memory_lua_human:{}\r\n\
-         used_memory_vm_eval:{state_bytes}\r\nused_memory_vm_functions:0\r\n\
-         used_memory_vm_total:{state_bytes}\r\nused_memory_vm_total_human:{}\r\n\
-         used_memory_scripts_eval:{code_bytes}\r\nnumber_of_cached_scripts:{scripts}\r\n\
-         used_memory_functions:{}\r\nnumber_of_functions:{}\r\nnumber_of_libraries:{}\r\n\
-         used_memory_scripts:{code_bytes}\r\nused_memory_scripts_human:{}\r\n",
-        human(state_bytes),
-        human(state_bytes),
-        library_bytes.sum::<usize>(),
-        libraries.functions(),
-        libraries.by_name.len(),
-        human(code_bytes as u64),
-    )
-}
-
-/// Memory for things that this server lacks: replicas, the buffer of an append-only file,
-/// a defragmenter, a thread that frees deleted values.
-const MEMORY_ZEROS: [&str; 7] = [
-    "mem_not_counted_for_evict",
-    "mem_replication_backlog",
-    "mem_clients_slaves",
-    "mem_cluster_links",
-    "mem_aof_buffer",
-    "active_defrag_running",
-    "lazyfreed_objects",
-];
-
 pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
     let (s, lately) = (server.shared.stats(), server.shared.lately());
     let topics = &server.shared.topics;
@@ -147,7 +86,11 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
          keyspace_hits:{}\r\nkeyspace_misses:{}\r\n\
          client_output_buffer_limit_disconnections:{}\r\ntotal_error_replies:{}\r\n\
          total_reads_processed:{}\r\ntotal_writes_processed:{}\r\n\
-         pubsub_channels:{}\r\npubsub_patterns:{}\r\npubsubshard_channels:{}\r\n",
+         pubsub_channels:{}\r\npubsub_patterns:{}\r\npubsubshard_channels:{}\r\n\
+         expire_cycle_cpu_milliseconds:{}\r\ndump_payload_sanitizations:{}\r\n\
+         eventloop_cycles:{}\r\neventloop_duration_sum:{}\r\neventloop_duration_cmd_sum:{}\r\n\
+         instantaneous_eventloop_cycles_per_sec:{}\r\n\
+         instantaneous_eventloop_duration_usec:{}\r\n",
         s.connections.get(),
         s.commands.get(),
         lately.commands,
@@ -168,6 +111,14 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
         topics.count(Topic::Channel),
         topics.count(Topic::Pattern),
         topics.count(Topic::Shard),
+        s.expiry_ns.get() / 1_000_000,
+        // Every payload that RESTORE takes is checked.
+        server.index.find(b"restore", None).map_or(0, |(row, _)| s.by_command[row].calls.get()),
+        s.turns.get(),
+        s.busy_ns.get() / 1000,
+        s.by_command.iter().map(|command| command.time_ns.get()).sum::<u64>() / 1000,
+        lately.turns,
+        lately.busy_ns / 1000 / lately.turns.max(1),
     )?;
     for reason in [Reason::Auth, Reason::Command, Reason::Key, Reason::Channel] {
         let name = if reason == Reason::Command { "cmd" } else { reason.word() };
@@ -180,11 +131,25 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
         "tracking_total_keys:{keys}\r\ntracking_total_items:{items}\r\n\
          tracking_total_prefixes:{prefixes}\r\n"
     )?;
+    out.push_str("expired_stale_perc:0.00\r\ninstantaneous_input_repl_kbps:0.00\r\n");
+    out.push_str("instantaneous_output_repl_kbps:0.00\r\n");
     zeros(out, &STATS_ZEROS)
 }
 
-/// Counters of things that this server never does: replicate, fork.
-const STATS_ZEROS: [&str; 13] = [
+/// Counters of things that this server never does: replicate, fork, move values to gather free
+/// memory, hand sockets to threads for reading and writing, leave expired keys for later.
+const STATS_ZEROS: [&str; 24] = [
+    "expired_time_cap_reached_count",
+    "active_defrag_hits",
+    "active_defrag_misses",
+    "active_defrag_key_hits",
+    "active_defrag_key_misses",
+    "total_active_defrag_time",
+    "current_active_defrag_time",
+    "io_threaded_reads_processed",
+    "io_threaded_writes_processed",
+    "reply_buffer_shrinks",
+    "reply_buffer_expands",
     "total_net_repl_input_bytes",
     "total_net_repl_output_bytes",
     "sync_full",
@@ -267,17 +232,6 @@ pub(super) fn keyspace(server: &Server<'_>, _: Clients, out: &mut String) -> Res
     Ok(())
 }
 
-fn zeros(out: &mut String, names: &[&str]) -> Result {
+pub(super) fn zeros(out: &mut String, names: &[&str]) -> Result {
     names.iter().try_for_each(|name| write!(out, "{name}:0\r\n"))
-}
-
-fn human(bytes: u64) -> String {
-    let (mut value, mut unit) = (bytes as f64, "B");
-    for larger in ["K", "M", "G", "T"] {
-        if value >= 1024.0 {
-            value /= 1024.0;
-            unit = larger;
-        }
-    }
-    format!("{value:.2}{unit}")
 }

@@ -1,4 +1,4 @@
-//! Commands about the server as a whole: saving, stopping, time, slow commands, memory.
+//! Commands about the server as a whole: saving, stopping, time, slow commands.
 
 use super::call::Outcome;
 use super::context::Context;
@@ -122,74 +122,12 @@ pub(super) fn debug_sleep(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outc
     Ok(())
 }
 
-/// MEMORY DOCTOR
-pub(super) fn memory_doctor(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    let f = &ctx.server.facts;
-    let mut advice = Vec::new();
-    if f.capacity_bytes > 0 && f.used_bytes > f.capacity_bytes / 10 * 9 {
-        advice.push("more than 90 % of the region is used: writes will soon be refused");
-    }
-    if f.region.stalls > 0 {
-        advice.push("writers have waited for the cleaner: the budget or the device is too small");
-    }
-    if ctx.server.shared.latched.get().is_some() || f.failure.is_some() {
-        advice.push("the device has failed: nothing written since is durable");
-    }
-    let text =
-        if advice.is_empty() { "No memory problem found.".into() } else { advice.join("\n") };
-    ctx.reply.verbatim(text.as_bytes());
-    Ok(())
-}
-
-/// MEMORY STATS
-pub(super) fn memory_stats(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    let clients = ctx.clients();
-    let f = &ctx.server.facts;
-    let keys: u64 = f.keys.iter().sum();
-    let facts = [
-        ("peak.allocated", f.used_bytes_max),
-        ("total.allocated", f.used_bytes),
-        ("capacity.bytes", f.capacity_bytes),
-        ("keys.count", keys),
-        ("keys.bytes-per-key", f.used_bytes.checked_div(keys).unwrap_or(0)),
-        ("clients.slaves", 0),
-        ("clients.normal", clients.memory_bytes as u64),
-        ("dirty.bytes", f.dirty_bytes),
-        ("dirty.budget-bytes", f.budget_bytes),
-    ];
-    ctx.reply.map(facts.len());
-    for (name, value) in facts {
-        ctx.reply.bulk(name.as_bytes());
-        ctx.reply.len(value);
-    }
-    Ok(())
-}
-
-/// MEMORY PURGE
-pub(super) fn memory_purge(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.server.store.heap().reclaim();
-    ctx.reply.ok();
-    Ok(())
-}
-
-/// MEMORY MALLOC-STATS
-pub(super) fn memory_malloc_stats(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.verbatim(b"Stats not supported for the current allocator");
-    Ok(())
-}
-
 /// ROLE: a master without replicas
 pub(super) fn role(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
     ctx.reply.array(3);
     ctx.reply.bulk(b"master");
     ctx.reply.int(0);
     ctx.reply.array(0);
-    Ok(())
-}
-
-/// MEMORY HELP
-pub(super) fn memory_help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    super::introspect::help(ctx, "memory");
     Ok(())
 }
 

@@ -158,6 +158,9 @@ impl<'a> Serve<'a> {
             self.next_tick_ns = self.server.now_ns + TICK_NS;
             self.tick();
         }
+        let (stats, (began_ns, _)) = (self.server.stats, self.server.turn);
+        stats.turns.add(1);
+        stats.busy_ns.add(self.server.clock.now_ns().saturating_sub(began_ns));
         Ok(None)
     }
 
@@ -463,6 +466,7 @@ impl<'a> Serve<'a> {
                 let began_ns = self.server.clock.now_ns();
                 self.tidy();
                 let took_ns = self.server.clock.now_ns().saturating_sub(began_ns);
+                self.server.stats.expiry_ns.add(took_ns);
                 self.server.note_latency("expire-cycle", took_ns);
                 let max_bytes = self.server.config.memory_max_bytes;
                 self.server.shared.memory_limit.look(self.server.store, max_bytes);

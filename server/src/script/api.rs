@@ -52,8 +52,8 @@ pub(crate) fn add_special(lua: &Lua, host: &Table, state: &Rc<State>) -> mlua::R
     host.raw_set("out_of_memory", out_of_memory)?;
     host.raw_set("where_is", lua.create_function(|lua, ()| Ok(place_in_script(lua)))?)?;
     host.raw_set("null", Value::NULL)?;
-    host.raw_set("version", crate::script::VERSION)?;
-    host.raw_set("version_number", crate::script::VERSION_NUMBER)
+    host.raw_set("version", crate::REDIS_VERSION)?;
+    host.raw_set("version_number", crate::REDIS_VERSION_NUMBER)
 }
 
 /// The chunk and the line of the innermost function that is written in Lua and a script's own.

@@ -35,10 +35,6 @@ pub(crate) use library::{About, Libraries, Library};
 pub(crate) use shebang::{Flags, library_name};
 pub(crate) use words::Words;
 
-/// The version of Redis whose answers to scripts these are, which scripts may look at.
-const VERSION: &str = "7.2.0";
-const VERSION_NUMBER: i64 = 0x0007_0200;
-
 /// The name of the prelude's chunk.
 const PRELUDE: &str = "=prelude";
 

@@ -295,6 +295,8 @@ impl<'a> Shared<'a> {
             commands: sum(|stats| &stats.commands),
             input_bytes: sum(|stats| &stats.net_input_bytes),
             output_bytes: sum(|stats| &stats.net_output_bytes),
+            turns: sum(|stats| &stats.turns),
+            busy_ns: sum(|stats| &stats.busy_ns),
         };
         lock(&self.lately).sample(now_ns, counts);
     }

@@ -45,6 +45,11 @@ pub(crate) struct Stats {
     pub writes: Counter,
     pub output_limit_disconnections: Counter,
     pub group_writes: Counter,
+    /// Turns of the loop, the time from each one's begin to its end, and that of looking for
+    /// expired keys.
+    pub turns: Counter,
+    pub busy_ns: Counter,
+    pub expiry_ns: Counter,
     /// Wrong passwords, and commands, keys and channels that users tried and may not use.
     pub denied: [Counter; 4],
     /// The counters of each command, by its row in the table.
@@ -110,6 +115,9 @@ impl Stats {
             writes,
             output_limit_disconnections,
             group_writes,
+            turns,
+            busy_ns,
+            expiry_ns,
             denied,
             by_command,
         } = self;
@@ -127,6 +135,9 @@ impl Stats {
             writes,
             output_limit_disconnections,
             group_writes,
+            turns,
+            busy_ns,
+            expiry_ns,
         ]
         .into_iter()
         .chain(denied)
