@@ -34,6 +34,7 @@ mod keyspace;
 mod latency;
 mod lists;
 mod migrate;
+mod misses;
 mod monitor;
 mod null;
 mod options;
