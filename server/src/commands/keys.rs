@@ -239,8 +239,10 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         }
         Some(entry) => {
             let value = entry.string().unwrap_or(&[]);
-            let int = parse_i64(value).is_some();
-            (entry.kind, int, value.len(), entry.has_expiring_fields())
+            let is_raw = entry.is_patched_string();
+            let int = !is_raw && parse_i64(value).is_some();
+            let len = if is_raw { usize::MAX } else { value.len() };
+            (entry.kind, int, len, entry.has_expiring_fields())
         }
     };
     let name = match kind {
