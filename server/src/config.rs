@@ -16,7 +16,7 @@ use perdura_tier::devices::{Devices, Watts};
 use perdura_tier::drives::DriveKeeper;
 
 use crate::acl::{self, Users};
-use crate::parameters::Encodings;
+use crate::parameters::{Encodings, Notify};
 use crate::power::Power;
 use crate::resp::Limits;
 
@@ -115,6 +115,8 @@ pub struct ServerConfig {
     pub latency_threshold_ms: u64,
     /// Whether the times of each command are counted, for LATENCY HISTOGRAM and INFO.
     pub latency_tracking: bool,
+    /// Which events of keys are published (`notify-keyspace-events`).
+    pub notify: Notify,
     /// The percentiles of these times that INFO shows.
     pub latency_percentiles: Vec<f64>,
     /// Entries that the slow log keeps.
@@ -190,6 +192,7 @@ impl Default for ServerConfig {
             slowlog_slower_than_us: 10_000,
             latency_threshold_ms: 0,
             latency_tracking: true,
+            notify: Notify::default(),
             latency_percentiles: vec![50.0, 99.0, 99.9],
             slowlog_len_max: 128,
             spill_dir: None,

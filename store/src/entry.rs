@@ -54,7 +54,7 @@ impl<'a> Entry<'a> {
     #[inline]
     pub(crate) fn of(lane: &'a Lane<'a>, at: u64, header: Header) -> Self {
         let kind = match header.kind {
-            RecordKind::String => Kind::String,
+            RecordKind::String | RecordKind::PatchedString => Kind::String,
             RecordKind::PackedHash | RecordKind::TableHash | RecordKind::Field => Kind::Hash,
             RecordKind::ExpiringHash => Kind::Hash,
             RecordKind::PackedSorted | RecordKind::TreeSorted | RecordKind::Member => Kind::Sorted,
@@ -209,6 +209,11 @@ impl<'a> Entry<'a> {
     /// Whether the value is a hash of which fields have an expiry, or had one.
     pub fn has_expiring_fields(&self) -> bool {
         self.header.kind == RecordKind::ExpiringHash
+    }
+
+    /// Whether the value is a string of which a part was changed since it was set.
+    pub fn is_patched_string(&self) -> bool {
+        self.header.kind == RecordKind::PatchedString
     }
 
     /// The root of a large list.

@@ -16,6 +16,7 @@ use perdura_slots::{Lane, LaneId, Run};
 use crate::api::{Access, DATABASES, Key};
 use crate::entry::Entry;
 use crate::error::StoreError;
+use crate::events::EventClass;
 use crate::record::{Header, hash_key};
 use crate::run::Patience;
 use crate::store::{Place, Store};
@@ -228,6 +229,9 @@ impl Store {
         let gone = self.run_with(Access::Key(key), Patience::ForBudget, |tx| {
             let place = tx.place(key);
             tx.find(&place, key).map_or(Ok(false), |found| {
+                if tx.is_live(&place, &found) {
+                    tx.tell(EventClass::EVICTED, "evicted", key);
+                }
                 tx.remove(&place, key, found)?;
                 Ok(true)
             })

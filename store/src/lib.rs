@@ -21,6 +21,7 @@ mod counting;
 mod counts;
 mod entry;
 mod error;
+mod events;
 mod evict;
 mod expire;
 mod expiring;
@@ -59,6 +60,7 @@ pub use api::{Access, DATABASES, Expiry, KEY_BYTES_MAX, Key, Kind, OWN_DATABASE,
 pub use counts::StoreStats;
 pub use entry::Entry;
 pub use error::{Damaged, OpenError, StoreError, TxError, Unreadable, WrongType};
+pub use events::{Audience, Event, EventClass};
 pub use evict::{Eviction, EvictionPolicy, UseHint};
 pub use expiring::{FIELD_EXPIRY_MAX_MS, Field};
 pub use far::{FarAddress, FarCursor, FarError, FarStats, FarStorage, FarValue, NearValue};

@@ -115,6 +115,7 @@ impl Store {
             expired_keys: AtomicU64::new(0),
             expired_fields: AtomicU64::new(0),
             watches: Arc::default(),
+            audiences: Default::default(),
             has_snapshot: Default::default(),
             key_counts,
             far,

@@ -61,6 +61,9 @@ pub(crate) enum RecordKind {
     /// A hash as [`RecordKind::TableHash`], of whose fields some have an expiry or had one; the
     /// root leads to these by time (`expiring.rs`).
     ExpiringHash = 18,
+    /// A string of which a part was changed since it was set. Only what clients are told of its
+    /// encoding depends on that.
+    PatchedString = 19,
 }
 
 impl RecordKind {
@@ -85,6 +88,7 @@ impl RecordKind {
             16 => Some(Self::StreamGroup),
             17 => Some(Self::StreamConsumer),
             18 => Some(Self::ExpiringHash),
+            19 => Some(Self::PatchedString),
             _ => None,
         }
     }
@@ -95,6 +99,7 @@ impl RecordKind {
         let is_whole_value = matches!(
             kind,
             Self::String
+                | Self::PatchedString
                 | Self::PackedHash
                 | Self::PackedSorted
                 | Self::PackedList
@@ -203,7 +208,8 @@ impl Header {
     /// The header of a new record, short if such a record can have a short one.
     pub fn of(key: &[u8], db: u8, kind: RecordKind, value_len: u64, expire_at_ms: u64) -> Self {
         let can_be_short = match kind {
-            RecordKind::String | RecordKind::PackedHash | RecordKind::PackedSorted => true,
+            RecordKind::String | RecordKind::PatchedString => true,
+            RecordKind::PackedHash | RecordKind::PackedSorted => true,
             RecordKind::IntSet | RecordKind::PackedSet | RecordKind::PackedList => true,
             RecordKind::Field | RecordKind::Far => true,
             // Never one of a key: made by `list::chunk::part_header`.
@@ -326,6 +332,6 @@ mod tests {
                 kinds.push(kind);
             }
         }
-        assert_eq!(kinds, (0..=18).collect::<Vec<_>>());
+        assert_eq!(kinds, (0..=19).collect::<Vec<_>>());
     }
 }

@@ -9,6 +9,7 @@ use perdura_media::Clock;
 use perdura_slots::{Heap, LANE_ROOT_BYTES, Lane, LaneId, Region};
 
 use crate::api::{DATABASES, Key, OWN_DATABASE};
+use crate::events::Audiences;
 use crate::evict::Evictor;
 use crate::far::Far;
 use crate::key_counts::KeyCounts;
@@ -33,6 +34,7 @@ pub struct Store {
     /// Expired fields of hashes that the sweep has removed since the store was opened.
     pub(crate) expired_fields: AtomicU64,
     pub(crate) watches: Arc<Watches>,
+    pub(crate) audiences: Audiences,
     /// Whether a snapshot is being taken.
     pub(crate) has_snapshot: AtomicBool,
     pub(crate) key_counts: KeyCounts,

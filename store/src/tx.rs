@@ -18,6 +18,7 @@ use perdura_slots::{Lane, LaneId, LaneSet, Op, Stop};
 use crate::api::{Expiry, KEY_BYTES_MAX, Key, VALUE_BYTES_MAX};
 use crate::entry::Entry;
 use crate::error::{StoreError, TxError};
+use crate::events::Event;
 use crate::expiring;
 use crate::far::{FarAddress, FarValue};
 use crate::key_counts::KeyCount;
@@ -53,6 +54,8 @@ pub struct Tx<'s> {
     touched: Vec<Changed>,
     /// Whether this attempt has emptied a database, and somebody wants to know.
     has_emptied: bool,
+    /// What has happened to keys in this attempt, and somebody wants to know on commit.
+    pub(crate) events: Vec<Event>,
     /// Why the attempt is over.
     halt: Option<Halt>,
     /// Values that the attempt needs and that are not in memory: it will be run again with them.
@@ -118,6 +121,7 @@ impl<'s> Tx<'s> {
             detached,
             touched,
             has_emptied: false,
+            events: Vec::new(),
             halt,
             wanted,
             freed_far,
@@ -148,6 +152,9 @@ impl<'s> Tx<'s> {
             Ok(value) => {
                 self.apply_changes();
                 self.store.watches.count_writes(&self.touched, self.has_emptied);
+                if !self.events.is_empty() {
+                    self.store.audiences.tell(&self.events);
+                }
                 match self.op.commit() {
                     Ok(()) => End::Done(value),
                     Err(stop) => End::Halted(Halt::Stop(stop)),

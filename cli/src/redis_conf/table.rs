@@ -41,7 +41,6 @@ pub const TABLE: &[(&str, Meaning)] = &[
     ("user", Option(user)),
     ("appendonly", Option(durability)),
     ("appendfsync", Option(fsync)),
-    ("notify-keyspace-events", Only(&[""], "there are no keyspace notifications")),
     ("rename-command", Only(&[], "commands cannot be renamed")),
     ("loadmodule", Only(&[], "there are no modules")),
     ("include", Only(&[], "one file is read: put its lines here")),

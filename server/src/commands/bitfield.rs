@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perdura_store::{Entry, Tx};
+use perdura_store::{Entry, EventClass, Tx};
 
 use super::bits::bit_offset;
 use super::call::{Call, Outcome};
@@ -200,6 +200,9 @@ pub(super) fn bitfield(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     // The last comes first, so that the string grows once.
     for (at, bytes) in runs.iter().rev() {
         tx.patch(key, *at, bytes)?;
+    }
+    if !runs.is_empty() {
+        tx.tell(EventClass::STRING, "setbit", key);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Bits of strings: one by one, counted, searched, combined.
 
-use perdura_store::{Entry, Expiry, Tx};
+use perdura_store::{Entry, EventClass, Expiry, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -34,6 +34,7 @@ pub(super) fn setbit(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         let mask = 0x80 >> (offset % 8);
         let byte = if new { byte | mask } else { byte & !mask };
         tx.patch(key, at, &[byte])?;
+        tx.tell(EventClass::STRING, "setbit", key);
     }
     call.reply.int(i64::from(old));
     Ok(())
@@ -177,10 +178,12 @@ pub(super) fn bitop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         "XOR" => combine(&mut value, others, |a, b| a ^ b),
         _ => value.iter_mut().for_each(|byte| *byte = !*byte),
     }
-    if len == 0 {
-        tx.delete(call.key(2))?;
-    } else {
-        tx.put(call.key(2), &value, Expiry::None)?;
+    let to = call.key(2);
+    if len > 0 {
+        tx.put(to, &value, Expiry::None)?;
+        tx.tell(EventClass::STRING, "set", to);
+    } else if tx.delete(to)? {
+        tx.tell(EventClass::GENERIC, "del", to);
     }
     call.reply.len(len as u64);
     Ok(())

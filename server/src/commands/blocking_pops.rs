@@ -31,8 +31,7 @@ fn pop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, end: End) -> Outcome {
             call.reply.bulk(element);
             ControlFlow::Break(())
         });
-        tx.list_cut(key, end, 1)?;
-        return Ok(());
+        return lists::take(tx, key, end, 1);
     }
     wait_for(call, keys, Kind::List, timeout_ms)
 }

@@ -9,6 +9,7 @@ use super::error::CommandError;
 use super::facts::shown;
 use super::handler::{Command, DataFn, Handler};
 use super::keyspace::Keyspace;
+use super::misses;
 use super::monitor;
 use super::null;
 use super::permit;
@@ -203,7 +204,7 @@ fn attempt(
         monitor::show(ctx.server, ctx.session, ctx.session.db, row, args);
     }
     let shared = ctx.server.shared;
-    ctx.server.outgoing.drain(..).for_each(|message| shared.send(&message));
+    ctx.server.outgoing.drain(..).for_each(|message| shared.topics.send(&message));
     if wrote {
         ctx.server.own.changes.add(1);
         ctx.server.own.user_bytes.add(spec.user_bytes(args));
@@ -305,6 +306,7 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         Handler::Script(scripted) => scripts::run_alone(ctx, scripted, args),
         Handler::Container => Err(CommandError::Arity(spec.name)),
         Handler::Read(handler) => {
+            misses::tell_alone(ctx.server, args, db)?;
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
             let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
             let answer = |entry: Option<Entry<'_>>| {
@@ -320,6 +322,7 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
             outcome
         }
         Handler::Field(handler) => {
+            misses::tell_alone(ctx.server, args, db)?;
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
             let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
             match store.hash_get(key, args.get(2), |value| handler(&mut call, value)) {
@@ -374,6 +377,7 @@ pub(super) fn run_data(
             (outcome, wait) = (Ok(()), None);
             let (reply, steps) = (&mut *reply, &mut steps);
             let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
+            misses::tell(server, args, db, tx);
             match handler(&mut call, tx) {
                 Err(CommandError::Tx(error)) => return Err(error),
                 Err(other) => outcome = Err(other),

@@ -1,7 +1,7 @@
 //! DUMP and RESTORE: values as payloads in the format of Redis' dumps.
 
 use perdura_rdb::{Encoder, PayloadError, RdbError, Value, open_payload, seal_payload};
-use perdura_store::{Entry, Expiry, Key, Kind, Tx, TxError, UseHint};
+use perdura_store::{Entry, EventClass, Expiry, Key, Kind, Tx, TxError, UseHint};
 
 use super::call::{Call, Outcome};
 use super::dump_stream;
@@ -49,9 +49,13 @@ pub(super) fn restore(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     };
     if matches!(expiry, Expiry::AtMs(at_ms) if at_ms <= call.now_ms) {
         // The value has gone already, and takes with it what it would have replaced.
-        tx.delete(key)?;
+        if tx.delete(key)? {
+            tx.tell(EventClass::GENERIC, "del", key);
+        }
     } else {
+        tx.make_way(key)?;
         put(tx, key, &value, expiry)?;
+        tx.tell(EventClass::GENERIC, "restore", key);
         if let Some(uses) = options.uses {
             tx.set_uses(key, uses);
         }

@@ -1,6 +1,6 @@
 //! EXPIRE and its kin: when a key expires.
 
-use perdura_store::{Entry, Tx};
+use perdura_store::{Entry, EventClass, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -78,8 +78,14 @@ fn expire_key(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, time: Time, name: &'stat
     };
     if allowed {
         match u64::try_from(at_ms) {
-            Ok(at_ms) if at_ms > call.now_ms => drop(tx.set_expiry(key, Some(at_ms))?),
-            _ => drop(tx.delete(key)?),
+            Ok(at_ms) if at_ms > call.now_ms => {
+                tx.set_expiry(key, Some(at_ms))?;
+                tx.tell(EventClass::GENERIC, "expire", key);
+            }
+            _ => {
+                tx.delete(key)?;
+                tx.tell(EventClass::GENERIC, "del", key);
+            }
         }
     }
     call.reply.int(i64::from(allowed));
@@ -92,6 +98,7 @@ pub(super) fn persist(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let had = tx.look(key).is_some_and(|entry| entry.expire_at_ms.is_some());
     if had {
         tx.set_expiry(key, None)?;
+        tx.tell(EventClass::GENERIC, "persist", key);
     }
     call.reply.int(i64::from(had));
     Ok(())

@@ -1,6 +1,6 @@
 //! Places: sorted sets whose scores are geohashes.
 
-use perdura_store::{Entry, Tx};
+use perdura_store::{Entry, EventClass, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -72,6 +72,9 @@ pub(super) fn geoadd(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         tx.sorted_add(key, member, score)?;
         added += i64::from(old.is_none());
         changed += i64::from(old.is_some_and(|old| old != score));
+    }
+    if added + changed > 0 {
+        tx.tell(EventClass::SORTED, "zadd", key);
     }
     call.reply.int(if ch { added + changed } else { added });
     Ok(())

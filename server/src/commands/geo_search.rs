@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use perdura_store::{Edge, Entry, Expiry, Key, Sorted, Tx};
+use perdura_store::{Edge, Entry, EventClass, Expiry, Sorted, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::{CommandError, text};
@@ -349,7 +349,10 @@ fn search_and_store(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, form: Form) -> Out
         false => found.score,
     };
     let members: Members = found.iter().map(|found| (found.member.clone(), score(found))).collect();
-    tx.sorted_put(Key { db: call.db, bytes: call.args.get(at) }, &members, Expiry::None)?;
+    let (to, was_there) = (call.key(at), tx.was_there(call.key(at)));
+    tx.sorted_put(to, &members, Expiry::None)?;
+    let event = if form == Form::SearchStore { "geosearchstore" } else { "georadiusstore" };
+    tx.tell_stored(EventClass::SORTED, event, to, was_there);
     call.reply.len(members.len() as u64);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! HEXPIRE and its kin: when fields of a hash expire, as in Redis 7.4.
 
-use perdura_store::{FIELD_EXPIRY_MAX_MS, Key, Tx};
+use perdura_store::{EventClass, FIELD_EXPIRY_MAX_MS, Key, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -121,6 +121,7 @@ fn expire_fields(
     let fields_from = if condition == Condition::None { 3 } else { 4 };
     let first = fields_at(call, fields_from, CommandError::FieldsNotAboveZero)?;
     call.reply.array(call.args.len() - first);
+    let (mut deletes, mut changes) = (false, false);
     for field in call.args.from(first) {
         let answer = match tx.hash_expiry(key, field)? {
             None => NO_FIELD,
@@ -134,7 +135,14 @@ fn expire_fields(
                 DONE
             }
         };
+        (deletes, changes) = (deletes | (answer == DELETED), changes | (answer == DONE));
         call.reply.int(answer);
+    }
+    if deletes {
+        tx.tell(EventClass::HASH, "hdel", key);
+        tx.tell_if_gone(key);
+    } else if changes {
+        tx.tell(EventClass::HASH, "hexpire", key);
     }
     Ok(())
 }
@@ -145,6 +153,7 @@ pub(super) fn hpersist(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     check_hash(tx, key)?;
     let first = fields_at(call, 2, CommandError::FieldsNotPositive)?;
     call.reply.array(call.args.len() - first);
+    let mut changes = false;
     for field in call.args.from(first) {
         let answer = match tx.hash_expiry(key, field)? {
             None => NO_FIELD,
@@ -154,7 +163,11 @@ pub(super) fn hpersist(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
                 DONE
             }
         };
+        changes |= answer == DONE;
         call.reply.int(answer);
+    }
+    if changes {
+        tx.tell(EventClass::HASH, "hpersist", key);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Hashes: fields and their values.
 
-use perdura_store::{Entry, Kind, Tx};
+use perdura_store::{Entry, EventClass, Kind, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -59,7 +59,9 @@ fn set_pairs(
     }
     let args = call.args;
     let fields = (2..args.len()).step_by(2).map(|index| (args.get(index), args.get(index + 1)));
-    Ok(tx.hash_set_all(call.key(1), fields)? as i64)
+    let added = tx.hash_set_all(call.key(1), fields)?;
+    tx.tell(EventClass::HASH, "hset", call.key(1));
+    Ok(added as i64)
 }
 
 /// HSETNX key field value
@@ -68,6 +70,7 @@ pub(super) fn hsetnx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let absent = tx.hash_get(key, field)?.is_none();
     if absent {
         tx.hash_set(key, field, call.args.get(3))?;
+        tx.tell(EventClass::HASH, "hset", key);
     }
     call.reply.int(i64::from(absent));
     Ok(())
@@ -90,6 +93,10 @@ pub(super) fn hdel(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let mut deleted = 0;
     for field in call.args.from(2) {
         deleted += i64::from(tx.hash_delete(key, field)?);
+    }
+    if deleted > 0 {
+        tx.tell(EventClass::HASH, "hdel", key);
+        tx.tell_if_gone(key);
     }
     call.reply.int(deleted);
     Ok(())
@@ -132,6 +139,7 @@ pub(super) fn hincrby(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     };
     let new = old.checked_add(by).ok_or(CommandError::Overflow)?;
     tx.hash_change(key, field, new.to_string().as_bytes())?;
+    tx.tell(EventClass::HASH, "hincrby", key);
     call.reply.int(new);
     Ok(())
 }
@@ -149,6 +157,7 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome 
     };
     let text = old.plus(by).ok_or(CommandError::NotFinite)?.text();
     tx.hash_change(key, field, text.as_bytes())?;
+    tx.tell(EventClass::HASH, "hincrbyfloat", key);
     call.reply.bulk(text.as_bytes());
     Ok(())
 }

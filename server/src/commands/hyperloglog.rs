@@ -1,6 +1,6 @@
 //! HyperLogLogs: strings that count different elements, about.
 
-use perdura_store::{Expiry, Key, Tx};
+use perdura_store::{EventClass, Expiry, Key, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::{CommandError, text};
@@ -48,6 +48,7 @@ pub(super) fn pfadd(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if changed {
         hll.forget_cached();
         write(tx, key, &hll)?;
+        tx.tell(EventClass::STRING, "pfadd", key);
     }
     call.reply.int(i64::from(changed));
     Ok(())
@@ -102,6 +103,7 @@ pub(super) fn pfmerge(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     }
     merged.forget_cached();
     write(tx, key, &merged)?;
+    tx.tell(EventClass::STRING, "pfadd", key);
     call.reply.ok();
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Keys of any kind: existence, names, copies, and walks over all of them.
 
-use perdura_store::{DATABASES, Entry, Key, Kind, SetForm, Tx};
+use perdura_store::{DATABASES, Entry, EventClass, Key, Kind, SetForm, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -12,7 +12,11 @@ use crate::number::parse_i64;
 pub(super) fn del(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let mut deleted = 0;
     for bytes in call.args.from(1) {
-        deleted += i64::from(tx.delete(Key { db: call.db, bytes })?);
+        let key = Key { db: call.db, bytes };
+        if tx.delete(key)? {
+            deleted += 1;
+            tx.tell(EventClass::GENERIC, "del", key);
+        }
     }
     call.reply.int(deleted);
     Ok(())
@@ -45,9 +49,23 @@ pub(super) fn rename(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         return Err(CommandError::NoSuchKey);
     }
     if from.bytes != to.bytes {
-        tx.rename(from, to)?;
+        move_to(tx, from, to, ("rename_from", "rename_to"))?;
     }
     call.reply.ok();
+    Ok(())
+}
+
+/// Gives a key another name or database, and tells of both.
+fn move_to(
+    tx: &mut Tx<'_>,
+    from: Key<'_>,
+    to: Key<'_>,
+    events: (&'static str, &'static str),
+) -> Outcome {
+    tx.make_way(to)?;
+    tx.rename(from, to)?;
+    tx.tell(EventClass::GENERIC, events.0, from);
+    tx.tell(EventClass::GENERIC, events.1, to);
     Ok(())
 }
 
@@ -60,7 +78,7 @@ pub(super) fn renamenx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     // This is also the answer if both names are the same.
     let free = !tx.has(to);
     if free {
-        tx.rename(from, to)?;
+        move_to(tx, from, to, ("rename_from", "rename_to"))?;
     }
     call.reply.int(i64::from(free));
     Ok(())
@@ -86,7 +104,9 @@ pub(super) fn copy(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     }
     let possible = tx.has(from) && (replace || !tx.has(to));
     if possible {
+        tx.make_way(to)?;
         tx.copy(from, to)?;
+        tx.tell(EventClass::GENERIC, "copy_to", to);
     }
     call.reply.int(i64::from(possible));
     Ok(())
@@ -101,7 +121,7 @@ pub(super) fn move_key(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     }
     let possible = tx.has(from) && !tx.has(to);
     if possible {
-        tx.rename(from, to)?;
+        move_to(tx, from, to, ("move_from", "move_to"))?;
     }
     call.reply.int(i64::from(possible));
     Ok(())
@@ -219,8 +239,10 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         }
         Some(entry) => {
             let value = entry.string().unwrap_or(&[]);
-            let int = parse_i64(value).is_some();
-            (entry.kind, int, value.len(), entry.has_expiring_fields())
+            let is_raw = entry.is_patched_string();
+            let int = !is_raw && parse_i64(value).is_some();
+            let len = if is_raw { usize::MAX } else { value.len() };
+            (entry.kind, int, len, entry.has_expiring_fields())
         }
     };
     let name = match kind {

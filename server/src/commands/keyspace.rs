@@ -115,22 +115,30 @@ fn swap_names(tx: &mut Tx<'_>, names: &Names, a: u8, b: u8) -> Result<(), TxErro
     let mut all: Vec<&Vec<u8>> = [a, b].iter().flat_map(|db| &names[usize::from(*db)]).collect();
     all.sort_unstable();
     all.dedup();
-    for bytes in all {
-        let (in_a, in_b) = (Key { db: a, bytes }, Key { db: b, bytes });
-        match (tx.has(in_a), tx.has(in_b)) {
-            (true, true) => {
-                tx.rename(in_a, aside)?;
-                tx.rename(in_b, in_a)?;
-                tx.rename(aside, in_b)?;
-            }
-            (true, false) => {
-                tx.rename(in_a, in_b)?;
-            }
-            (false, true) => {
-                tx.rename(in_b, in_a)?;
-            }
-            (false, false) => {}
+    tx.untold(|tx| all.into_iter().try_for_each(|bytes| swap_name(tx, bytes, (a, b), aside)))
+}
+
+/// Exchanges the keys of this name in two databases.
+fn swap_name(
+    tx: &mut Tx<'_>,
+    bytes: &[u8],
+    (a, b): (u8, u8),
+    aside: Key<'_>,
+) -> Result<(), TxError> {
+    let (in_a, in_b) = (Key { db: a, bytes }, Key { db: b, bytes });
+    match (tx.has(in_a), tx.has(in_b)) {
+        (true, true) => {
+            tx.rename(in_a, aside)?;
+            tx.rename(in_b, in_a)?;
+            tx.rename(aside, in_b)?;
         }
+        (true, false) => {
+            tx.rename(in_a, in_b)?;
+        }
+        (false, true) => {
+            tx.rename(in_b, in_a)?;
+        }
+        (false, false) => {}
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use perdura_store::{End, Entry, Key, List, Tx};
+use perdura_store::{End, Entry, EventClass, Key, List, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -33,6 +33,7 @@ fn push(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, end: End) -> Outcome {
     let args = call.args;
     let elements = (2..args.len()).map(|index| args.get(index));
     let len = tx.list_push(call.key(1), end, elements)?;
+    tx.tell(EventClass::LIST, pushed(end), call.key(1));
     call.reply.len(len);
     Ok(())
 }
@@ -78,8 +79,26 @@ fn pop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, end: End, name: &'static str) -
         }
     };
     reply_end(call, &list, end, taken);
-    tx.list_cut(key, end, taken)?;
+    take(tx, key, end, taken)
+}
+
+/// Takes so many elements off an end of a list, which has as many, and tells of it.
+pub(super) fn take(tx: &mut Tx<'_>, key: Key<'_>, end: End, count: u64) -> Outcome {
+    tx.list_cut(key, end, count)?;
+    if count > 0 {
+        tell_taken(tx, key, end);
+    }
     Ok(())
+}
+
+fn tell_taken(tx: &mut Tx<'_>, key: Key<'_>, end: End) {
+    tx.tell(EventClass::LIST, if end == End::Front { "lpop" } else { "rpop" }, key);
+    tx.tell_if_gone(key);
+}
+
+/// The name of the event of a push.
+fn pushed(end: End) -> &'static str {
+    if end == End::Front { "lpush" } else { "rpush" }
 }
 
 /// Replies with so many elements, of which the list has as many, from an end of it on.
@@ -143,6 +162,7 @@ pub(super) fn lset(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if !was_set {
         return Err(CommandError::IndexOutOfRange);
     }
+    tx.tell(EventClass::LIST, "lset", key);
     call.reply.ok();
     Ok(())
 }
@@ -172,6 +192,7 @@ pub(super) fn linsert(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         return Ok(());
     }
     tx.list_insert(key, index + u64::from(is_behind), call.args.get(4))?;
+    tx.tell(EventClass::LIST, "linsert", key);
     call.reply.len(len + 1);
     Ok(())
 }
@@ -183,6 +204,10 @@ pub(super) fn lrem(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let left = asked - call.steps.done;
     let most = left.min(call.steps.most);
     let done = tx.list_remove(call.key(1), call.args.get(3), most, count < 0)?;
+    if done > 0 {
+        tx.tell(EventClass::LIST, "lrem", call.key(1));
+        tx.tell_if_gone(call.key(1));
+    }
     call.steps.now = Step { done, is_more: done == most && most < left, ..Step::default() };
     call.reply.len(call.steps.done + done);
     Ok(())
@@ -203,6 +228,8 @@ pub(super) fn ltrim(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
                 tx.delete(key)?;
             }
         }
+        tx.tell(EventClass::LIST, "ltrim", key);
+        tx.tell_if_gone(key);
     }
     call.reply.ok();
     Ok(())
@@ -312,6 +339,8 @@ pub(super) fn move_between(
         tx.list_cut(source, from, 1)?;
         tx.list_push(target, to, [&element[..]].into_iter())?;
     }
+    tx.tell(EventClass::LIST, pushed(to), target);
+    tell_taken(tx, source, from);
     call.reply.bulk(&element);
     Ok(())
 }
@@ -360,7 +389,7 @@ impl ManyPop {
             call.reply.bulk(key.bytes);
             call.reply.array(count as usize);
             reply_end(call, &list, self.end, count);
-            tx.list_cut(key, self.end, count)?;
+            take(tx, key, self.end, count)?;
             return Ok(true);
         }
         Ok(false)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use perdura_rdb::seal_payload;
-use perdura_store::{Access, Key, Watch};
+use perdura_store::{Access, EventClass, Key, Watch};
 
 use super::call::Outcome;
 use super::context::Context;
@@ -77,8 +77,8 @@ fn remove(ctx: &Context<'_, '_, '_>, watched: Vec<Watch>) -> Result<Vec<Vec<u8>>
         let key = watch.key();
         let removed = ctx.server.store.run(Access::Key(key), |tx| {
             let is_unchanged = tx.is_unchanged(&watch);
-            if is_unchanged {
-                tx.delete(key)?;
+            if is_unchanged && tx.delete(key)? {
+                tx.tell(EventClass::GENERIC, "del", key);
             }
             Ok(is_unchanged)
         })?;

@@ -35,6 +35,7 @@ mod latency;
 mod lists;
 mod memory;
 mod migrate;
+mod misses;
 mod monitor;
 mod null;
 mod options;

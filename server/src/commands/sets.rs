@@ -1,6 +1,6 @@
 //! Sets: members one by one, and at random.
 
-use perdura_store::{Entry, Expiry, Key, Set, Tx};
+use perdura_store::{Entry, EventClass, Expiry, Key, Set, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -29,6 +29,9 @@ pub(super) fn sadd(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let args = call.args;
     let members = (2..args.len()).map(|at| args.get(at));
     let added = tx.set_add_all(call.key(1), members)?;
+    if added > 0 {
+        tx.tell(EventClass::SET, "sadd", call.key(1));
+    }
     call.reply.len(added);
     Ok(())
 }
@@ -36,8 +39,17 @@ pub(super) fn sadd(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 /// SREM key member [member ...]
 pub(super) fn srem(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let removed = tx.set_remove_all(call.key(1), call.args.from(2))?;
+    if removed > 0 {
+        tell_taken(tx, "srem", call.key(1));
+    }
     call.reply.len(removed);
     Ok(())
+}
+
+/// Tells that members of a set were taken out.
+fn tell_taken(tx: &mut Tx<'_>, name: &'static str, key: Key<'_>) {
+    tx.tell(EventClass::SET, name, key);
+    tx.tell_if_gone(key);
 }
 
 /// SMOVE source destination member
@@ -54,7 +66,10 @@ pub(super) fn smove(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     tx.set(to)?;
     if has && from != to {
         tx.set_remove_all(from, std::iter::once(member))?;
-        tx.set_add_all(to, std::iter::once(member))?;
+        tell_taken(tx, "srem", from);
+        if tx.set_add_all(to, std::iter::once(member))? > 0 {
+            tx.tell(EventClass::SET, "sadd", to);
+        }
     }
     call.reply.int(i64::from(has));
     Ok(())
@@ -142,6 +157,7 @@ fn pop(
             }
         });
         tx.set_put(key, slices(&rest), Expiry::Keep)?;
+        tell_taken(tx, "spop", key);
         return Ok(gone);
     }
     let draw = &mut |below| call.random.below(below);
@@ -150,6 +166,9 @@ fn pop(
         tx.delete(key)?;
     } else {
         tx.set_remove_all(key, slices(&popped))?;
+    }
+    if !popped.is_empty() {
+        tell_taken(tx, "spop", key);
     }
     Ok(popped)
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use perdura_store::{Expiry, Set, Tx};
+use perdura_store::{EventClass, Expiry, Set, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -86,7 +86,14 @@ fn reply(call: &mut Call<'_, '_>, tx: &Tx<'_>, operation: Operation) -> Outcome 
 
 fn store(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, operation: Operation) -> Outcome {
     let names = combined(operation, sources(call, tx, 2..call.args.len())?);
-    tx.set_put(call.key(1), slices(&names), Expiry::None)?;
+    let (to, was_there) = (call.key(1), tx.was_there(call.key(1)));
+    tx.set_put(to, slices(&names), Expiry::None)?;
+    let event = match operation {
+        Operation::Union => "sunionstore",
+        Operation::Inter => "sinterstore",
+        Operation::Diff => "sdiffstore",
+    };
+    tx.tell_stored(EventClass::SET, event, to, was_there);
     call.reply.len(names.len() as u64);
     Ok(())
 }

@@ -53,7 +53,6 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
         ("hll-sparse-max-bytes", crate::hll::SPARSE_BYTES_MAX.to_string()),
         ("io-threads", server.shared.loops.len().to_string()),
         ("maxmemory", config.memory_max_bytes.unwrap_or(memory_bytes).to_string()),
-        ("notify-keyspace-events", String::new()),
         ("port", server.shared.tcp_port.to_string()),
         ("tcp-backlog", crate::config::BACKLOG.to_string()),
         ("unixsocket", socket.unwrap_or_default()),
@@ -133,6 +132,9 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         None => {}
     }
     changed.apply_to(ctx.server.store);
+    if changed.notify != held.notify {
+        shared.publish_events(changed.notify);
+    }
     let memory_max_bytes = changed.memory_max_bytes;
     shared.set_config(&mut held, changed);
     if let Some(after) = users_after {

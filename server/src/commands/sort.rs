@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use perdura_store::{Expiry, Key, Kind, Tx};
+use perdura_store::{EventClass, Expiry, Key, Kind, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -169,7 +169,9 @@ fn answer(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, may_store: bool) -> Outcome 
         }
     }
     let to = Key { db: call.db, bytes: to };
+    let was_there = tx.was_there(to);
     tx.list_put(to, stored.iter().map(Vec::as_slice), Expiry::None)?;
+    tx.tell_stored(EventClass::LIST, "sortstore", to, was_there);
     call.reply.len(count as u64);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use perdura_store::{Entry, Key, Sorted, Tx};
+use perdura_store::{Entry, EventClass, Key, Sorted, Tx};
 
 use super::call::{Call, Outcome, Random};
 use super::error::CommandError;
@@ -147,6 +147,9 @@ fn add(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, mut options: AddOptions) -> Out
         tx.sorted_add(key, member, score)?;
         (added, updated) = (added + i64::from(old.is_none()), updated + i64::from(old.is_some()));
     }
+    if added + updated > 0 {
+        tx.tell(EventClass::SORTED, if options.incr { "zincr" } else { "zadd" }, key);
+    }
     match last {
         Some(score) if options.incr => call.reply.double(score),
         None if options.incr => call.reply.null(),
@@ -161,6 +164,10 @@ pub(super) fn zrem(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let mut removed = 0;
     for member in call.args.from(2) {
         removed += i64::from(tx.sorted_remove(key, member)?.is_some());
+    }
+    if removed > 0 {
+        tx.tell(EventClass::SORTED, "zrem", key);
+        tx.tell_if_gone(key);
     }
     call.reply.int(removed);
     Ok(())
@@ -326,6 +333,10 @@ pub(super) fn pop(
     let ranks = if max { len.saturating_sub(count)..len } else { 0..count.min(len) };
     sorted.for_each(ranks.clone(), max, &mut |name, score| members.push((name.to_vec(), score)));
     tx.sorted_remove_ranks(key, ranks)?;
+    if !members.is_empty() {
+        tx.tell(EventClass::SORTED, if max { "zpopmax" } else { "zpopmin" }, key);
+        tx.tell_if_gone(key);
+    }
     Ok(members)
 }
 

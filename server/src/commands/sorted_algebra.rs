@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use perdura_store::{Expiry, Kind, Set, Sorted, Tx};
+use perdura_store::{EventClass, Expiry, Kind, Set, Sorted, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -181,7 +181,9 @@ fn combine(
             reply_members(call.reply, &members, options.with_scores);
         }
         Form::Store => {
-            tx.sorted_put(call.key(1), &members, Expiry::None)?;
+            let (to, was_there) = (call.key(1), tx.was_there(call.key(1)));
+            tx.sorted_put(to, &members, Expiry::None)?;
+            tx.tell_stored(EventClass::SORTED, name, to, was_there);
             call.reply.len(members.len() as u64);
         }
     }

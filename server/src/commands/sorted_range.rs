@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use perdura_store::{Edge, Entry, Expiry, Sorted, Tx};
+use perdura_store::{Edge, Entry, EventClass, Expiry, Sorted, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -268,7 +268,9 @@ pub(super) fn zrangestore(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         let ranks = query.ranks(&sorted);
         sorted.for_each(ranks, false, &mut |name, score| members.push((name.to_vec(), score)));
     }
-    tx.sorted_put(call.key(1), &members, Expiry::None)?;
+    let (to, was_there) = (call.key(1), tx.was_there(call.key(1)));
+    tx.sorted_put(to, &members, Expiry::None)?;
+    tx.tell_stored(EventClass::SORTED, "zrangestore", to, was_there);
     call.reply.len(members.len() as u64);
     Ok(())
 }
@@ -304,6 +306,15 @@ fn remove(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, by: By) -> Outcome {
     let ranks = tx.sorted(key)?.map_or(0..0, |sorted| span.ranks(&sorted, false));
     let end = ranks.end.min(ranks.start.saturating_add(call.steps.most));
     let removed = tx.sorted_remove_ranks(key, ranks.start..end)?;
+    if removed > 0 {
+        let event = match by {
+            By::Rank => "zremrangebyrank",
+            By::Score => "zremrangebyscore",
+            By::Lex => "zremrangebylex",
+        };
+        tx.tell(EventClass::SORTED, event, key);
+        tx.tell_if_gone(key);
+    }
     call.steps.now = Step { done: removed, is_more: end < ranks.end, ..Step::default() };
     call.reply.len(call.steps.done + removed);
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use perdura_store::{Entry, Fields, Stream, StreamId, StreamTrim, TrimTo, Tx};
+use perdura_store::{Entry, EventClass, Fields, Stream, StreamId, StreamTrim, TrimTo, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -125,8 +125,11 @@ pub(super) fn xadd(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         .map(|at| (call.args.get(at), call.args.get(at + 1)))
         .collect();
     tx.stream_add(key, id, &pairs, tx.chunk_limits())?;
-    if let Some(trim) = options.trim {
-        tx.stream_trim(key, trim)?;
+    tx.tell(EventClass::STREAM, "xadd", key);
+    if let Some(trim) = options.trim
+        && tx.stream_trim(key, trim)? > 0
+    {
+        tx.tell(EventClass::STREAM, "xtrim", key);
     }
     write_id(call.reply, id);
     Ok(())
@@ -139,6 +142,9 @@ pub(super) fn xtrim(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         Some(trim) => tx.stream_trim(call.key(1), trim)?,
         None => 0,
     };
+    if removed > 0 {
+        tx.tell(EventClass::STREAM, "xtrim", call.key(1));
+    }
     call.reply.len(removed);
     Ok(())
 }
@@ -152,6 +158,9 @@ pub(super) fn xdel(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     }
     let ids = call.args.from(2).map(id).collect::<Result<Vec<_>, _>>()?;
     let deleted = tx.stream_delete(key, &ids)?;
+    if deleted > 0 {
+        tx.tell(EventClass::STREAM, "xdel", key);
+    }
     call.reply.len(deleted);
     Ok(())
 }
@@ -195,6 +204,7 @@ pub(super) fn xsetid(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         return Err(StreamError::AddedBelowLength.into());
     }
     tx.stream_set(key, last_id, added, max_deleted)?;
+    tx.tell(EventClass::STREAM, "xsetid", key);
     call.reply.ok();
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::error::{CommandError, text};
 use super::options::is;
 use super::streams::write_entry_of;
 use super::streams_error::StreamError;
-use super::streams_groups::pending_from;
+use super::streams_groups::{make_consumer, pending_from};
 use super::streams_ids::{id, range_start, write_id};
 use crate::number::parse_i64;
 
@@ -83,7 +83,7 @@ fn is_idle(now_ms: u64, delivered_ms: u64, min_idle_ms: i64) -> bool {
 /// Makes a consumer, if it is new, and notes that it was seen.
 fn see(call: &Call<'_, '_>, tx: &mut Tx<'_>, key: Key<'_>) -> Outcome {
     let (group, consumer) = (call.args.get(2), call.args.get(3));
-    if !tx.consumer_create(key, group, consumer, call.now_ms)? {
+    if !make_consumer(tx, key, group, consumer, call.now_ms)? {
         tx.consumer_seen(key, group, consumer, call.now_ms, false)?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use perdura_store::{Entry, Group, Key, Pending, StreamId, Tx};
+use perdura_store::{Entry, EventClass, Group, Key, Pending, StreamId, Tx};
 
 use super::call::{Call, Outcome};
 use super::context::Context;
@@ -57,6 +57,7 @@ pub(super) fn create(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if !tx.group_create(key, call.args.get(3), from, read)? {
         return Err(StreamError::BusyGroup.into());
     }
+    tx.tell(EventClass::STREAM, "xgroup-create", key);
     call.reply.ok();
     Ok(())
 }
@@ -94,6 +95,7 @@ pub(super) fn setid(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         arg => id_or_edge(arg, 0)?,
     };
     tx.group_set(key, call.args.get(3), last_id, read)?;
+    tx.tell(EventClass::STREAM, "xgroup-setid", key);
     call.reply.ok();
     Ok(())
 }
@@ -102,6 +104,9 @@ pub(super) fn setid(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 pub(super) fn destroy(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     has_group(call, tx)?;
     let was_there = tx.group_destroy(call.key(2), call.args.get(3))?;
+    if was_there {
+        tx.tell(EventClass::STREAM, "xgroup-destroy", call.key(2));
+    }
     call.reply.int(i64::from(was_there));
     Ok(())
 }
@@ -110,15 +115,33 @@ pub(super) fn destroy(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 pub(super) fn create_consumer(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     need_group(call, tx)?;
     let (group, consumer) = (call.args.get(3), call.args.get(4));
-    let is_new = tx.consumer_create(call.key(2), group, consumer, call.now_ms)?;
+    let is_new = make_consumer(tx, call.key(2), group, consumer, call.now_ms)?;
     call.reply.int(i64::from(is_new));
     Ok(())
+}
+
+/// Makes a consumer, and tells of it; false if it was there.
+pub(super) fn make_consumer(
+    tx: &mut Tx<'_>,
+    key: Key<'_>,
+    group: &[u8],
+    consumer: &[u8],
+    now_ms: u64,
+) -> Result<bool, CommandError> {
+    let is_new = tx.consumer_create(key, group, consumer, now_ms)?;
+    if is_new {
+        tx.tell(EventClass::STREAM, "xgroup-createconsumer", key);
+    }
+    Ok(is_new)
 }
 
 /// XGROUP DELCONSUMER key group consumer
 pub(super) fn delete_consumer(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     need_group(call, tx)?;
     let pending = tx.consumer_delete(call.key(2), call.args.get(3), call.args.get(4))?;
+    if pending.is_some() {
+        tx.tell(EventClass::STREAM, "xgroup-delconsumer", call.key(2));
+    }
     call.reply.len(pending.unwrap_or(0));
     Ok(())
 }

@@ -10,6 +10,7 @@ use super::error::CommandError;
 use super::options::is;
 use super::streams::{count_of, write_entries, write_entry, write_entry_of};
 use super::streams_error::StreamError;
+use super::streams_groups::make_consumer;
 use super::streams_ids::{id, write_id};
 use super::streams_lag::Facts;
 
@@ -187,7 +188,7 @@ pub(super) fn xreadgroup(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let (mark, mut served) = (call.reply.mark(), 0);
     for (number, from) in froms.iter().copied().enumerate() {
         let key = call.key(request.first + number);
-        if !tx.consumer_create(key, group, consumer, call.now_ms)? {
+        if !make_consumer(tx, key, group, consumer, call.now_ms)? {
             tx.consumer_seen(key, group, consumer, call.now_ms, false)?;
         }
         let Some(stream) = tx.stream(key)? else { continue };

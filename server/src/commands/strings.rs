@@ -1,6 +1,6 @@
 //! Strings: reading them, and changing them in place.
 
-use perdura_store::{Entry, Expiry, Key, Tx};
+use perdura_store::{Entry, EventClass, Expiry, Key, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -78,6 +78,7 @@ fn put_pairs(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, name: &'static str) -> Ou
     }
     for index in (1..call.args.len()).step_by(2) {
         tx.put(call.key(index), call.args.get(index + 1), Expiry::None)?;
+        tx.tell(EventClass::STRING, "set", call.key(index));
     }
     Ok(())
 }
@@ -112,6 +113,7 @@ fn add(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, by: i64) -> Outcome {
     };
     let new = old.checked_add(by).ok_or(CommandError::Overflow)?;
     tx.put(key, new.to_string().as_bytes(), Expiry::Keep)?;
+    tx.tell(EventClass::STRING, "incrby", key);
     call.reply.int(new);
     Ok(())
 }
@@ -126,6 +128,7 @@ pub(super) fn incrbyfloat(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let by = Float::parse(call.args.get(2)).ok_or(CommandError::NotFloat)?;
     let text = old.plus(by).ok_or(CommandError::NotFinite)?.text();
     tx.put(key, text.as_bytes(), Expiry::Keep)?;
+    tx.tell(EventClass::STRING, "incrbyfloat", key);
     call.reply.bulk(text.as_bytes());
     Ok(())
 }
@@ -138,6 +141,7 @@ pub(super) fn append(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         return Err(CommandError::StringTooLong);
     }
     let len = tx.append(key, tail)?;
+    tx.tell(EventClass::STRING, "append", key);
     call.reply.len(len);
     Ok(())
 }
@@ -155,6 +159,7 @@ pub(super) fn setrange(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         return Err(CommandError::StringTooLong);
     }
     let len = tx.patch(key, offset, bytes)?;
+    tx.tell(EventClass::STRING, "setrange", key);
     call.reply.len(len);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Strings: the SET family and reads that also write.
 
-use perdura_store::{Expiry, Tx};
+use perdura_store::{EventClass, Expiry, Key, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -49,7 +49,7 @@ impl SetOptions {
 /// SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]
 pub(super) fn set(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if call.args.len() == 3 {
-        tx.put(call.key(1), call.args.get(2), Expiry::None)?;
+        put(tx, call.key(1), call.args.get(2), Expiry::None)?;
         call.reply.ok();
         return Ok(());
     }
@@ -70,9 +70,19 @@ pub(super) fn set(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         }
         return Ok(());
     }
-    tx.put(key, call.args.get(2), expiry)?;
+    put(tx, key, call.args.get(2), expiry)?;
     if !options.get {
         call.reply.ok();
+    }
+    Ok(())
+}
+
+/// Sets a key to a string, and tells of it.
+fn put(tx: &mut Tx<'_>, key: Key<'_>, value: &[u8], expiry: Expiry) -> Outcome {
+    tx.put(key, value, expiry)?;
+    tx.tell(EventClass::STRING, "set", key);
+    if let Expiry::AtMs(_) = expiry {
+        tx.tell(EventClass::GENERIC, "expire", key);
     }
     Ok(())
 }
@@ -82,7 +92,7 @@ pub(super) fn setnx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(1);
     let absent = !tx.has(key);
     if absent {
-        tx.put(key, call.args.get(2), Expiry::None)?;
+        put(tx, key, call.args.get(2), Expiry::None)?;
     }
     call.reply.int(i64::from(absent));
     Ok(())
@@ -100,7 +110,7 @@ pub(super) fn psetex(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 
 fn set_for(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, time: Time, name: &'static str) -> Outcome {
     let at_ms = expire_ms(call, (time, 2), name)?;
-    tx.put(call.key(1), call.args.get(3), Expiry::AtMs(at_ms))?;
+    put(tx, call.key(1), call.args.get(3), Expiry::AtMs(at_ms))?;
     call.reply.ok();
     Ok(())
 }
@@ -109,15 +119,16 @@ fn set_for(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, time: Time, name: &'static 
 pub(super) fn getset(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(1);
     call.reply.bulk_or_null(string_at(tx, key)?);
-    tx.put(key, call.args.get(2), Expiry::None)?;
-    Ok(())
+    put(tx, key, call.args.get(2), Expiry::None)
 }
 
 /// GETDEL key
 pub(super) fn getdel(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(1);
     call.reply.bulk_or_null(string_at(tx, key)?);
-    tx.delete(key)?;
+    if tx.delete(key)? {
+        tx.tell(EventClass::GENERIC, "del", key);
+    }
     Ok(())
 }
 
@@ -148,11 +159,18 @@ pub(super) fn getex(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let expire_at_ms = expire.map(|expire| expire_ms(call, expire, "getex")).transpose()?;
     call.reply.bulk(value);
     match expire_at_ms {
-        Some(at_ms) if at_ms <= call.now_ms => drop(tx.delete(key)?),
-        Some(at_ms) => drop(tx.set_expiry(key, Some(at_ms))?),
+        Some(at_ms) if at_ms <= call.now_ms => {
+            tx.delete(key)?;
+            tx.tell(EventClass::GENERIC, "del", key);
+        }
+        Some(at_ms) => {
+            tx.set_expiry(key, Some(at_ms))?;
+            tx.tell(EventClass::GENERIC, "expire", key);
+        }
         // A key without an expiry is not written, so that clients that watch it see no change.
         None if persist && tx.look(key).is_some_and(|entry| entry.expire_at_ms.is_some()) => {
             tx.set_expiry(key, None)?;
+            tx.tell(EventClass::GENERIC, "persist", key);
         }
         None => {}
     }

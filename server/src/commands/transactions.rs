@@ -20,6 +20,7 @@ use super::context::Context;
 use super::error::CommandError;
 use super::handler::{Command, Handler};
 use super::keyspace::{self, Keyspace, Names};
+use super::misses;
 use super::monitor;
 use super::options::database;
 use super::permit;
@@ -258,6 +259,9 @@ pub(super) fn run_in_tx(
         return handler(ctx, args);
     }
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
+    if matches!(command.handler, Handler::Read(_) | Handler::Field(_) | Handler::Data(_)) {
+        misses::tell(ctx.server, args, db, tx);
+    }
     let (random, config) = (&ctx.server.random, &*ctx.server.config);
     let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
     let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };

@@ -6,6 +6,7 @@ use perdura_store::{ChunkLimits, EvictionPolicy, SmallSets};
 
 use crate::config::ServerConfig;
 use crate::number::{parse_i64, parse_memory};
+use crate::parameters::Notify;
 
 /// The sizes up to which values are small. Of hashes and sorted sets only OBJECT ENCODING says so:
 /// their layout in memory has a limit of its own.
@@ -41,7 +42,7 @@ const OLDER: [(&str, &str); 4] = [
 ];
 
 /// The names of all parameters of this file.
-pub const LIVE: [&str; 33] = [
+pub const LIVE: [&str; 34] = [
     "acl-pubsub-default",
     "acllog-max-len",
     "busy-reply-threshold",
@@ -58,6 +59,7 @@ pub const LIVE: [&str; 33] = [
     "maxclients",
     "maxmemory-policy",
     "maxmemory-samples",
+    "notify-keyspace-events",
     "proto-max-bulk-len",
     "requirepass",
     "script-memory-limit",
@@ -98,6 +100,7 @@ pub fn get(config: &ServerConfig, name: &str) -> Option<String> {
             let all: Vec<String> = config.latency_percentiles.iter().map(f64::to_string).collect();
             return Some(all.join(" "));
         }
+        "notify-keyspace-events" => return Some(config.notify.letters()),
         "acllog-max-len" => config.acl_log_len_max as u64,
         "latency-monitor-threshold" => config.latency_threshold_ms,
         "tracking-table-max-keys" => config.tracking_keys_max as u64,
@@ -211,6 +214,10 @@ fn change(config: &mut ServerConfig, name: &str, value: &[u8]) -> Result<(), Cow
             let password = std::str::from_utf8(value).map_err(|_| "not UTF-8")?;
             config.requirepass = Some(password.to_owned()).filter(|p| !p.is_empty());
         }
+        "notify-keyspace-events" => {
+            let why = "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.";
+            config.notify = Notify::parse(value).ok_or(why)?;
+        }
         "acl-pubsub-default" => config.acl_all_channels = word(&["resetchannels", "allchannels"])?,
         "latency-tracking" => {
             let why = "argument must be 'yes' or 'no'";
@@ -266,6 +273,7 @@ mod tests {
             ("script-memory-limit", "2000000"),
             ("proto-max-bulk-len", "2000000"),
             ("requirepass", "secret"),
+            ("notify-keyspace-events", "xKE"),
             ("acl-pubsub-default", "allchannels"),
             ("acllog-max-len", "18"),
             ("latency-monitor-threshold", "19"),
@@ -295,6 +303,7 @@ mod tests {
             ("timeout", "1s"),
             ("acl-pubsub-default", "channels"),
             ("latency-tracking", "maybe"),
+            ("notify-keyspace-events", "KEq"),
             ("latency-tracking-info-percentiles", "50 101"),
         ] {
             let before = get(&config, name);

@@ -3,5 +3,7 @@
 
 pub mod inert;
 mod live;
+mod notify;
 
 pub use live::{Encodings, LIVE, get, set};
+pub use notify::Notify;

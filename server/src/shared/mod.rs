@@ -9,6 +9,7 @@ mod inbox;
 mod latency;
 mod memory;
 mod monitors;
+mod notices;
 mod scripts;
 mod stats;
 mod times;
@@ -41,6 +42,7 @@ use crate::acl::{AclLog, Users};
 use crate::config::ServerConfig;
 use crate::export::Exporting;
 use crate::lately::{Counts, Lately};
+use crate::parameters::Notify;
 use crate::saving::Saving;
 
 /// The state of the server that belongs to no loop.
@@ -53,7 +55,7 @@ pub(crate) struct Shared<'a> {
     pub memory_limit: MemoryLimit,
     pub slowlog: Mutex<Slowlog>,
     latency: Mutex<Events>,
-    pub topics: Topics,
+    pub topics: Arc<Topics>,
     pub waiters: Waiters,
     pub scripts: ScriptCache,
     pub functions: Functions,
@@ -158,7 +160,10 @@ impl<'a> Shared<'a> {
         functions.set(kept.map_err(|why| io::Error::other(failed(why)))?);
         let all = (0..loops.max(1)).map(|_| Own::new(commands));
         let all: Box<[Own]> = all.collect::<io::Result<_>>()?;
-        let mailboxes = all.iter().map(|own| (Arc::clone(&own.inbox), Arc::clone(&own.bell)));
+        let mailboxes = || all.iter().map(|own| (Arc::clone(&own.inbox), Arc::clone(&own.bell)));
+        let topics = Arc::new(Topics::new(mailboxes()));
+        let tracking = Arc::new(Tracking::new(mailboxes()));
+        notices::publish_events(store, &topics, config.notify);
         Ok(Self {
             store,
             clock,
@@ -168,12 +173,12 @@ impl<'a> Shared<'a> {
             memory_limit: MemoryLimit::default(),
             slowlog: Mutex::default(),
             latency: Mutex::default(),
-            topics: Topics::default(),
+            topics,
             waiters: Waiters::default(),
             scripts: ScriptCache::default(),
             functions,
             monitors: Monitors::default(),
-            tracking: Arc::new(Tracking::new(mailboxes)),
+            tracking,
             latched: OnceLock::new(),
             started_ns,
             started_unix_ms,
@@ -274,16 +279,9 @@ impl<'a> Shared<'a> {
         self.loops.iter().map(|own| own.user_bytes.get()).sum()
     }
 
-    /// Leaves a message with the loops of its receivers.
-    pub fn send(&self, message: &Message) {
-        for (number, own) in self.loops.iter().enumerate() {
-            let is_here = |card: &&Arc<Card>| card.of_loop == number;
-            let to: Vec<_> = message.to.iter().filter(is_here).cloned().collect();
-            if !to.is_empty() {
-                own.inbox.post(Message { to, ..message.clone() });
-                own.bell.ring();
-            }
-        }
+    /// Publishes these events of keys from now on.
+    pub fn publish_events(&self, notify: Notify) {
+        notices::publish_events(self.store, &self.topics, notify);
     }
 
     /// Notes the counts of this moment, about ten times a second.

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::card::Card;
+use super::inbox::{Bell, Inbox};
 use crate::glob;
 
 /// What is subscribed to.
@@ -43,14 +44,32 @@ pub(crate) struct Message {
 type Subscribers = BTreeMap<Arc<[u8]>, BTreeMap<u64, Arc<Card>>>;
 
 /// All subscriptions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Topics {
+    /// How to reach each loop.
+    loops: Box<[(Arc<Inbox>, Arc<Bell>)]>,
     names: [Mutex<Subscribers>; 3],
     /// Number of names of each kind, so that a message to nobody takes no lock.
     counts: [AtomicUsize; 3],
 }
 
 impl Topics {
+    pub fn new(loops: impl Iterator<Item = (Arc<Inbox>, Arc<Bell>)>) -> Self {
+        Self { loops: loops.collect(), names: Default::default(), counts: Default::default() }
+    }
+
+    /// Leaves a message with the loops of its receivers.
+    pub fn send(&self, message: &Message) {
+        for (number, (inbox, bell)) in self.loops.iter().enumerate() {
+            let is_here = |card: &&Arc<Card>| card.of_loop == number;
+            let to: Vec<_> = message.to.iter().filter(is_here).cloned().collect();
+            if !to.is_empty() {
+                inbox.post(Message { to, ..message.clone() });
+                bell.ring();
+            }
+        }
+    }
+
     /// Adds a subscription.
     pub fn join(&self, topic: Topic, name: &[u8], card: &Arc<Card>) {
         let mut names = self.lock(topic);

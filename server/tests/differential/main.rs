@@ -11,6 +11,7 @@ mod facts;
 mod generator;
 mod geo_templates;
 mod list_templates;
+mod notices;
 mod payloads;
 mod redis;
 #[path = "../server/running/mod.rs"]

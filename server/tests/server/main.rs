@@ -14,6 +14,7 @@ mod killed;
 mod loops;
 mod memory;
 mod monitor;
+mod notices;
 mod pubsub;
 mod resp_parser;
 mod running;

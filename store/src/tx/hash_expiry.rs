@@ -4,6 +4,7 @@ use perdura_region::Planted;
 
 use crate::api::{Expiry, Key};
 use crate::error::TxError;
+use crate::events::EventClass;
 use crate::expiring::{self, FIELD_EXPIRY_MAX_MS};
 use crate::fields::{FIELD_DB, find_field};
 use crate::members;
@@ -168,7 +169,11 @@ impl Tx<'_> {
         let (root, now_ms) = (entry.table_root(), self.now_ms());
         // Nobody sees a difference: neither those who watch the key nor a snapshot need hear of it.
         let purged = expiring::purge(&mut self.op, place.lane, root, now_ms, most);
-        purged.map_err(|stop| self.stop(stop))
+        let purged = purged.map_err(|stop| self.stop(stop))?;
+        if purged > 0 {
+            self.tell(EventClass::HASH, "hexpired", key);
+        }
+        Ok(purged)
     }
 
     /// Whether a field with a mark of expiry has expired.

@@ -25,6 +25,7 @@ impl Tx<'_> {
         slack_bytes: u64,
     ) -> Result<(), TxError> {
         self.touch(key);
+        self.tell_if_new(place, key);
         self.write_record(place, key, kind, value, expiry, slack_bytes)?;
         // Last, because the count was asked for when the operation began, and is there by now.
         self.store.note_use(place);
@@ -223,6 +224,7 @@ impl Tx<'_> {
     ) -> Result<(), TxError> {
         self.settle(key);
         self.note_change(key, true);
+        self.tell_if_over(place, key, &found);
         self.link(place.lane, key, found.at, 0)?;
         self.free_record(place.lane, found.record());
         self.count(place, -1, -i8::from(found.expires()), Some(key.bytes))

@@ -4,7 +4,7 @@ use crate::api::{Expiry, Key, Kind, VALUE_BYTES_MAX};
 use crate::entry::Entry;
 use crate::error::{TxError, WrongType};
 use crate::list::Root;
-use crate::record::RecordKind;
+use crate::record::{Header, RecordKind};
 use crate::store::Place;
 use crate::stream;
 use crate::table::Found;
@@ -28,7 +28,11 @@ impl Tx<'_> {
         let new_len = u64::from(header.value_len) + tail.len() as u64;
         check_value(new_len)?;
         self.touch(key);
-        if tail.is_empty() || (!was_far && self.extend(&place, &found, header, tail)?) {
+        if tail.is_empty() {
+            return Ok(new_len);
+        }
+        let header = Header { kind: RecordKind::PatchedString, ..header };
+        if !was_far && self.extend(&place, &found, header, tail)? {
             return Ok(new_len);
         }
         let Some(old) = self.entry(&place, &found).map(|entry| entry.value().to_vec()) else {
@@ -36,7 +40,8 @@ impl Tx<'_> {
         };
         // Room for as much again, so that a value is copied only when its length has doubled.
         let slack = new_len.min((VALUE_BYTES_MAX as u64).saturating_sub(new_len));
-        self.put_record(&place, key, RecordKind::String, &[&old, tail], Expiry::Keep, slack)?;
+        let kind = RecordKind::PatchedString;
+        self.put_record(&place, key, kind, &[&old, tail], Expiry::Keep, slack)?;
         Ok(new_len)
     }
 
@@ -61,9 +66,14 @@ impl Tx<'_> {
             && bytes.len() as u64 <= in_place_max
         {
             let from = found.record() + entry.header.value_at() + offset;
+            let (record, header) = (found.record(), entry.header);
             self.touch(key);
             let done = self.op.overwrite(place.lane, from, bytes);
             done.map_err(|stop| self.stop(stop))?;
+            if header.kind != RecordKind::PatchedString {
+                let header = Header { kind: RecordKind::PatchedString, ..header };
+                self.store_word(place.lane, record, header.first_word())?;
+            }
             return Ok(old_len);
         }
         let old = match &at {
@@ -82,7 +92,7 @@ impl Tx<'_> {
             zeros -= piece.len();
         }
         value.extend([bytes, behind]);
-        self.put_record(&place, key, RecordKind::String, &value, Expiry::Keep, 0)?;
+        self.put_record(&place, key, RecordKind::PatchedString, &value, Expiry::Keep, 0)?;
         Ok(old_len.max(end))
     }
 
