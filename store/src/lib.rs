@@ -17,6 +17,7 @@
 
 mod ahead;
 mod api;
+mod building;
 mod counting;
 mod counts;
 mod entry;

@@ -16,6 +16,7 @@ use perdura_region::Planted;
 use perdura_slots::{Lane, LaneId, LaneSet, Op, Stop};
 
 use crate::api::{Expiry, KEY_BYTES_MAX, Key, VALUE_BYTES_MAX};
+use crate::building::HIDDEN_DATABASE;
 use crate::entry::Entry;
 use crate::error::{StoreError, TxError};
 use crate::expiring;
@@ -28,6 +29,7 @@ use crate::store::{Place, Store, find};
 use crate::table::{self, Found};
 use crate::watches::{Changed, Watch};
 
+pub(crate) use hash_expiry::FieldWithExpiry;
 pub use stream::{ChunkLimits, Delivery, StreamTrim, TrimTo};
 
 /// Parts of detached tables that each operation frees, for the operations that detached them.
@@ -37,7 +39,7 @@ const REAPED_PER_OP: u64 = 64;
 pub struct Tx<'s> {
     pub(crate) store: &'s Store,
     pub(crate) op: Op<'s>,
-    session: &'s mut Session,
+    pub(crate) session: &'s mut Session,
     /// The time that the operation has read, in milliseconds since 1970.
     now_ms: Cell<Option<u64>>,
     changes: Vec<Change>,
@@ -54,7 +56,7 @@ pub struct Tx<'s> {
     /// Whether this attempt has emptied a database, and somebody wants to know.
     has_emptied: bool,
     /// Why the attempt is over.
-    halt: Option<Halt>,
+    pub(crate) halt: Option<Halt>,
     /// Values that the attempt needs and that are not in memory: it will be run again with them.
     wanted: RefCell<Vec<FarValue>>,
     /// Addresses that no key has any more once the attempt commits, each with its shard's lane.
@@ -133,7 +135,7 @@ impl<'s> Tx<'s> {
             // What the attempt has done since may rest on a value's absence, and is rolled back.
             let wanted = self.wanted.take();
             drop(self.op);
-            self.session.staged.iter_mut().for_each(|staged| staged.used = false);
+            self.session.disuse();
             return End::Halted(Halt::Fetch(wanted));
         }
         if let Some(halt) = self.halt.take() {
@@ -155,7 +157,7 @@ impl<'s> Tx<'s> {
             }
             Err(error) => {
                 drop(self.op);
-                self.session.staged.iter_mut().for_each(|staged| staged.used = false);
+                self.session.disuse();
                 End::Refused(error.into())
             }
         }
@@ -445,6 +447,9 @@ impl<'s> Tx<'s> {
         with_expiry: i8,
         key: Option<&[u8]>,
     ) -> Result<(), TxError> {
+        if place.db == HIDDEN_DATABASE {
+            return Ok(());
+        }
         self.clear_saved_count(place.lane, place.db)?;
         let shard = self.op.lane(place.lane).user::<Shard>();
         let is_ordered =

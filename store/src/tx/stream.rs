@@ -20,6 +20,7 @@ use crate::store::Place;
 use crate::stream::pieces::Piece;
 use crate::stream::{Root, Stream, StreamId};
 use crate::tx::Tx;
+use crate::tx::records::padding;
 
 pub use append::ChunkLimits;
 pub use delete::{StreamTrim, TrimTo};
@@ -154,10 +155,4 @@ impl Tx<'_> {
 
 fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-/// The bytes between a key and the root behind it.
-fn padding(key: Key<'_>) -> &'static [u8] {
-    let value_at = Header::BYTES as usize + key.bytes.len();
-    &[0; 8][..value_at.next_multiple_of(8) - value_at]
 }
