@@ -23,7 +23,7 @@ use crate::run::Patience;
 use crate::shard::{Detached, Shard};
 use crate::staging::{Halt, Session};
 use crate::store::{Place, Store};
-use crate::tx::{FieldWithExpiry, Tx};
+use crate::tx::{FieldWithExpiry, StreamPart, Tx};
 
 /// The number that hidden keys have in the place of a database's.
 pub(crate) const HIDDEN_DATABASE: u8 = OWN_DATABASE + 1;
@@ -46,6 +46,7 @@ pub(crate) enum Whole {
     /// In the order of the scores.
     Sorted(Vec<(f64, Vec<u8>)>),
     List(Vec<Vec<u8>>),
+    Stream(Vec<StreamPart>),
 }
 
 /// A table for one hidden key.
@@ -102,6 +103,7 @@ impl Whole {
             Self::Hash(fields) => fields.len(),
             Self::Set(names) | Self::List(names) => names.len(),
             Self::Sorted(members) => members.len(),
+            Self::Stream(parts) => parts.len(),
         }
     }
 
@@ -114,6 +116,7 @@ impl Whole {
             Self::Set(names) => names[index].len() as u64 + IN_TABLE_BYTES,
             Self::Sorted(members) => members[index].1.len() as u64 + IN_TABLE_BYTES,
             Self::List(elements) => elements[index].len() as u64 + IN_LIST_BYTES,
+            Self::Stream(parts) => parts[index].weight(),
         }
     }
 
@@ -157,6 +160,7 @@ impl Whole {
             Self::List(elements) => {
                 tx.list_push(key, End::Back, elements[some].iter().map(Vec::as_slice))?;
             }
+            Self::Stream(parts) => tx.stream_add_parts(key, &parts[some])?,
         }
         Ok(())
     }

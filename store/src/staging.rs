@@ -93,6 +93,8 @@ pub(crate) struct Session {
     pub stray_builds: u32,
     /// Whether the operation is of who makes room in memory, and so never waits for that.
     pub is_movers: bool,
+    /// Whether the operation may take spans of the reserve, if there are no others.
+    pub may_use_reserve: bool,
     /// Whether the operation may take spans of the reserve.
     pub uses_reserve: bool,
 }
@@ -208,6 +210,10 @@ impl Store {
             Halt::Stop(Stop::OutOfMemory { needed_bytes, free_bytes, lane }) => {
                 match self.make_room(lane, session)? {
                     true => Ok(0),
+                    false if session.may_use_reserve && !session.uses_reserve => {
+                        session.uses_reserve = true;
+                        Ok(0)
+                    }
                     false => Err(StoreError::OutOfMemory { needed_bytes, free_bytes }),
                 }
             }

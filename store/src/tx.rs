@@ -30,7 +30,7 @@ use crate::table::{self, Found};
 use crate::watches::{Changed, Watch};
 
 pub(crate) use hash_expiry::FieldWithExpiry;
-pub use stream::{ChunkLimits, Delivery, StreamTrim, TrimTo};
+pub use stream::{ChunkLimits, Delivery, StreamPart, StreamTrim, TrimTo};
 
 /// Parts of detached tables that each operation frees, for the operations that detached them.
 const REAPED_PER_OP: u64 = 64;
@@ -102,7 +102,7 @@ impl<'s> Tx<'s> {
         let mut op = store.heap.begin(lanes, credit);
         reap_a_little(op.lead_mut());
         if session.uses_reserve {
-            op.lead_mut().use_reserve();
+            op.use_reserve();
         }
         let now_ms = Cell::new(session.now_ms);
         let (changes, written, detached) = (Vec::new(), Vec::new(), Vec::new());
@@ -200,6 +200,12 @@ impl<'s> Tx<'s> {
         let now_ms = self.now_ms.get().unwrap_or_else(|| self.store.clock.unix_ms());
         self.now_ms.set(Some(now_ms));
         now_ms
+    }
+
+    /// Lets the operation have memory of the reserve, once there is no other: for one that is to
+    /// succeed though memory is used up, because it frees memory or needs little.
+    pub fn allow_reserve(&mut self) {
+        self.session.may_use_reserve = true;
     }
 
     /// Bytes of the store's memory.

@@ -11,10 +11,10 @@ use crate::number::parse_i64;
 /// DEL key [key ...], and UNLINK
 pub(super) fn del(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let mut deleted = 0;
-    for bytes in call.args.from(1) {
-        deleted += i64::from(tx.delete(Key { db: call.db, bytes })?);
+    for at in call.step_of(1, 1) {
+        deleted += i64::from(tx.delete(call.key(at))?);
     }
-    call.reply.int(deleted);
+    call.reply.int(call.steps.count(deleted));
     Ok(())
 }
 

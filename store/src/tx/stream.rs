@@ -9,6 +9,7 @@ mod copy;
 mod delete;
 mod groups;
 mod pending;
+mod put;
 
 use perdura_slots::{Heat, LaneId};
 
@@ -25,6 +26,7 @@ use crate::tx::records::padding;
 pub use append::ChunkLimits;
 pub use delete::{StreamTrim, TrimTo};
 pub use pending::Delivery;
+pub use put::StreamPart;
 
 impl Tx<'_> {
     /// The key's stream; `None` if there is no such key.

@@ -169,7 +169,7 @@ impl Tx<'_> {
             }
             RecordKind::Stream => {
                 let root = stream::Root::of(&entry);
-                return self.copy_stream(&source, &root, &target, to, expiry);
+                return self.copy_stream((from, &source), &root, &target, to, expiry);
             }
             _ => {}
         }

@@ -9,7 +9,9 @@ use crate::harness::*;
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
 use perdura_region::{Config, Planted, Region, RegionError};
-use perdura_store::{Access, End, Expiry, Key, Store, StoreError, Tx, TxError};
+use perdura_store::{
+    Access, Delivery, End, Expiry, Key, Store, StoreError, StreamId, StreamPart, Tx, TxError,
+};
 
 const BUDGET_BYTES: u64 = 128 << 10;
 const FROM: Key<'static> = Key { db: 0, bytes: b"from" };
@@ -22,9 +24,11 @@ enum Form {
     Sorted,
     List,
     Set,
+    Stream,
 }
 
-const FORMS: [Form; 5] = [Form::Hash, Form::ExpiringHash, Form::Sorted, Form::List, Form::Set];
+const FORMS: [Form; 6] =
+    [Form::Hash, Form::ExpiringHash, Form::Sorted, Form::List, Form::Set, Form::Stream];
 
 /// What is done with the value of [`FROM`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,7 +68,30 @@ fn put(tx: &mut Tx<'_>, form: Form, first: usize, expiry: Expiry) -> Result<(), 
         // Longer than the others, so that they need as much.
         Form::List => tx.list_put(FROM, all().chain(all()).chain(all()), expiry),
         Form::Set => tx.set_put(FROM, all(), expiry),
+        Form::Stream => tx.stream_put(FROM, &parts(&names), expiry),
     }
+}
+
+/// A stream of entries with these names, all of which one consumer of two has got.
+fn parts(names: &[Vec<u8>]) -> Vec<StreamPart> {
+    let id = |n: usize| StreamId { ms: 1 + n as u64, seq: 0 };
+    let entry = |(n, name): (usize, &Vec<u8>)| {
+        StreamPart::Entry(id(n), vec![(b"field".to_vec(), name.clone())])
+    };
+    let mut parts: Vec<StreamPart> = names.iter().enumerate().map(entry).collect();
+    let (last_id, added) = (id(names.len()), names.len() as u64 + 5);
+    parts.push(StreamPart::Ends { last_id, added, max_deleted: StreamId::MIN });
+    let (group, consumer): (Arc<[u8]>, Arc<[u8]>) = ((*b"group").into(), (*b"consumer").into());
+    parts.push(StreamPart::Group { name: group.clone(), last_id, entries_read: Some(3) });
+    for name in [consumer.clone(), (*b"other").into()] {
+        let (seen_ms, active_ms) = (77, (name == consumer).then_some(66));
+        parts.push(StreamPart::Consumer { group: group.clone(), name, seen_ms, active_ms });
+    }
+    parts.extend((0..names.len()).map(|n| {
+        let delivery = Delivery { id: id(n), delivered_ms: 50 + n as u64, deliveries: 2 };
+        StreamPart::Pending { group: group.clone(), consumer: consumer.clone(), delivery }
+    }));
+    parts
 }
 
 fn act(store: &Store, form: Form, act: Act, to: Key<'_>) -> Result<(), StoreError> {
