@@ -33,7 +33,7 @@ impl<'c> Call<'c, '_> {
         Key { db: self.db, bytes: self.args.get(index) }
     }
 
-    /// The arguments that this step takes of those from `first` on; `width` of them are an element.
+    /// The arguments that this step takes of those from `first` on. An element is `width` of them.
     pub fn step_of(&mut self, first: usize, width: usize) -> Range<usize> {
         let elements = (self.args.len() - first) / width;
         let from = elements.min(self.steps.done as usize);

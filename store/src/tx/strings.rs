@@ -124,12 +124,16 @@ impl Tx<'_> {
         let Some(found) = self.find(&source, from) else { return Ok(false) };
         let entry = self.raw(&source, &found);
         let (kind, value_at) = (entry.header.kind, entry.header.value_at() as usize);
-        let value = match entry.header.leads_on() {
-            true => {
-                let root = &entry.record_value()[value_at.next_multiple_of(8) - value_at..];
-                [padding(to), root].concat()
-            }
-            false => entry.record_value().to_vec(),
+        let value = if let Some(root) = entry.stream_root() {
+            // The last chunk behind the root reaches beyond the value.
+            let tail = root.tail(entry.lane).filter(|tail| tail.object.is_none());
+            let inside = tail.map_or(&[][..], |tail| tail.bytes(entry.lane));
+            [padding(to), &root.words().map(u64::to_le_bytes).concat(), inside].concat()
+        } else if entry.header.leads_on() {
+            let root = &entry.record_value()[value_at.next_multiple_of(8) - value_at..];
+            [padding(to), root].concat()
+        } else {
+            entry.record_value().to_vec()
         };
         self.put_record(target, to, kind, &[&value], expiry, 0)?;
         // Its entry may have moved, for the other key may be new in the same table.
