@@ -327,3 +327,24 @@ fn a_value_that_is_freed_when_it_moves_is_caught() {
     });
     assert!(caught, "the bug went unnoticed");
 }
+
+#[test]
+fn a_small_stream_that_grew_in_its_record_moves_with_all_its_entries() {
+    let Case { store, to, .. } = prepared(Form::Set, true, Planted::None);
+    let (to, keys) = (Key { db: 1, bytes: &to }, [FROM, Key { db: 1, bytes: &to }]);
+    store.run(Access::Key(FROM), |tx| tx.delete(FROM)).unwrap();
+    let add = |key: Key<'_>, ms: u64| {
+        let pair: (&[u8], &[u8]) = (b"field", b"some value");
+        let id = StreamId { ms, seq: 0 };
+        let limits = store.chunk_limits();
+        store.run(Access::Key(key), |tx| tx.stream_add(key, id, &[pair], limits)).unwrap();
+    };
+    (1..6).for_each(|ms| add(FROM, ms));
+    let before = contents(&store).remove(&(0, FROM.bytes.to_vec()));
+    assert!(store.run(Access::Keys(&keys), |tx| tx.rename(FROM, to)).unwrap());
+    assert_eq!(contents(&store).remove(&(1, to.bytes.to_vec())), before);
+    (6..9).for_each(|ms| add(to, ms));
+    let len = store.read(to, |entry| entry.and_then(|entry| entry.stream()).map(|s| s.len()));
+    assert_eq!(len, Some(8));
+    contents(&store);
+}
