@@ -49,6 +49,10 @@ pub enum Planted {
     KeepFieldCount,
     /// A field that goes, or gets another value, stays in the tree of those that expire.
     KeepFieldExpiry,
+    /// A value that was built ahead gets a key though the operation wants another one by now.
+    LinkUnseen,
+    /// What a record leads to is freed when the record moves to another key.
+    FreeMoved,
     /// The server counts a group as durable before its commit has returned.
     ReplyBeforeGroup,
     /// The server counts groups that were ordered during a commit as durable with it.
@@ -163,6 +167,8 @@ impl Planted {
             Self::UnloggedDeletion => "unlogged-deletion",
             Self::KeepFieldCount => "keep-field-count",
             Self::KeepFieldExpiry => "keep-field-expiry",
+            Self::LinkUnseen => "link-unseen",
+            Self::FreeMoved => "free-moved",
             Self::ReplyBeforeGroup => "reply-before-group",
             Self::CountLateGroups => "count-late-groups",
             Self::ReplyThoughFailed => "reply-though-failed",

@@ -112,6 +112,12 @@ impl<'h> Op<'h> {
         &mut self.lead
     }
 
+    /// Lets the operation take spans of the reserve.
+    pub fn use_reserve(&mut self) {
+        self.lead.use_reserve();
+        self.rest.iter_mut().for_each(Lane::use_reserve);
+    }
+
     /// All lanes that the operation holds, ascending.
     pub fn lanes(&self) -> impl Iterator<Item = &Lane<'h>> {
         std::iter::once(&self.lead).chain(&self.rest)

@@ -17,6 +17,7 @@
 
 mod ahead;
 mod api;
+mod building;
 mod counting;
 mod counts;
 mod entry;
@@ -76,7 +77,7 @@ pub use sorted::Sorted;
 pub use store::{Place, Store};
 pub use stream::{Consumer, Fields, Group, Pending, Stream, StreamId};
 pub use tree::Edge;
-pub use tx::{ChunkLimits, Delivery, StreamTrim, TrimTo, Tx};
+pub use tx::{ChunkLimits, Delivery, StreamPart, StreamTrim, TrimTo, Tx};
 pub use watches::{Changed, Listener, Watch};
 
 pub use perdura_slots::{Heap, HeapError};

@@ -96,6 +96,16 @@ impl Root {
         ends.fold(self.middle, |sum, at| sum.saturating_add(Chunk::load(lane, at).count))
     }
 
+    /// Bytes of the entries of all chunks, without the elements that have records of their own.
+    pub fn entry_bytes(&self, lane: &Lane<'_>) -> u64 {
+        let (mut bytes, mut next) = (0, Some(self.seek(lane, 0)));
+        while let Some(spot) = next {
+            bytes += spot.chunk.len() as u64;
+            next = self.next(lane, &spot, false);
+        }
+        bytes
+    }
+
     /// The element at this end of the list.
     fn end(&self, lane: &Lane<'_>, is_front: bool) -> Spot {
         let ends = [(Place::Head, self.head), (Place::Tail, self.tail)];

@@ -101,9 +101,10 @@ impl Store {
         let key_counts = KeyCounts::new(heap.shards());
         let region_bytes = heap.region().len_bytes();
         let far = storage.map(|storage| Far::new(storage, region_bytes)).transpose()?;
-        if far.is_some() {
-            heap.set_reserve(reserve_bytes(region_bytes, heap.shards()));
-        }
+        heap.set_reserve(match far {
+            Some(_) => reserve_bytes(region_bytes, heap.shards()),
+            None => small_reserve_bytes(region_bytes, heap.shards()),
+        });
         let recency = Recency::new(region_bytes, clock.unix_ms())?;
         let store = Self {
             heap,
@@ -196,6 +197,14 @@ impl Store {
 pub(crate) fn reserve_bytes(region_bytes: u64, shards: u16) -> u64 {
     let least = region_bytes / 32;
     (2 * u64::from(shards) * (64 << 10)).max(least).min(region_bytes / 8)
+}
+
+/// Bytes of spans that are kept, where no values are moved out of memory, for what is to succeed
+/// though memory is used up ([`crate::Tx::allow_reserve`]): for each shard a span for values that
+/// change their slots and one for all else; but no more than a sixteenth of memory.
+fn small_reserve_bytes(region_bytes: u64, shards: u16) -> u64 {
+    let least = region_bytes / 64;
+    (2 * u64::from(shards) * (64 << 10)).max(least).min(region_bytes / 16)
 }
 
 /// The records that a table may hold.

@@ -53,6 +53,17 @@ impl Store {
         &'a self,
         access: Access<'a>,
         patience: Patience,
+        op: impl FnMut(&mut Tx<'_>) -> Result<R, TxError>,
+    ) -> Result<R, StoreError> {
+        self.run_at(access, patience, None, op)
+    }
+
+    /// Runs `op` as [`Store::run_with`] does, at a time that was read before, if it was.
+    pub(crate) fn run_at<'a, R>(
+        &'a self,
+        access: Access<'a>,
+        patience: Patience,
+        now_ms: Option<u64>,
         mut op: impl FnMut(&mut Tx<'_>) -> Result<R, TxError>,
     ) -> Result<R, StoreError> {
         let lanes = self.lanes_of(access);
@@ -67,6 +78,7 @@ impl Store {
             Lanes::Many(lanes) => LaneSet::Many(lanes),
         };
         let mut session = Session::default();
+        session.now_ms = now_ms;
         session.is_movers =
             matches!(patience, Patience::ForBudget | Patience::ForBudgetFromReserve);
         session.uses_reserve = patience == Patience::ForBudgetFromReserve;
@@ -96,6 +108,9 @@ impl Store {
         };
         if !session.staged.is_empty() {
             self.free_staged(&mut session);
+        }
+        if !session.built.is_empty() {
+            self.free_built(session.built);
         }
         outcome
     }

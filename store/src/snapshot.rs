@@ -187,6 +187,10 @@ impl Tx<'_> {
 
     #[cold]
     fn settle_now(&mut self, key: Key<'_>) {
+        // Snapshots have the keys of users only.
+        if key.db >= DATABASES {
+            return;
+        }
         let place = self.place(key);
         let shard = self.op.lane(place.lane).user::<Shard>();
         let Some(snapshot) = shard.and_then(|shard| shard.snapshot.as_ref()) else { return };

@@ -8,10 +8,12 @@
 
 use perdura_slots::{Lane, LaneId, LaneSet, Need, Stop};
 
+use crate::building::{Built, Whole};
 use crate::error::StoreError;
 use crate::far::{FarValue, Fetched};
 use crate::record::Header;
 use crate::store::Store;
+use crate::table;
 
 /// Bytes that are staged under one hold of a shard.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -49,6 +51,8 @@ pub(crate) enum Halt {
     Stop(Stop),
     /// A record must be staged.
     Stage(Stash),
+    /// A value for a key of this lane must be built.
+    Build(LaneId, Whole),
     /// Values must be read that are not in memory.
     Fetch(Vec<FarValue>),
 }
@@ -79,8 +83,18 @@ pub(crate) struct Session {
     evictions: u32,
     /// Values that were read because an attempt needed them.
     pub fetched: Fetched,
+    /// Values that were built outside of attempts.
+    pub built: Vec<Built>,
+    /// Whether an attempt has met a value that could have been built outside.
+    pub can_build: bool,
+    /// Whether all such values are built outside.
+    pub builds: bool,
+    /// Values that were built and that the next attempt did not ask for.
+    pub stray_builds: u32,
     /// Whether the operation is of who makes room in memory, and so never waits for that.
     pub is_movers: bool,
+    /// Whether the operation may take spans of the reserve, if there are no others.
+    pub may_use_reserve: bool,
     /// Whether the operation may take spans of the reserve.
     pub uses_reserve: bool,
 }
@@ -120,7 +134,13 @@ impl Session {
     /// Prepares for the next attempt.
     pub fn rewind(&mut self) {
         (self.hand, self.taken) = (0, 0);
+        self.disuse();
+    }
+
+    /// Notes that nothing of what an attempt has used is in use, because it was rolled back.
+    pub fn disuse(&mut self) {
         self.staged.iter_mut().for_each(|staged| staged.used = false);
+        self.built.iter_mut().for_each(|built| built.used = false);
     }
 }
 
@@ -160,6 +180,10 @@ impl Store {
                 session.stages += 1;
                 self.stage(stash, session).map(|()| 0)
             }
+            Halt::Build(lane, whole) => {
+                session.asked_bytes = 0;
+                self.build(lane, whole, session).map(|()| 0)
+            }
             Halt::Stop(Stop::Killed) => Err(StoreError::Killed),
             Halt::Stop(Stop::Need(Need::Buffer)) => Ok(self.region().satisfy(Need::Buffer)?),
             Halt::Stop(Stop::Need(Need::Room { bytes })) => {
@@ -168,6 +192,13 @@ impl Store {
                 // An attempt that had the whole budget and got no further never will.
                 let is_stuck = session.asked_bytes >= budget_bytes
                     && (!session.progressed || session.strays > STRAYS_MAX);
+                if is_stuck && session.can_build && !session.builds {
+                    // The rest of the operation may fit.
+                    (session.builds, session.asked_bytes) = (true, 0);
+                    session.rewind();
+                    self.free_staged(session);
+                    return Ok(0);
+                }
                 if bytes > budget_bytes || is_stuck {
                     let needed_bytes = bytes.max(session.asked_bytes);
                     return Err(StoreError::TransactionTooLarge { needed_bytes, budget_bytes });
@@ -179,6 +210,10 @@ impl Store {
             Halt::Stop(Stop::OutOfMemory { needed_bytes, free_bytes, lane }) => {
                 match self.make_room(lane, session)? {
                     true => Ok(0),
+                    false if session.may_use_reserve && !session.uses_reserve => {
+                        session.uses_reserve = true;
+                        Ok(0)
+                    }
                     false => Err(StoreError::OutOfMemory { needed_bytes, free_bytes }),
                 }
             }
@@ -206,6 +241,15 @@ impl Store {
         let round = session.evictions;
         session.evictions += 1;
         Ok(may_wait && (self.evict_for(lane, round)? || self.move_out_of_sparse_run()?))
+    }
+
+    /// A new table to which no reference leads, in a lane that is not held.
+    pub(crate) fn new_table(&self, lane: LaneId) -> Result<u64, StoreError> {
+        self.attempt(&mut Session::default(), |credit| {
+            let mut op = self.heap.begin(LaneSet::One(lane), credit);
+            let root = table::new_root(&mut op, lane)?;
+            op.commit().map(|()| root)
+        })
     }
 
     fn stage(&self, stash: Stash, session: &mut Session) -> Result<(), StoreError> {

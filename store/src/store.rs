@@ -9,6 +9,7 @@ use perdura_media::Clock;
 use perdura_slots::{Heap, LANE_ROOT_BYTES, Lane, LaneId, Region};
 
 use crate::api::{DATABASES, Key, OWN_DATABASE};
+use crate::building::{self, HIDDEN_DATABASE};
 use crate::events::Audiences;
 use crate::evict::Evictor;
 use crate::far::Far;
@@ -105,6 +106,9 @@ impl Store {
     pub fn place(&self, key: Key<'_>) -> Place {
         if key.db == OWN_DATABASE {
             return self.own_place(key);
+        }
+        if key.db == HIDDEN_DATABASE {
+            return building::place_of(key);
         }
         assert!(key.db < DATABASES, "database {} of {DATABASES}", key.db);
         let hash = hash_key(key.db, key.bytes);

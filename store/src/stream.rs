@@ -115,6 +115,16 @@ impl Root {
         (self.tail, self.bounds) = (INSIDE, bounds);
     }
 
+    /// Bytes of all chunks.
+    pub fn chunks_bytes(&self, lane: &Lane<'_>) -> u64 {
+        let mut bytes = self.tail(lane).map_or(0, |tail| tail.bounds.end);
+        walk_all(lane, Tree::Chunks, self.chunks_top, &mut |words| {
+            bytes += Chunk::load(lane, words[2]).bounds.end;
+            ControlFlow::Continue(())
+        });
+        bytes
+    }
+
     /// The last chunk; `None` if the stream has no entry.
     pub fn tail(&self, lane: &Lane<'_>) -> Option<Chunk> {
         match self.tail {

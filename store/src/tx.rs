@@ -16,6 +16,7 @@ use perdura_region::Planted;
 use perdura_slots::{Lane, LaneId, LaneSet, Op, Stop};
 
 use crate::api::{Expiry, KEY_BYTES_MAX, Key, VALUE_BYTES_MAX};
+use crate::building::HIDDEN_DATABASE;
 use crate::entry::Entry;
 use crate::error::{StoreError, TxError};
 use crate::events::Event;
@@ -29,7 +30,8 @@ use crate::store::{Place, Store, find};
 use crate::table::{self, Found};
 use crate::watches::{Changed, Watch};
 
-pub use stream::{ChunkLimits, Delivery, StreamTrim, TrimTo};
+pub(crate) use hash_expiry::FieldWithExpiry;
+pub use stream::{ChunkLimits, Delivery, StreamPart, StreamTrim, TrimTo};
 
 /// Parts of detached tables that each operation frees, for the operations that detached them.
 const REAPED_PER_OP: u64 = 64;
@@ -38,7 +40,7 @@ const REAPED_PER_OP: u64 = 64;
 pub struct Tx<'s> {
     pub(crate) store: &'s Store,
     pub(crate) op: Op<'s>,
-    session: &'s mut Session,
+    pub(crate) session: &'s mut Session,
     /// The time that the operation has read, in milliseconds since 1970.
     now_ms: Cell<Option<u64>>,
     changes: Vec<Change>,
@@ -57,7 +59,7 @@ pub struct Tx<'s> {
     /// What has happened to keys in this attempt, and somebody wants to know on commit.
     pub(crate) events: Vec<Event>,
     /// Why the attempt is over.
-    halt: Option<Halt>,
+    pub(crate) halt: Option<Halt>,
     /// Values that the attempt needs and that are not in memory: it will be run again with them.
     wanted: RefCell<Vec<FarValue>>,
     /// Addresses that no key has any more once the attempt commits, each with its shard's lane.
@@ -103,7 +105,7 @@ impl<'s> Tx<'s> {
         let mut op = store.heap.begin(lanes, credit);
         reap_a_little(op.lead_mut());
         if session.uses_reserve {
-            op.lead_mut().use_reserve();
+            op.use_reserve();
         }
         let now_ms = Cell::new(session.now_ms);
         let (changes, written, detached) = (Vec::new(), Vec::new(), Vec::new());
@@ -137,7 +139,7 @@ impl<'s> Tx<'s> {
             // What the attempt has done since may rest on a value's absence, and is rolled back.
             let wanted = self.wanted.take();
             drop(self.op);
-            self.session.staged.iter_mut().for_each(|staged| staged.used = false);
+            self.session.disuse();
             return End::Halted(Halt::Fetch(wanted));
         }
         if let Some(halt) = self.halt.take() {
@@ -162,7 +164,7 @@ impl<'s> Tx<'s> {
             }
             Err(error) => {
                 drop(self.op);
-                self.session.staged.iter_mut().for_each(|staged| staged.used = false);
+                self.session.disuse();
                 End::Refused(error.into())
             }
         }
@@ -205,6 +207,12 @@ impl<'s> Tx<'s> {
         let now_ms = self.now_ms.get().unwrap_or_else(|| self.store.clock.unix_ms());
         self.now_ms.set(Some(now_ms));
         now_ms
+    }
+
+    /// Lets the operation have memory of the reserve, once there is no other: for one that is to
+    /// succeed though memory is used up, because it frees memory or needs little.
+    pub fn allow_reserve(&mut self) {
+        self.session.may_use_reserve = true;
     }
 
     /// Bytes of the store's memory.
@@ -452,6 +460,9 @@ impl<'s> Tx<'s> {
         with_expiry: i8,
         key: Option<&[u8]>,
     ) -> Result<(), TxError> {
+        if place.db == HIDDEN_DATABASE {
+            return Ok(());
+        }
         self.clear_saved_count(place.lane, place.db)?;
         let shard = self.op.lane(place.lane).user::<Shard>();
         let is_ordered =

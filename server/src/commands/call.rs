@@ -1,6 +1,7 @@
 //! The call of a command: its arguments, its reply, and facts about its client.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use perdura_store::Key;
 
@@ -30,6 +31,17 @@ impl<'c> Call<'c, '_> {
     /// Takes argument `index` as a key of the client's database.
     pub fn key(&self, index: usize) -> Key<'c> {
         Key { db: self.db, bytes: self.args.get(index) }
+    }
+
+    /// The arguments that this step takes of those from `first` on. An element is `width` of them.
+    pub fn step_of(&mut self, first: usize, width: usize) -> Range<usize> {
+        let elements = (self.args.len() - first) / width;
+        let from = elements.min(self.steps.done as usize);
+        let most = usize::try_from(self.steps.most).unwrap_or(usize::MAX);
+        let taken = most.min(elements - from);
+        self.steps.now.done = taken as u64;
+        self.steps.now.is_more = from + taken < elements;
+        first + from * width..first + (from + taken) * width
     }
 
     /// Reads argument `index` as an integer.

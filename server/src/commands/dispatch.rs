@@ -357,7 +357,7 @@ pub(super) fn run_data(
     has_stepped: &mut bool,
 ) -> Result<Option<Wait>, CommandError> {
     let (now_ms, random, config) = (server.unix_ms(), &server.random, &*server.config);
-    let (mark, drawn) = (reply.mark(), random.mark());
+    let (mut mark, drawn) = (reply.mark(), random.mark());
     let keys: Vec<Key<'_>>;
     let access = if spec.needs_all_shards(args) {
         Access::Everything
@@ -375,6 +375,9 @@ pub(super) fn run_data(
             random.rewind(drawn);
             steps.now = Step::default();
             (outcome, wait) = (Ok(()), None);
+            if !spec.has(flag::DENYOOM) {
+                tx.allow_reserve();
+            }
             let (reply, steps) = (&mut *reply, &mut steps);
             let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
             misses::tell(server, args, db, tx);
@@ -385,8 +388,15 @@ pub(super) fn run_data(
             }
             Ok(())
         };
-        match server.store.run(access, run) {
-            Ok(()) if outcome.is_ok() && steps.keep() => *has_stepped = true,
+        let done = server.store.run(access, run);
+        let is_answered = steps.now.is_answered;
+        match done {
+            Ok(()) if outcome.is_ok() && steps.keep() => {
+                *has_stepped = true;
+                if is_answered {
+                    mark = reply.mark();
+                }
+            }
             Ok(()) => return outcome.map(|()| wait),
             Err(StoreError::TransactionTooLarge { .. })
                 if spec.has(flag::STEPS) && steps.shrink() => {}

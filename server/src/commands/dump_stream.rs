@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use perdura_rdb as rdb;
-use perdura_store::{Delivery, Expiry, Key, Stream, StreamId, Tx, TxError};
+use perdura_store::{Delivery, Expiry, Key, Stream, StreamId, StreamPart, Tx, TxError};
 
 /// A stream as a dump has it.
 pub(super) fn of_store(stream: &Stream<'_>) -> rdb::Stream {
@@ -66,38 +67,37 @@ pub(super) fn put(
     stream: &rdb::Stream,
     expiry: Expiry,
 ) -> Result<(), TxError> {
-    tx.delete(key)?;
-    tx.stream_create(key)?;
-    let limits = tx.chunk_limits();
-    for entry in &stream.entries {
-        let pairs: Vec<_> = entry.fields.pairs().collect();
-        tx.stream_add(key, stored(entry.id), &pairs, limits)?;
-    }
+    let mut parts: Vec<StreamPart> = Vec::with_capacity(stream.entries.len());
+    parts.extend(stream.entries.iter().map(|entry| {
+        let pairs = entry.fields.pairs().map(|(name, value)| (name.to_vec(), value.to_vec()));
+        StreamPart::Entry(stored(entry.id), pairs.collect())
+    }));
     let (last_id, max_deleted) = (stored(stream.last_id), stored(stream.max_deleted_id));
-    tx.stream_set(key, last_id, Some(stream.entries_added), Some(max_deleted))?;
+    parts.push(StreamPart::Ends { last_id, added: stream.entries_added, max_deleted });
     for group in &stream.groups {
-        tx.group_create(key, &group.name, stored(group.last_id), group.entries_read)?;
-        let mut of_consumers = vec![Vec::new(); group.consumers.len()];
-        for entry in &group.pending {
-            of_consumers[entry.consumer].push(Delivery {
+        let name: Arc<[u8]> = group.name[..].into();
+        parts.push(StreamPart::Group {
+            name: name.clone(),
+            last_id: stored(group.last_id),
+            entries_read: group.entries_read,
+        });
+        let names: Vec<Arc<[u8]>> =
+            group.consumers.iter().map(|consumer| consumer.name[..].into()).collect();
+        parts.extend(group.consumers.iter().zip(&names).map(|(consumer, own)| {
+            let (seen_ms, active_ms) = (consumer.seen_ms, consumer.active_ms);
+            StreamPart::Consumer { group: name.clone(), name: own.clone(), seen_ms, active_ms }
+        }));
+        parts.extend(group.pending.iter().map(|entry| StreamPart::Pending {
+            group: name.clone(),
+            consumer: names[entry.consumer].clone(),
+            delivery: Delivery {
                 id: stored(entry.id),
                 delivered_ms: entry.delivered_ms,
                 deliveries: entry.deliveries,
-            });
-        }
-        for (consumer, deliveries) in group.consumers.iter().zip(of_consumers) {
-            tx.consumer_create(key, &group.name, &consumer.name, consumer.seen_ms)?;
-            if let Some(active_ms) = consumer.active_ms {
-                tx.consumer_seen(key, &group.name, &consumer.name, active_ms, true)?;
-                tx.consumer_seen(key, &group.name, &consumer.name, consumer.seen_ms, false)?;
-            }
-            tx.pending_assign(key, &group.name, &consumer.name, &deliveries)?;
-        }
+            },
+        }));
     }
-    if let Expiry::AtMs(at_ms) = expiry {
-        tx.set_expiry(key, Some(at_ms))?;
-    }
-    Ok(())
+    tx.stream_put(key, &parts, expiry)
 }
 
 fn dumped(StreamId { ms, seq }: StreamId) -> rdb::StreamId {

@@ -62,8 +62,8 @@ pub(super) fn geoadd(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let places = places.collect::<Result<Vec<Place>, CommandError>>()?;
     let key = call.key(1);
     let (mut added, mut changed) = (0, 0);
-    for (index, place) in places.into_iter().enumerate() {
-        let member = call.args.get(first + index * 3 + 2);
+    for at in call.step_of(first, 3).step_by(3) {
+        let (place, member) = (&places[(at - first) / 3], call.args.get(at + 2));
         let old = tx.sorted(key)?.and_then(|sorted| sorted.score(member));
         if (nx && old.is_some()) || (xx && old.is_none()) {
             continue;
@@ -76,7 +76,7 @@ pub(super) fn geoadd(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if added + changed > 0 {
         tx.tell(EventClass::SORTED, "zadd", key);
     }
-    call.reply.int(if ch { added + changed } else { added });
+    call.reply.int(call.steps.count(if ch { added + changed } else { added }));
     Ok(())
 }
 

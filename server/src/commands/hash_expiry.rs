@@ -1,5 +1,7 @@
 //! HEXPIRE and its kin: when fields of a hash expire, as in Redis 7.4.
 
+use std::ops::Range;
+
 use perdura_store::{EventClass, FIELD_EXPIRY_MAX_MS, Key, Tx};
 
 use super::call::{Call, Outcome};
@@ -120,9 +122,9 @@ fn expire_fields(
     let condition = Condition::parse(call.args.get(3));
     let fields_from = if condition == Condition::None { 3 } else { 4 };
     let first = fields_at(call, fields_from, CommandError::FieldsNotAboveZero)?;
-    call.reply.array(call.args.len() - first);
     let (mut deletes, mut changes) = (false, false);
-    for field in call.args.from(first) {
+    for at in begin_step(call, first) {
+        let field = call.args.get(at);
         let answer = match tx.hash_expiry(key, field)? {
             None => NO_FIELD,
             Some(old_ms) if !condition.allows(old_ms, at_ms) => NOT_ALLOWED,
@@ -147,14 +149,24 @@ fn expire_fields(
     Ok(())
 }
 
+/// The fields, from argument `first` on, that this step takes, each of which is answered. The first
+/// step says in the reply how many answers there are.
+fn begin_step(call: &mut Call<'_, '_>, first: usize) -> Range<usize> {
+    if call.steps.done == 0 {
+        call.reply.array(call.args.len() - first);
+    }
+    call.steps.now.is_answered = true;
+    call.step_of(first, 1)
+}
+
 /// HPERSIST key FIELDS numfields field [field ...]
 pub(super) fn hpersist(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(1);
     check_hash(tx, key)?;
     let first = fields_at(call, 2, CommandError::FieldsNotPositive)?;
-    call.reply.array(call.args.len() - first);
     let mut changes = false;
-    for field in call.args.from(first) {
+    for at in begin_step(call, first) {
+        let field = call.args.get(at);
         let answer = match tx.hash_expiry(key, field)? {
             None => NO_FIELD,
             Some(None) => NO_EXPIRY,

@@ -58,10 +58,11 @@ fn set_pairs(
         return Err(CommandError::Arity(name));
     }
     let args = call.args;
-    let fields = (2..args.len()).step_by(2).map(|index| (args.get(index), args.get(index + 1)));
+    let pairs = call.step_of(2, 2).step_by(2);
+    let fields = pairs.map(|index| (args.get(index), args.get(index + 1)));
     let added = tx.hash_set_all(call.key(1), fields)?;
     tx.tell(EventClass::HASH, "hset", call.key(1));
-    Ok(added as i64)
+    Ok(call.steps.count(added as i64))
 }
 
 /// HSETNX key field value
@@ -91,14 +92,14 @@ pub(super) fn hmget(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 pub(super) fn hdel(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(1);
     let mut deleted = 0;
-    for field in call.args.from(2) {
-        deleted += i64::from(tx.hash_delete(key, field)?);
+    for at in call.step_of(2, 1) {
+        deleted += i64::from(tx.hash_delete(key, call.args.get(at))?);
     }
     if deleted > 0 {
         tx.tell(EventClass::HASH, "hdel", key);
         tx.tell_if_gone(key);
     }
-    call.reply.int(deleted);
+    call.reply.int(call.steps.count(deleted));
     Ok(())
 }
 

@@ -11,14 +11,14 @@ use crate::number::parse_i64;
 /// DEL key [key ...], and UNLINK
 pub(super) fn del(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let mut deleted = 0;
-    for bytes in call.args.from(1) {
-        let key = Key { db: call.db, bytes };
+    for at in call.step_of(1, 1) {
+        let key = call.key(at);
         if tx.delete(key)? {
             deleted += 1;
             tx.tell(EventClass::GENERIC, "del", key);
         }
     }
-    call.reply.int(deleted);
+    call.reply.int(call.steps.count(deleted));
     Ok(())
 }
 

@@ -31,7 +31,7 @@ pub(super) fn rpushx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 
 fn push(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, end: End) -> Outcome {
     let args = call.args;
-    let elements = (2..args.len()).map(|index| args.get(index));
+    let elements = call.step_of(2, 1).map(|index| args.get(index));
     let len = tx.list_push(call.key(1), end, elements)?;
     tx.tell(EventClass::LIST, pushed(end), call.key(1));
     call.reply.len(len);
@@ -39,7 +39,8 @@ fn push(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, end: End) -> Outcome {
 }
 
 fn push_to_list(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, end: End) -> Outcome {
-    if tx.list(call.key(1))?.is_none() {
+    // A list that has gone between two steps had all elements of the first.
+    if call.steps.done == 0 && tx.list(call.key(1))?.is_none() {
         call.reply.len(0);
         return Ok(());
     }

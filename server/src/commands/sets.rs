@@ -27,22 +27,24 @@ pub(super) fn slices(names: &Names) -> impl Iterator<Item = &[u8]> + Clone {
 /// SADD key member [member ...]
 pub(super) fn sadd(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let args = call.args;
-    let members = (2..args.len()).map(|at| args.get(at));
+    let members = call.step_of(2, 1).map(|at| args.get(at));
     let added = tx.set_add_all(call.key(1), members)?;
     if added > 0 {
         tx.tell(EventClass::SET, "sadd", call.key(1));
     }
-    call.reply.len(added);
+    call.reply.int(call.steps.count(added as i64));
     Ok(())
 }
 
 /// SREM key member [member ...]
 pub(super) fn srem(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
-    let removed = tx.set_remove_all(call.key(1), call.args.from(2))?;
+    let args = call.args;
+    let members = call.step_of(2, 1).map(|at| args.get(at));
+    let removed = tx.set_remove_all(call.key(1), members)?;
     if removed > 0 {
         tell_taken(tx, "srem", call.key(1));
     }
-    call.reply.len(removed);
+    call.reply.int(call.steps.count(removed as i64));
     Ok(())
 }
 
@@ -126,7 +128,7 @@ pub(super) fn spop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let done = taken.len() as u64;
     call.reply.set(call.steps.taken.len() + taken.len());
     call.steps.taken.iter().chain(&taken).for_each(|name| call.reply.bulk(name));
-    call.steps.now = Step { done, taken, is_more: done == most && most < left };
+    call.steps.now = Step { done, taken, is_more: done == most && most < left, ..Step::default() };
     Ok(())
 }
 

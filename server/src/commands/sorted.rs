@@ -131,10 +131,11 @@ fn add(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, mut options: AddOptions) -> Out
     options.check(rest / 2)?;
     let scores = (first..call.args.len()).step_by(2).map(|at| parse_double(call.args.get(at)));
     let scores: Vec<f64> = scores.collect::<Option<_>>().ok_or(CommandError::NotFloat)?;
+    let step = call.step_of(first, 2);
     let key = call.key(1);
     let (mut added, mut updated, mut last) = (0, 0, None);
-    for (index, given) in scores.into_iter().enumerate() {
-        let member = call.args.get(first + 1 + index * 2);
+    for at in step.step_by(2) {
+        let (given, member) = (scores[(at - first) / 2], call.args.get(at + 1));
         if !options.are_conditions() {
             let old = tx.sorted_add(key, member, given)?;
             added += i64::from(old.is_none());
@@ -153,7 +154,10 @@ fn add(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, mut options: AddOptions) -> Out
     match last {
         Some(score) if options.incr => call.reply.double(score),
         None if options.incr => call.reply.null(),
-        _ => call.reply.int(if options.ch { added + updated } else { added }),
+        _ => {
+            let counted = if options.ch { added + updated } else { added };
+            call.reply.int(call.steps.count(counted));
+        }
     }
     Ok(())
 }
@@ -162,14 +166,14 @@ fn add(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, mut options: AddOptions) -> Out
 pub(super) fn zrem(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(1);
     let mut removed = 0;
-    for member in call.args.from(2) {
-        removed += i64::from(tx.sorted_remove(key, member)?.is_some());
+    for at in call.step_of(2, 1) {
+        removed += i64::from(tx.sorted_remove(key, call.args.get(at))?.is_some());
     }
     if removed > 0 {
         tx.tell(EventClass::SORTED, "zrem", key);
         tx.tell_if_gone(key);
     }
-    call.reply.int(removed);
+    call.reply.int(call.steps.count(removed));
     Ok(())
 }
 

@@ -14,6 +14,8 @@ pub(crate) struct Steps {
     pub done: u64,
     /// These elements, of a command that replies with them.
     pub taken: Vec<Vec<u8>>,
+    /// Elements that the steps before have counted, of a command that replies with their number.
+    pub counted: i64,
     /// The step in progress, which may be rolled back.
     pub now: Step,
 }
@@ -25,6 +27,10 @@ pub(crate) struct Step {
     pub done: u64,
     /// These elements, of a command that replies with them.
     pub taken: Vec<Vec<u8>>,
+    /// Elements that the step has counted.
+    pub counted: i64,
+    /// Whether the reply goes on behind that of the step.
+    pub is_answered: bool,
     /// Whether there are elements left that the command is to take.
     pub is_more: bool,
 }
@@ -35,21 +41,33 @@ const FIRST_STEP: u64 = 1 << 16;
 impl Steps {
     /// All in one step.
     pub fn whole() -> Self {
-        Self { most: u64::MAX, done: 0, taken: Vec::new(), now: Step::default() }
+        let (most, done, taken, counted) = (u64::MAX, 0, Vec::new(), 0);
+        Self { most, done, taken, counted, now: Step::default() }
     }
 
     /// Keeps what the present step has done, which has committed. Returns whether there is more to
     /// do.
     pub fn keep(&mut self) -> bool {
-        let Step { done, mut taken, is_more } = std::mem::take(&mut self.now);
+        let Step { done, mut taken, counted, is_more, .. } = std::mem::take(&mut self.now);
         self.done += done;
+        self.counted += counted;
         self.taken.append(&mut taken);
         is_more
     }
 
-    /// Makes the steps smaller. Returns false if they cannot be.
+    /// Counts elements in the present step. Returns the number so far.
+    pub fn count(&mut self, elements: i64) -> i64 {
+        self.now.counted += elements;
+        self.counted + self.now.counted
+    }
+
+    /// Makes the steps smaller, after one that did not fit. Returns false if they cannot be.
     pub fn shrink(&mut self) -> bool {
-        let smaller = (self.most / 2).min(FIRST_STEP);
+        let tried = match self.now.done {
+            0 => self.most,
+            done => done.min(self.most),
+        };
+        let smaller = (tried / 2).min(FIRST_STEP);
         if smaller > 0 {
             self.most = smaller;
         }
@@ -70,15 +88,22 @@ mod tests {
         }
         assert_eq!((sizes[0], sizes[1], sizes.len()), (u64::MAX, FIRST_STEP, 18));
         assert_eq!(sizes.last(), Some(&1));
+        let mut steps = Steps::whole();
+        steps.now.done = 1_001;
+        assert!(steps.shrink());
+        assert_eq!(steps.most, 500);
     }
 
     #[test]
     fn what_a_step_has_done_counts_once_it_is_kept() {
         let mut steps = Steps::whole();
-        steps.now = Step { done: 2, taken: vec![b"a".to_vec(), b"b".to_vec()], is_more: true };
+        let (taken, is_more) = (vec![b"a".to_vec(), b"b".to_vec()], true);
+        steps.now = Step { done: 2, taken, is_more, ..Step::default() };
+        assert_eq!(steps.count(5), 5);
         assert!(steps.keep());
-        steps.now = Step { done: 1, taken: vec![b"c".to_vec()], is_more: false };
+        steps.now = Step { done: 1, taken: vec![b"c".to_vec()], ..Step::default() };
+        assert_eq!(steps.count(2), 7);
         assert!(!steps.keep());
-        assert_eq!((steps.done, steps.taken.concat()), (3, b"abc".to_vec()));
+        assert_eq!((steps.done, steps.taken.concat(), steps.counted), (3, b"abc".to_vec(), 7));
     }
 }

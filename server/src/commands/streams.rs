@@ -153,15 +153,16 @@ pub(super) fn xtrim(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 pub(super) fn xdel(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(1);
     if tx.stream(key)?.is_none() {
-        call.reply.int(0);
+        call.reply.int(call.steps.count(0));
         return Ok(());
     }
     let ids = call.args.from(2).map(id).collect::<Result<Vec<_>, _>>()?;
-    let deleted = tx.stream_delete(key, &ids)?;
+    let step = call.step_of(2, 1);
+    let deleted = tx.stream_delete(key, &ids[step.start - 2..step.end - 2])?;
     if deleted > 0 {
         tx.tell(EventClass::STREAM, "xdel", key);
     }
-    call.reply.len(deleted);
+    call.reply.int(call.steps.count(deleted as i64));
     Ok(())
 }
 

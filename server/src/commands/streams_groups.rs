@@ -138,11 +138,32 @@ pub(super) fn make_consumer(
 /// XGROUP DELCONSUMER key group consumer
 pub(super) fn delete_consumer(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     need_group(call, tx)?;
-    let pending = tx.consumer_delete(call.key(2), call.args.get(3), call.args.get(4))?;
-    if pending.is_some() {
-        tx.tell(EventClass::STREAM, "xgroup-delconsumer", call.key(2));
+    let (key, group, consumer) = (call.key(2), call.args.get(3), call.args.get(4));
+    let (most, mut ids) = (call.steps.most, Vec::new());
+    let found = tx.stream(key)?.and_then(|stream| stream.group(group)?.consumer(consumer));
+    let is_more = found.is_some_and(|consumer| consumer.pending_len() > most);
+    if let Some(consumer) = found.filter(|_| is_more) {
+        consumer.pending_from(StreamId::MIN, &mut |id| {
+            ids.push(id);
+            match (ids.len() as u64) < most {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
     }
-    call.reply.len(pending.unwrap_or(0));
+    // Steps before the last one only take entries away.
+    let pending = match is_more {
+        true => tx.pending_drop(key, group, &ids)?,
+        false => {
+            let pending = tx.consumer_delete(key, group, consumer)?;
+            if pending.is_some() {
+                tx.tell(EventClass::STREAM, "xgroup-delconsumer", key);
+            }
+            pending.unwrap_or(0)
+        }
+    };
+    call.steps.now.is_more = is_more;
+    call.reply.int(call.steps.count(pending as i64));
     Ok(())
 }
 
@@ -156,12 +177,13 @@ pub(super) fn help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
 pub(super) fn xack(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let (key, group) = (call.key(1), call.args.get(2));
     if tx.stream(key)?.and_then(|stream| stream.group(group)).is_none() {
-        call.reply.int(0);
+        call.reply.int(call.steps.count(0));
         return Ok(());
     }
     let ids = call.args.from(3).map(id).collect::<Result<Vec<_>, _>>()?;
-    let acknowledged = tx.pending_drop(key, group, &ids)?;
-    call.reply.len(acknowledged);
+    let step = call.step_of(3, 1);
+    let acknowledged = tx.pending_drop(key, group, &ids[step.start - 3..step.end - 3])?;
+    call.reply.int(call.steps.count(acknowledged as i64));
     Ok(())
 }
 

@@ -182,7 +182,11 @@ fn end(call: &mut Call<'_, '_>, mark: usize, served: usize) {
 /// XREADGROUP GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...]
 /// id [id ...]
 pub(super) fn xreadgroup(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
-    let request = Request::parse(call, true)?;
+    let mut request = Request::parse(call, true)?;
+    // Where the budget has no room for all, the rest is left for the next call.
+    if call.steps.most < request.most() {
+        request.count = call.steps.most;
+    }
     let froms = request.froms(call, tx)?;
     let Some((group, consumer)) = request.group else { return Err(CommandError::Syntax) };
     let (mark, mut served) = (call.reply.mark(), 0);

@@ -162,7 +162,11 @@ fn attempt(
     let (mark, db, drawn) = (ctx.reply.mark(), ctx.session.db, ctx.server.random.mark());
     let (user, authenticated) = (Arc::clone(&ctx.session.user), ctx.session.authenticated);
     let mut denied_rows = Vec::new();
+    let grows = multi.queue.iter().any(|queued| table[queued.row].spec.has(flag::DENYOOM));
     let result = store.run(access, |tx| {
+        if !grows {
+            tx.allow_reserve();
+        }
         ctx.reply.rewind(mark);
         ctx.server.outgoing.clear();
         ctx.server.random.rewind(drawn);

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
 mod acl_templates;
+mod beyond;
 mod bit_templates;
 mod facts;
 mod generator;

@@ -193,3 +193,74 @@ fn restore_says_how_a_key_was_used() {
         ],
     );
 }
+
+#[test]
+fn full_memory_refuses_nothing_that_frees_memory_or_lets_keys_expire() {
+    let server = start(config());
+    let mut client = server.client();
+    let elements = |n: u32| (n..n + 100).map(|n| format!(" element:{n:030}")).collect::<String>();
+    for n in (0..2_000).step_by(100) {
+        client.call(&format!("RPUSH list{}", elements(n)));
+        client.call(&format!("SADD set{}", elements(n)));
+        let pairs: Vec<_> = (n..n + 100).map(|n| format!("{n} element:{n:030}")).collect();
+        client.call(&format!("ZADD sorted {}", pairs.join(" ")));
+        client.call(&format!("HSET hash {}", pairs.join(" ")));
+    }
+    (1..200).for_each(|n| drop(client.call(&format!("XADD stream {n}-0 field {n:0100}"))));
+    client.call("RPUSH small a b c d");
+    client.call("SET lasting x EX 1000");
+    let keys = refuse_from_here(&mut client);
+    let refused = client.call(&format!("SET more {}", "x".repeat(8_000)));
+    assert!(refused.starts_with(REFUSED), "{refused}");
+    // Records of small values become 8 B longer.
+    let expired = (0..keys).rev().filter(|n| {
+        let reply = client.call(&format!("EXPIRE s:{n} 1000"));
+        assert!(!reply.starts_with('-'), "{n}: {reply}");
+        reply == ":1"
+    });
+    assert_eq!(expired.take(400).count(), 400);
+    check(
+        &mut client,
+        &[
+            ("MULTI", "+OK"),
+            ("PEXPIRE s:0 100000", "+QUEUED"),
+            ("LPOP small", "+QUEUED"),
+            ("EXEC", "*2 :1 $1 a"),
+            ("PERSIST s:0", ":1"),
+            ("PERSIST lasting", ":1"),
+            ("LPOP small", "$1 b"),
+            ("RPOP small", "$1 d"),
+            ("LPOP list 150", &format!("*150 {}", client_elements(0..150))),
+            ("LREM list 0 element:000000000000000000000000001000", ":1"),
+            ("SREM set element:000000000000000000000000000007", ":1"),
+            ("ZREM sorted element:000000000000000000000000000007", ":1"),
+            ("ZREMRANGEBYRANK sorted 10 1000", ":991"),
+            ("HDEL hash 7 8 9", ":3"),
+            ("XDEL stream 5-0 6-0", ":2"),
+            ("XTRIM stream MAXLEN 50", ":147"),
+            ("DEL s:0 small", ":2"),
+        ],
+    );
+}
+
+/// Fills memory with values until none of these sizes finds room in any shard. Returns the number
+/// of keys; the last ones are small.
+fn refuse_from_here(client: &mut Client) -> u32 {
+    let mut keys = 0;
+    for size in [8_000, 700, 300, 150, 57, 41] {
+        let (value, mut refused) = ("x".repeat(size), 0);
+        while refused < 40 {
+            let reply = client.call(&format!("SET s:{} {value}", keys + refused));
+            (keys, refused) = match reply.starts_with('-') {
+                true => (keys, refused + 1),
+                false => (keys + refused + 1, 0),
+            };
+        }
+    }
+    keys
+}
+
+fn client_elements(numbers: std::ops::Range<u32>) -> String {
+    let all: Vec<_> = numbers.map(|n| format!("$38 element:{n:030}")).collect();
+    all.join(" ")
+}

@@ -11,6 +11,7 @@ use crate::record::{Header, RecordKind, hash_field};
 use crate::store::Place;
 use crate::table;
 use crate::tx::Tx;
+use crate::tx::records::padding;
 
 impl Tx<'_> {
     /// A new table without fields, to which no reference leads yet.
@@ -27,9 +28,7 @@ impl Tx<'_> {
         root: u64,
         expiry: Expiry,
     ) -> Result<(), TxError> {
-        let value_at = Header::BYTES as usize + key.bytes.len();
-        let padding = &[0; 8][..value_at.next_multiple_of(8) - value_at];
-        let value = [padding, &root.to_le_bytes()];
+        let value = [padding(key), &root.to_le_bytes()];
         self.put_record(place, key, kind, &value, expiry, 0)
     }
 

@@ -2,6 +2,7 @@
 //! above.
 
 use crate::api::{Expiry, Key, Kind};
+use crate::building::{IN_TABLE_BYTES, Whole, weight};
 use crate::entry::Entry;
 use crate::error::{TxError, WrongType};
 use crate::expiring;
@@ -178,6 +179,13 @@ impl Tx<'_> {
         }
         if let Some(packed) = packed {
             return self.put_record(&place, key, RecordKind::PackedHash, &[&packed], expiry, 0);
+        }
+        let weight =
+            weight(fields.clone().map(|(field, value)| field.len() + value.len()), IN_TABLE_BYTES);
+        let copied = |(field, value): (&[u8], &[u8])| (field.to_vec(), value.to_vec(), None);
+        let whole = |_: &Self| Ok(Whole::Hash(fields.clone().map(copied).collect()));
+        if self.put_built(&place, key, weight, whole, expiry)? {
+            return Ok(());
         }
         let root = self.new_table(&place)?;
         for (field, value) in fields {

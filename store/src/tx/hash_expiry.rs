@@ -3,6 +3,7 @@
 use perdura_region::Planted;
 
 use crate::api::{Expiry, Key};
+use crate::building::{IN_TABLE_BYTES, Whole, weight};
 use crate::error::TxError;
 use crate::events::EventClass;
 use crate::expiring::{self, FIELD_EXPIRY_MAX_MS};
@@ -13,10 +14,11 @@ use crate::record::{Header, RecordKind};
 use crate::store::Place;
 use crate::table::{self, Found};
 use crate::tree::{self, Item};
+use crate::tx::records::padding;
 use crate::tx::{Tx, check_key, check_value};
 
 /// A field, its value, and when it expires, in milliseconds since 1970.
-pub(super) type FieldWithExpiry = (Vec<u8>, Vec<u8>, Option<u64>);
+pub(crate) type FieldWithExpiry = (Vec<u8>, Vec<u8>, Option<u64>);
 
 impl Tx<'_> {
     /// When a field expires, in milliseconds since 1970: `Some(None)` for never, `None` if there is
@@ -137,6 +139,14 @@ impl Tx<'_> {
         fields: &[FieldWithExpiry],
         expiry: Expiry,
     ) -> Result<(), TxError> {
+        let weight = weight(
+            fields.iter().map(|(field, value, _)| field.len() + value.len()),
+            IN_TABLE_BYTES,
+        );
+        let whole = |_: &Self| Ok(Whole::Hash(fields.to_vec()));
+        if self.put_built(place, key, weight, whole, expiry)? {
+            return Ok(());
+        }
         if fields.iter().all(|(_, _, at_ms)| at_ms.is_none()) {
             let root = self.new_table(place)?;
             for (field, value, _) in fields {
@@ -289,8 +299,7 @@ impl Tx<'_> {
             }
             Err(stop) => return Err(self.stop(stop)),
         }
-        let value_at = Header::BYTES as usize + key.bytes.len();
-        let padding = &[0; 8][..value_at.next_multiple_of(8) - value_at];
+        let padding = padding(key);
         let (kind, value_len) = (RecordKind::ExpiringHash, padding.len() as u64 + 8);
         let header = Header::of(key.bytes, key.db, kind, value_len, expire_at_ms);
         let value = [padding, &root.to_le_bytes()];

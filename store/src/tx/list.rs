@@ -10,6 +10,7 @@ mod inside;
 use perdura_slots::{Heat, LaneId};
 
 use crate::api::{Expiry, Key, Kind};
+use crate::building::{IN_LIST_BYTES, Whole, weight};
 use crate::error::{TxError, WrongType};
 use crate::list::chunk::{
     CHUNK_BYTES_MAX, Chunk, HEAD_BYTES, capacity_for, part_header, with_element,
@@ -17,8 +18,9 @@ use crate::list::chunk::{
 use crate::list::index::{self, Item as IndexItem};
 use crate::list::{Form, List, PACKED_BYTES_MAX, REPACKED_BYTES_MAX, Root};
 use crate::listpack::{self, INLINE_BYTES_MAX, Item};
-use crate::record::{Header, RecordKind};
+use crate::record::RecordKind;
 use crate::store::Place;
+use crate::tx::records::padding;
 use crate::tx::{Tx, check_key, check_value};
 
 /// A list as it is stored, copied where it is small.
@@ -59,6 +61,11 @@ impl Tx<'_> {
         if let Some(packed) = packed_with(&[], elements.clone(), false) {
             return self.put_packed_list(&place, key, &packed, expiry);
         }
+        let weight = weight(elements.clone().map(<[u8]>::len), IN_LIST_BYTES);
+        let whole = |_: &Self| Ok(Whole::List(elements.clone().map(<[u8]>::to_vec).collect()));
+        if self.put_built(&place, key, weight, whole, expiry)? {
+            return Ok(());
+        }
         let chunks = self.make_chunks(place.lane, elements)?;
         self.put_chunks(&place, key, chunks, expiry)
     }
@@ -66,12 +73,23 @@ impl Tx<'_> {
     /// Copies a large list, chunk by chunk.
     pub(crate) fn copy_list(
         &mut self,
-        source: &Place,
+        (from, source): (Key<'_>, &Place),
         root: &Root,
         target: &Place,
         to: Key<'_>,
         expiry: Expiry,
     ) -> Result<bool, TxError> {
+        let weight = root.entry_bytes(self.op.lane(source.lane));
+        let whole = |tx: &Self| {
+            let mut elements = Vec::new();
+            if let Some(list) = tx.list(from)? {
+                list.for_each(0..u64::MAX, false, &mut |element| elements.push(element.to_vec()));
+            }
+            Ok(Whole::List(elements))
+        };
+        if self.put_built(target, to, weight, whole, expiry)? {
+            return Ok(true);
+        }
         let mut chunks = Vec::new();
         let mut next = Some(root.seek(self.op.lane(source.lane), 0));
         while let Some(spot) = next {
@@ -138,9 +156,7 @@ impl Tx<'_> {
         root: &Root,
         expiry: Expiry,
     ) -> Result<(), TxError> {
-        let value_at = Header::BYTES as usize + key.bytes.len();
-        let padding = &[0; 8][..value_at.next_multiple_of(8) - value_at];
-        let value = [padding, &root.encode()[..]];
+        let value = [padding(key), &root.encode()[..]];
         self.put_record(place, key, RecordKind::LargeList, &value, expiry, 0)
     }
 

@@ -222,11 +222,22 @@ impl Tx<'_> {
         key: Key<'_>,
         found: Found,
     ) -> Result<(), TxError> {
+        self.unlink(place, key, &found)?;
+        self.free_record(place.lane, found.record());
+        Ok(())
+    }
+
+    /// Removes an entry, and leaves its record and what that leads to.
+    pub(super) fn unlink(
+        &mut self,
+        place: &Place,
+        key: Key<'_>,
+        found: &Found,
+    ) -> Result<(), TxError> {
         self.settle(key);
         self.note_change(key, true);
         self.tell_if_over(place, key, &found);
         self.link(place.lane, key, found.at, 0)?;
-        self.free_record(place.lane, found.record());
         self.count(place, -1, -i8::from(found.expires()), Some(key.bytes))
     }
 
@@ -261,4 +272,10 @@ fn fill(bytes: &mut [u8], header: &Header, key: &[u8], value: &[&[u8]]) {
         here.copy_from_slice(part);
         rest = behind;
     }
+}
+
+/// The bytes between a key and the root that its record has, which begins at a multiple of 8.
+pub(super) fn padding(key: Key<'_>) -> &'static [u8] {
+    let value_at = Header::BYTES as usize + key.bytes.len();
+    &[0; 8][..value_at.next_multiple_of(8) - value_at]
 }

@@ -2,6 +2,7 @@
 //! above.
 
 use crate::api::{Expiry, Key, Kind};
+use crate::building::{IN_TABLE_BYTES, Whole, weight};
 use crate::entry::Entry;
 use crate::error::{TxError, WrongType};
 use crate::fields::find_field;
@@ -141,6 +142,11 @@ impl Tx<'_> {
         }
         members.clone().try_for_each(check_key)?;
         let place = self.place(key);
+        let weight = weight(members.clone().map(<[u8]>::len), IN_TABLE_BYTES);
+        let whole = |_: &Self| Ok(Whole::Set(members.clone().map(<[u8]>::to_vec).collect()));
+        if self.put_built(&place, key, weight, whole, expiry)? {
+            return Ok(());
+        }
         match self.grown(&place, Small::empty(), members)?.0 {
             Form::Small(small) => {
                 self.put_record(&place, key, small.kind, &[&small.packed], expiry, 0)
@@ -160,6 +166,11 @@ impl Tx<'_> {
         let mut members = Vec::new();
         if let Some(set) = self.set(from)? {
             set.for_each(&mut |name| members.push(name.to_vec()));
+        }
+        let weight = weight(members.iter().map(Vec::len), IN_TABLE_BYTES);
+        let whole = |_: &Self| Ok(Whole::Set(members.clone()));
+        if self.put_built(target, to, weight, whole, expiry)? {
+            return Ok(true);
         }
         let root = self.new_table(target)?;
         for member in members {

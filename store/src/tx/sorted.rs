@@ -6,6 +6,7 @@ use std::ops::Range;
 use perdura_slots::{Heat, LaneId};
 
 use crate::api::{Expiry, Key, Kind};
+use crate::building::{IN_TABLE_BYTES, Whole, weight};
 use crate::error::{TxError, WrongType};
 use crate::members::{self, MEMBER_DB};
 use crate::packed::members as packed;
@@ -57,7 +58,7 @@ impl Tx<'_> {
         let mut members: Vec<_> = packed::iter(&old).filter(|(_, name)| *name != member).collect();
         members.push((score, member));
         let root = self.make_tree(place.lane, &mut members)?;
-        self.put_sorted_root(&place, key, root, Expiry::Keep)?;
+        self.put_table(&place, key, RecordKind::TreeSorted, root, Expiry::Keep)?;
         Ok(old_score)
     }
 
@@ -164,8 +165,14 @@ impl Tx<'_> {
             let kind = RecordKind::PackedSorted;
             return self.put_record(&place, key, kind, &[&packed], expiry, 0);
         }
+        let weight = weight(ordered.iter().map(|(_, name)| name.len()), IN_TABLE_BYTES);
+        let copied = |(score, name): &(f64, &[u8])| (*score, name.to_vec());
+        let whole = |_: &Self| Ok(Whole::Sorted(ordered.iter().map(copied).collect()));
+        if self.put_built(&place, key, weight, whole, expiry)? {
+            return Ok(());
+        }
         let root = self.make_tree(place.lane, &mut ordered)?;
-        self.put_sorted_root(&place, key, root, expiry)
+        self.put_table(&place, key, RecordKind::TreeSorted, root, expiry)
     }
 
     /// The key's sorted set; `None` if there is no such key.
@@ -205,19 +212,6 @@ impl Tx<'_> {
                 _ => Err(WrongType.into()),
             },
         }
-    }
-
-    fn put_sorted_root(
-        &mut self,
-        place: &Place,
-        key: Key<'_>,
-        root: u64,
-        expiry: Expiry,
-    ) -> Result<(), TxError> {
-        let value_at = Header::BYTES as usize + key.bytes.len();
-        let padding = &[0; 8][..value_at.next_multiple_of(8) - value_at];
-        let value = [padding, &root.to_le_bytes()];
-        self.put_record(place, key, RecordKind::TreeSorted, &value, expiry, 0)
     }
 
     /// Makes a root for these members, to which no reference leads yet.

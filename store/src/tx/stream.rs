@@ -9,6 +9,7 @@ mod copy;
 mod delete;
 mod groups;
 mod pending;
+mod put;
 
 use perdura_slots::{Heat, LaneId};
 
@@ -20,10 +21,12 @@ use crate::store::Place;
 use crate::stream::pieces::Piece;
 use crate::stream::{Root, Stream, StreamId};
 use crate::tx::Tx;
+use crate::tx::records::padding;
 
 pub use append::ChunkLimits;
 pub use delete::{StreamTrim, TrimTo};
 pub use pending::Delivery;
+pub use put::StreamPart;
 
 impl Tx<'_> {
     /// The key's stream; `None` if there is no such key.
@@ -154,10 +157,4 @@ impl Tx<'_> {
 
 fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-/// The bytes between a key and the root behind it.
-fn padding(key: Key<'_>) -> &'static [u8] {
-    let value_at = Header::BYTES as usize + key.bytes.len();
-    &[0; 8][..value_at.next_multiple_of(8) - value_at]
 }

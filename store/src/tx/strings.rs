@@ -1,5 +1,7 @@
 //! Operations that change a string in part, and that copy or rename keys.
 
+use perdura_region::Planted;
+
 use crate::api::{Expiry, Key, Kind, VALUE_BYTES_MAX};
 use crate::entry::Entry;
 use crate::error::{TxError, WrongType};
@@ -8,6 +10,7 @@ use crate::record::{Header, RecordKind};
 use crate::store::Place;
 use crate::stream;
 use crate::table::Found;
+use crate::tx::records::padding;
 use crate::tx::{Tx, check_value};
 
 /// Zeros between the end of a string and a place behind it.
@@ -97,7 +100,8 @@ impl Tx<'_> {
     }
 
     /// Gives the key `from` the name `to`, with its value and expiry. The value that `to` had is
-    /// removed. Returns whether there was such a key.
+    /// removed. A large value stays where it is if both names belong to one shard. Returns whether
+    /// there was such a key.
     ///
     /// # Errors
     /// The attempt is over; memory is used up.
@@ -105,10 +109,51 @@ impl Tx<'_> {
         if from == to {
             return Ok(self.has(from));
         }
+        let (source, target) = (self.place(from), self.place(to));
+        let Some(found) = self.find_live(&source, from) else { return Ok(false) };
+        if source.lane == target.lane && self.raw(&source, &found).header.leads_on() {
+            let expire_at_ms = self.raw(&source, &found).expire_at_ms;
+            let expiry = expire_at_ms.map_or(Expiry::None, Expiry::AtMs);
+            return self.relink(from, &target, to, expiry);
+        }
         if !self.copy(from, to)? {
             return Ok(false);
         }
         self.delete(from)
+    }
+
+    /// Moves a value to another key of its shard. What its record leads to stays where it is.
+    pub(crate) fn relink(
+        &mut self,
+        from: Key<'_>,
+        target: &Place,
+        to: Key<'_>,
+        expiry: Expiry,
+    ) -> Result<bool, TxError> {
+        let source = self.place(from);
+        let Some(found) = self.find(&source, from) else { return Ok(false) };
+        let entry = self.raw(&source, &found);
+        let (kind, value_at) = (entry.header.kind, entry.header.value_at() as usize);
+        let value = if let Some(root) = entry.stream_root() {
+            // The last chunk behind the root reaches beyond the value.
+            let tail = root.tail(entry.lane).filter(|tail| tail.object.is_none());
+            let inside = tail.map_or(&[][..], |tail| tail.bytes(entry.lane));
+            [padding(to), &root.words().map(u64::to_le_bytes).concat(), inside].concat()
+        } else if entry.header.leads_on() {
+            let root = &entry.record_value()[value_at.next_multiple_of(8) - value_at..];
+            [padding(to), root].concat()
+        } else {
+            entry.record_value().to_vec()
+        };
+        self.put_record(target, to, kind, &[&value], expiry, 0)?;
+        // Its entry may have moved, for the other key may be new in the same table.
+        let Some(found) = self.find(&source, from) else { return Err(TxError::Again) };
+        self.unlink(&source, from, &found)?;
+        match self.store.region().planted().is(Planted::FreeMoved) {
+            true => self.free_record(source.lane, found.record()),
+            false => self.op.free(found.record()),
+        }
+        Ok(true)
     }
 
     /// Copies value and expiry of `from` to `to`. The value that `to` had is removed. Returns
@@ -134,11 +179,11 @@ impl Tx<'_> {
             RecordKind::TreeSorted => return self.copy_sorted(from, to, expiry),
             RecordKind::LargeList => {
                 let root = Root::of(&entry);
-                return self.copy_list(&source, &root, &target, to, expiry);
+                return self.copy_list((from, &source), &root, &target, to, expiry);
             }
             RecordKind::Stream => {
                 let root = stream::Root::of(&entry);
-                return self.copy_stream(&source, &root, &target, to, expiry);
+                return self.copy_stream((from, &source), &root, &target, to, expiry);
             }
             _ => {}
         }

@@ -16,7 +16,7 @@ use perdura_server::{Listener, Report, ServeError, ServerConfig, StopFlag, run};
 #[allow(unused_imports)] // as above
 pub use gate::{Gate, GatedFlush};
 #[allow(unused_imports)] // as above
-pub use open::{Opened, attach, open, open_on, open_planted};
+pub use open::{Opened, attach, open, open_on, open_planted, open_with_budget};
 
 /// A running server, which is stopped when it is dropped.
 pub struct Running {

@@ -19,6 +19,16 @@ pub fn open() -> Opened {
     open_on(Arc::new(SimDevice::new(0, 1)), true)
 }
 
+/// Makes a store of 64 MiB with this budget.
+pub fn open_with_budget(budget_bytes: u64) -> Opened {
+    let clock: Arc<dyn Clock> = Arc::new(RealClock);
+    let settings = Config { lanes: Some(3), ..Config::new(64 << 20, budget_bytes) };
+    let region = Region::open(Arc::new(SimDevice::new(0, 1)), Arc::clone(&clock), settings);
+    let heap = Heap::open(region.unwrap()).unwrap();
+    let store = Store::open(heap, Arc::clone(&clock), StoreOptions::default()).unwrap();
+    Opened { store: Arc::new(store), clock }
+}
+
 /// Opens the store on `device`, or makes it if the device is empty. Without the cleaner's thread,
 /// nothing is written unless a test asks for it.
 pub fn open_on(device: Arc<dyn Device>, thread: bool) -> Opened {

@@ -17,12 +17,15 @@ impl Tx<'_> {
     /// Copies a stream, chunk by chunk.
     pub(crate) fn copy_stream(
         &mut self,
-        source: &Place,
+        (from, source): (Key<'_>, &Place),
         root: &Root,
         target: &Place,
         to: Key<'_>,
         expiry: Expiry,
     ) -> Result<bool, TxError> {
+        if self.copy_built(from, to, expiry)? {
+            return Ok(true);
+        }
         let mut copy = Root { chunks_top: 0, groups_top: 0, ..*root };
         let mut chunks = Vec::new();
         for mut words in self.entries_of(source, Tree::Chunks, root.chunks_top) {
