@@ -64,13 +64,10 @@ pub(crate) fn execute(
     if resolved.is_err() && is_http(args.get(0)) {
         return Flow::Close { wrote: false };
     }
-    let was_skipping = match session.reply_mode {
-        ReplyMode::SkipNext => {
-            session.reply_mode = ReplyMode::On;
-            true
-        }
-        _ => false,
-    };
+    let reply_mode = session.reply_mode;
+    if reply_mode == ReplyMode::SkipNext {
+        session.reply_mode = ReplyMode::SkipThis;
+    }
     let tracks = server.shared.tracking.is_on();
     if tracks {
         Tracking::begin_command(session.card.id);
@@ -81,9 +78,7 @@ pub(crate) fn execute(
         Ok((row, spec)) => match attempt(&mut ctx, row, spec, args) {
             Some(wrote) => wrote,
             None => {
-                if was_skipping {
-                    session.reply_mode = ReplyMode::SkipNext;
-                }
+                session.reply_mode = reply_mode;
                 out.truncate(mark);
                 return Flow::Paused;
             }
@@ -110,8 +105,10 @@ pub(crate) fn execute(
         out.truncate(mark);
         return Flow::Close { wrote };
     }
-    let is_silent =
-        was_skipping || matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipNext);
+    let is_silent = session.reply_mode != ReplyMode::On;
+    if session.reply_mode == ReplyMode::SkipThis {
+        session.reply_mode = ReplyMode::On;
+    }
     if is_silent {
         out.truncate(mark);
     }
@@ -306,7 +303,17 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         Handler::Container => Err(CommandError::Arity(spec.name)),
         Handler::Read(handler) => {
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
+            let mut call = Call {
+                args,
+                db,
+                now_ms,
+                in_script: false,
+                reply,
+                random,
+                config,
+                steps,
+                wait: None,
+            };
             let answer = |entry: Option<Entry<'_>>| {
                 let hit = entry.is_some();
                 (hit, handler(&mut call, entry.as_ref()))
@@ -321,7 +328,17 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         }
         Handler::Field(handler) => {
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
+            let mut call = Call {
+                args,
+                db,
+                now_ms,
+                in_script: false,
+                reply,
+                random,
+                config,
+                steps,
+                wait: None,
+            };
             match store.hash_get(key, args.get(2), |value| handler(&mut call, value)) {
                 Ok(outcome) => outcome,
                 Err(_wrong_type) => Err(CommandError::WrongType),
@@ -329,7 +346,17 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         }
         Handler::Keyspace(handler) => {
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
+            let mut call = Call {
+                args,
+                db,
+                now_ms,
+                in_script: false,
+                reply,
+                random,
+                config,
+                steps,
+                wait: None,
+            };
             handler(&mut call, &mut Keyspace::Store(store))
         }
         Handler::Data(handler) => {
@@ -373,7 +400,17 @@ pub(super) fn run_data(
             steps.now = Step::default();
             (outcome, wait) = (Ok(()), None);
             let (reply, steps) = (&mut *reply, &mut steps);
-            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
+            let mut call = Call {
+                args,
+                db,
+                now_ms,
+                in_script: false,
+                reply,
+                random,
+                config,
+                steps,
+                wait: None,
+            };
             match handler(&mut call, tx) {
                 Err(CommandError::Tx(error)) => return Err(error),
                 Err(other) => outcome = Err(other),

@@ -339,6 +339,9 @@ fn replies_can_be_switched_off() {
         .unwrap();
     assert_eq!(client.reply_text(), "+OK");
     assert_eq!(client.call("GET a"), "$1 2");
+    client.stream.write_all(b"CLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\nGET a\r\n").unwrap();
+    assert_eq!(client.reply_text(), "+OK");
+    assert_eq!(client.reply_text(), "$1 2");
 }
 
 #[test]
