@@ -4,13 +4,14 @@ use perdura_store::{Access, Entry, Key, StoreError, Tx, Unreadable, quietly};
 
 use super::blocking::{self, Wait};
 use super::call::{Call, Outcome};
-use super::context::{Context, Server, is_paused};
+use super::context::{Context, Server};
 use super::error::CommandError;
 use super::facts::shown;
 use super::handler::{Command, DataFn, Handler};
 use super::keyspace::Keyspace;
 use super::monitor;
 use super::null;
+use super::pause::is_paused;
 use super::permit;
 use super::scripts;
 use super::spec::{Spec, flag};
@@ -56,8 +57,8 @@ pub(crate) fn execute(
         Some(found) => Ok(found),
         None => server.index.resolve(args),
     };
-    if let Ok((_, spec)) = resolved
-        && is_paused(&server.shared.pause, spec, server.now_ns)
+    if let Ok((row, _)) = resolved
+        && is_paused(server, session, row, args)
     {
         return Flow::Paused;
     }

@@ -37,6 +37,7 @@ mod migrate;
 mod monitor;
 mod null;
 mod options;
+mod pause;
 mod perdura;
 mod permit;
 mod process;

@@ -358,6 +358,34 @@ fn a_pause_holds_writes_until_it_ends() {
 }
 
 #[test]
+fn a_pause_of_writes_holds_what_may_tell_others_and_scripts_that_may_write() {
+    let server = start(config());
+    let (mut a, mut b) = (server.client(), server.client());
+    let say = |client: &mut Client, words: &[&str]| {
+        client.send(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        client.reply_text()
+    };
+    a.call("PFADD h x");
+    let readers = ["#!lua flags=no-writes\nreturn 1", "return 1"];
+    let library = "#!lua name=l\nredis.register_function{function_name='f', flags={'no-writes'}, \
+                   callback=function() return 3 end}";
+    assert_eq!(say(&mut a, &["FUNCTION", "LOAD", library]), "$1 l");
+    for held in [&["PUBLISH", "c", "m"][..], &["PFCOUNT", "h"], &["EVAL", readers[1], "0"]] {
+        assert_eq!(a.call("CLIENT PAUSE 60000 WRITE"), "+OK");
+        b.send(&held.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        while !a.call("INFO clients").contains("blocked_clients:1") {}
+        assert_eq!(say(&mut a, &["EVAL", readers[0], "0"]), ":1", "{held:?}");
+        assert_eq!(say(&mut a, &["EVAL_RO", readers[1], "0"]), ":1");
+        assert_eq!(say(&mut a, &["FCALL", "f", "0"]), ":3");
+        a.call("MULTI");
+        assert_eq!(say(&mut a, &["EVAL", readers[0], "0"]), "+QUEUED");
+        assert_eq!(a.call("EXEC"), "*1 :1");
+        assert_eq!(a.call("CLIENT UNPAUSE"), "+OK");
+        assert!(b.reply_text().starts_with(':'), "{held:?}");
+    }
+}
+
+#[test]
 fn watching_many_keys_does_not_hold_up_the_others() {
     let server = start(config());
     let mut client = server.client();
