@@ -20,6 +20,8 @@ pub(crate) enum ReplyMode {
     Off,
     /// The next command is not answered.
     SkipNext,
+    /// This command is not answered, unless it is the one that turns replies on.
+    SkipThis,
 }
 
 /// The name and the library that a client has told of itself.

@@ -12,6 +12,7 @@ mod product;
 mod programs;
 mod python;
 mod qemu;
+mod redis_suites;
 mod run;
 mod served;
 mod steps;
@@ -76,6 +77,11 @@ Measure and release:
   plan-rivals [RECORDS]
                  Measure the analysis of traces beside pandas and polars on the same records
                  [default: 5000000].
+  redis-suites REDIS [--perdura PROGRAM] [--threads N] [FILE...]
+                 Run the test suites of Redis itself, whose source is at REDIS, against a server,
+                 and print how many tests pass. FILE is as `unit/type/list` [default: all that the
+                 server is to pass]. Needs tclsh. PROGRAM is served instead of the one that is
+                 built here.
   release        Build the program as it is released, with all formats of traces.
 ";
 
@@ -127,6 +133,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         }
         ["plan-rivals"] => plan_rivals::compare("5000000"),
         ["plan-rivals", records] => plan_rivals::compare(records),
+        ["redis-suites", redis, words @ ..] => redis_suites::measure(redis, words),
         ["apps"] => steps::apps(),
         ["time-to-safe"] => time_to_safe::measure("target/time-to-safe"),
         ["time-to-safe", dir] => time_to_safe::measure(dir),

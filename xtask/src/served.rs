@@ -26,6 +26,7 @@ pub fn program(path: Option<&str>) -> Result<PathBuf> {
 /// A running server; killed when dropped.
 pub struct Served {
     child: Child,
+    port: u16,
     dir: PathBuf,
     log: PathBuf,
 }
@@ -45,7 +46,7 @@ impl Served {
         program.args(["serve", "--listen", &address, "--dir"]).arg(dir).args(options);
         let child = program.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
         let child = child.with_context(|| format!("{program:?}"))?;
-        let mut served = Self { child, dir: dir.to_owned(), log: log.to_owned() };
+        let mut served = Self { child, port, dir: dir.to_owned(), log: log.to_owned() };
         let began = Instant::now();
         loop {
             if let Ok(oracle) = Oracle::try_connect(&address) {
@@ -57,6 +58,11 @@ impl Served {
             ensure!(began.elapsed() < PATIENCE, "the server does not start: {}", served.said());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Where it listens on the loopback address.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Kills the server and its holder, so that nothing is left of its memory.

@@ -49,13 +49,29 @@ pub(super) fn read<R: Read>(values: &mut Values<R>, form: u8) -> Result<Stream, 
     let groups = values.len()?;
     let mut names = HashSet::new();
     for _ in 0..groups {
-        let group = read_group(values, form)?;
+        let mut group = read_group(values, form)?;
+        if form < 2 {
+            group.entries_read = entries_up_to(&stream, group.last_id);
+        }
         if !names.insert(group.name.clone()) {
             return Err(values.corrupt("a stream with a group twice"));
         }
         stream.groups.push(group);
     }
     Ok(stream)
+}
+
+/// The number of entries of a stream up to an ID, where Redis tells it for a group of the form 1,
+/// which has no such count.
+fn entries_up_to(stream: &Stream, id: StreamId) -> Option<u64> {
+    match &stream.entries[..] {
+        _ if id > stream.last_id => None,
+        [] => Some(0),
+        _ if id == stream.last_id => Some(stream.entries_added),
+        [first, ..] if id < first.id => Some(0),
+        [first, ..] if id == first.id => Some(1),
+        _ => None,
+    }
 }
 
 fn id<R: Read>(values: &mut Values<R>) -> Result<StreamId, RdbError> {

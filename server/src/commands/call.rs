@@ -19,6 +19,8 @@ pub(crate) struct Call<'c, 'o> {
     pub args: Args<'c>,
     pub db: u8,
     pub now_ms: u64,
+    /// Whether a script gives the command.
+    pub in_script: bool,
     pub reply: &'c mut Reply<'o>,
     pub random: &'c Random,
     pub config: &'c ServerConfig,

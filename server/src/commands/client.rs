@@ -258,7 +258,7 @@ pub(super) fn reply(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     } else if is(mode, "OFF") {
         ctx.session.reply_mode = ReplyMode::Off;
     } else if is(mode, "SKIP") {
-        if ctx.session.reply_mode == ReplyMode::On {
+        if ctx.session.reply_mode != ReplyMode::Off {
             ctx.session.reply_mode = ReplyMode::SkipNext;
         }
     } else {

@@ -12,17 +12,15 @@ use perdura_warning::Demand;
 
 use super::blocking::Wait;
 use super::call::{Outcome, Random};
-use super::dispatch::may_write;
 use super::error::CommandError;
 use super::index::Index;
 use super::index_for;
 use super::scripts::Scripts;
-use super::spec::Spec;
 use crate::acl::Users;
 use crate::config::{Durability, ServerConfig};
 use crate::resp::Reply;
 use crate::session::Session;
-use crate::shared::{Held, Message, Own, Pause, Shared, Stats, Topic};
+use crate::shared::{Held, Message, Own, Shared, Stats, Topic};
 
 /// The server as one of its loops sees it.
 pub(crate) struct Server<'a> {
@@ -274,12 +272,6 @@ impl Context<'_, '_, '_> {
         });
         all
     }
-}
-
-/// Whether the pause that CLIENT PAUSE has asked for holds a command.
-pub(super) fn is_paused(pause: &Pause, spec: &Spec, now_ns: u64) -> bool {
-    let (until_ns, writes_only) = pause.now();
-    now_ns < until_ns && (!writes_only || may_write(spec))
 }
 
 /// The parts of the server that a control command works on.

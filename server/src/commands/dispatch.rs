@@ -4,7 +4,7 @@ use perdura_store::{Access, Entry, Key, StoreError, Tx, Unreadable, quietly};
 
 use super::blocking::{self, Wait};
 use super::call::{Call, Outcome};
-use super::context::{Context, Server, is_paused};
+use super::context::{Context, Server};
 use super::error::CommandError;
 use super::facts::shown;
 use super::handler::{Command, DataFn, Handler};
@@ -12,6 +12,7 @@ use super::keyspace::Keyspace;
 use super::misses;
 use super::monitor;
 use super::null;
+use super::pause::is_paused;
 use super::permit;
 use super::scripts;
 use super::spec::{Spec, flag};
@@ -57,21 +58,18 @@ pub(crate) fn execute(
         Some(found) => Ok(found),
         None => server.index.resolve(args),
     };
-    if let Ok((_, spec)) = resolved
-        && is_paused(&server.shared.pause, spec, server.now_ns)
+    if let Ok((row, _)) = resolved
+        && is_paused(server, session, row, args)
     {
         return Flow::Paused;
     }
     if resolved.is_err() && is_http(args.get(0)) {
         return Flow::Close { wrote: false };
     }
-    let was_skipping = match session.reply_mode {
-        ReplyMode::SkipNext => {
-            session.reply_mode = ReplyMode::On;
-            true
-        }
-        _ => false,
-    };
+    let reply_mode = session.reply_mode;
+    if reply_mode == ReplyMode::SkipNext {
+        session.reply_mode = ReplyMode::SkipThis;
+    }
     let tracks = server.shared.tracking.is_on();
     if tracks {
         Tracking::begin_command(session.card.id);
@@ -82,9 +80,7 @@ pub(crate) fn execute(
         Ok((row, spec)) => match attempt(&mut ctx, row, spec, args) {
             Some(wrote) => wrote,
             None => {
-                if was_skipping {
-                    session.reply_mode = ReplyMode::SkipNext;
-                }
+                session.reply_mode = reply_mode;
                 out.truncate(mark);
                 return Flow::Paused;
             }
@@ -111,8 +107,10 @@ pub(crate) fn execute(
         out.truncate(mark);
         return Flow::Close { wrote };
     }
-    let is_silent =
-        was_skipping || matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipNext);
+    let is_silent = session.reply_mode != ReplyMode::On;
+    if session.reply_mode == ReplyMode::SkipThis {
+        session.reply_mode = ReplyMode::On;
+    }
     if is_silent {
         out.truncate(mark);
     }
@@ -308,7 +306,17 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         Handler::Read(handler) => {
             misses::tell_alone(ctx.server, args, db)?;
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
+            let mut call = Call {
+                args,
+                db,
+                now_ms,
+                in_script: false,
+                reply,
+                random,
+                config,
+                steps,
+                wait: None,
+            };
             let answer = |entry: Option<Entry<'_>>| {
                 let hit = entry.is_some();
                 (hit, handler(&mut call, entry.as_ref()))
@@ -324,7 +332,17 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         Handler::Field(handler) => {
             misses::tell_alone(ctx.server, args, db)?;
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
+            let mut call = Call {
+                args,
+                db,
+                now_ms,
+                in_script: false,
+                reply,
+                random,
+                config,
+                steps,
+                wait: None,
+            };
             match store.hash_get(key, args.get(2), |value| handler(&mut call, value)) {
                 Ok(outcome) => outcome,
                 Err(_wrong_type) => Err(CommandError::WrongType),
@@ -332,7 +350,17 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
         }
         Handler::Keyspace(handler) => {
             let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
+            let mut call = Call {
+                args,
+                db,
+                now_ms,
+                in_script: false,
+                reply,
+                random,
+                config,
+                steps,
+                wait: None,
+            };
             handler(&mut call, &mut Keyspace::Store(store))
         }
         Handler::Data(handler) => {
@@ -379,7 +407,17 @@ pub(super) fn run_data(
                 tx.allow_reserve();
             }
             let (reply, steps) = (&mut *reply, &mut steps);
-            let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
+            let mut call = Call {
+                args,
+                db,
+                now_ms,
+                in_script: false,
+                reply,
+                random,
+                config,
+                steps,
+                wait: None,
+            };
             misses::tell(server, args, db, tx);
             match handler(&mut call, tx) {
                 Err(CommandError::Tx(error)) => return Err(error),

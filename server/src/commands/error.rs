@@ -401,6 +401,8 @@ pub(crate) enum CommandError {
     Script(String),
     #[error("ERR {0}")]
     ScriptStopped(&'static str),
+    #[error("ERR {0} command is not allowed with BLOCK option from scripts")]
+    BlockInScript(String),
     #[error("ERR Can not execute a script with write flag using *_ro command.")]
     ScriptWrites,
     #[error(

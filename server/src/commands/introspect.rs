@@ -131,7 +131,7 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let filtered = args.len() == 5 && is(args.get(2), "FILTERBY");
     let index = &ctx.server.index;
     let wanted: Box<dyn Fn(usize) -> bool> = match args.len() {
-        2 => Box::new(|row| !index.specs()[row].is_sub()),
+        2 => Box::new(|_| true),
         _ if filtered && is(how, "PATTERN") => Box::new(|row| {
             crate::glob::matches_ignoring_case(what, index.specs()[row].name.as_bytes())
         }),

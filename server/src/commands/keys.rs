@@ -1,11 +1,11 @@
 //! Keys of any kind: existence, names, copies, and walks over all of them.
 
-use perdura_store::{DATABASES, Entry, EventClass, Key, Kind, SetForm, Tx};
+use perdura_store::{DATABASES, Entry, EventClass, Key, Kind, List, SetForm, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::keyspace::Keyspace;
-use super::options::{LISTPACK_LIST_BYTES_MAX, ScanOptions, cursor, database, is, kind_name};
+use super::options::{ScanOptions, cursor, database, is, kind_name};
 use crate::number::parse_i64;
 
 /// DEL key [key ...], and UNLINK
@@ -263,7 +263,9 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         }
         Kind::List => {
             let list = tx.list(key)?;
-            let small = list.is_none_or(|list| list.fits_listpack(LISTPACK_LIST_BYTES_MAX));
+            let (len_max, bytes_max) = list_limits(call.config.encodings.list);
+            let fits = |list: List<'_>| list.len() <= len_max && list.fits_listpack(bytes_max);
+            let small = list.is_none_or(fits);
             if small { "listpack" } else { "quicklist" }
         }
         Kind::Set => match tx.set(key)?.map(|set| set.form()) {
@@ -288,6 +290,16 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     };
     call.reply.bulk(name.as_bytes());
     Ok(())
+}
+
+/// Most elements and bytes of a list that OBJECT ENCODING calls a listpack, by
+/// `list-max-listpack-size`: negative numbers are steps of bytes, others are elements.
+fn list_limits(size: i32) -> (u64, u64) {
+    const BYTES: u64 = 4 << 10;
+    match size {
+        ..0 => (u64::MAX, BYTES << (size.unsigned_abs() - 1).min(4)),
+        _ => (size.max(1) as u64, 2 * BYTES),
+    }
 }
 
 /// OBJECT REFCOUNT key

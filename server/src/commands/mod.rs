@@ -39,6 +39,7 @@ mod misses;
 mod monitor;
 mod null;
 mod options;
+mod pause;
 mod perdura;
 mod permit;
 mod process;

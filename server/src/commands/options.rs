@@ -10,8 +10,6 @@ use crate::number::parse_i64;
 
 /// Longest string value, bytes (Redis's proto-max-bulk-len).
 pub(super) const STRING_MAX_BYTES: u64 = 512 << 20;
-/// Most bytes of a list that OBJECT ENCODING calls a listpack (`list-max-listpack-size -2`).
-pub(super) const LISTPACK_LIST_BYTES_MAX: u64 = 8 << 10;
 
 /// Whether `arg` spells `name`, which is in upper case, in any case.
 pub(super) fn is(arg: &[u8], name: &str) -> bool {

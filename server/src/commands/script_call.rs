@@ -14,6 +14,7 @@ use super::handler::Command;
 use super::keyspace;
 use super::permit;
 use super::spec::flag;
+use super::tracking::note_read;
 use super::transactions::run_in_tx;
 use crate::resp::Reply;
 use crate::script::{CallError, Host, Input, Stop, Words};
@@ -154,7 +155,7 @@ impl Caller<'_, '_, '_, '_> {
         }
         let db = self.session.db;
         let is_held = |at: usize| self.tx.holds(Key { db, bytes: args.get(at) });
-        let needs_all = spec.has(flag::WALKS | flag::ALL_SHARDS);
+        let needs_all = spec.has(flag::WALKS) || spec.needs_all_shards(args);
         if !self.holds_all && (needs_all || !spec.keys.indices(args).all(is_held)) {
             return self.halt(Halt::NeedsAll);
         }
@@ -185,6 +186,7 @@ impl Caller<'_, '_, '_, '_> {
             Some((_, calls)) => *calls += 1,
             None => scripts.calls.push((row as u16, 1)),
         }
+        note_read(self.server, self.session, row, args);
         let (limit, db) = (self.server.config.script_memory_max, self.session.db);
         let mut reply = Reply::new(out, resp3, limit);
         let ctx = &mut Context {
@@ -192,7 +194,7 @@ impl Caller<'_, '_, '_, '_> {
             session: &mut *self.session,
             reply: &mut reply,
         };
-        match run_in_tx(ctx, command, args, self.tx, &names) {
+        match run_in_tx(ctx, command, args, self.tx, &names, true) {
             Ok(()) => note_changed(self.server, spec, db, args),
             Err(CommandError::Tx(error)) => return Some(Halt::Tx(error)),
             Err(error) => {

@@ -20,7 +20,8 @@ use super::options::is;
 use super::script_call::{Caller, Halt};
 use crate::number::parse_i64;
 use crate::resp::Args;
-use crate::script::{Ended, Engine, Flags, Input, Libraries, Sha, Stop, hex, parse_sha, sha_of};
+use crate::script::{Ended, Engine, Flags, Input, Libraries, Sha, Stop};
+use crate::script::{flags_of_code, hex, parse_sha, sha_of};
 use crate::shared::Running;
 
 /// What a command runs, and whether it may write.
@@ -264,6 +265,22 @@ fn prepare(
     }
     // Drawn at each attempt anew, from the same state of the source.
     Ok(Prepared { kind, flags, keys, seed: ctx.server.random.below(1 << 31) as u32 })
+}
+
+/// Whether a script may write, as far as its kind of command and its own flags tell.
+pub(super) fn may_write(server: &mut Server<'_>, scripted: Scripted, args: Args<'_>) -> bool {
+    if scripted.read_only {
+        return false;
+    }
+    let flags = match scripted.what {
+        What::Function => heed_functions(server).ok().and_then(|()| {
+            let name = String::from_utf8_lossy(args.get(1));
+            server.scripts.libraries.function(&name).map(|(_, _, about)| about.flags)
+        }),
+        What::Text => flags_of_code(args.get(1)),
+        What::Digest => parse_sha(args.get(1)).and_then(|sha| find_script(server, sha).ok()),
+    };
+    !flags.is_some_and(|flags| flags.has(Flags::NO_WRITES))
 }
 
 fn count_of_keys(count: i64, args: Args<'_>) -> Result<usize, CommandError> {

@@ -136,8 +136,10 @@ fn answer(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, may_store: bool) -> Outcome 
     if !matches!(kind, None | Some(Kind::List | Kind::Set | Kind::Sorted)) {
         return Err(CommandError::WrongType);
     }
-    if !options.is_sorted && kind == Some(Kind::Set) && options.store.is_some() {
-        // A set has no order of its own: what is stored must not depend on chance.
+    let is_kept = options.store.is_some() || call.in_script;
+    if !options.is_sorted && kind == Some(Kind::Set) && is_kept {
+        // A set has no order of its own: what is stored, or what a script makes of it, must not
+        // depend on chance.
         (options.is_sorted, options.is_alpha, options.by) = (true, true, None);
     }
     let elements = match options.is_sorted {

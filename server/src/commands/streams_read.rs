@@ -6,7 +6,7 @@ use perdura_store::{Delivery, Key, Kind, StreamId, Tx};
 
 use super::blocking::Wait;
 use super::call::{Call, Outcome};
-use super::error::CommandError;
+use super::error::{CommandError, text};
 use super::options::is;
 use super::streams::{count_of, write_entries, write_entry, write_entry_of};
 use super::streams_error::StreamError;
@@ -46,6 +46,9 @@ impl<'c> Request<'c> {
         while at < len {
             let (name, more) = (args.get(at), len - at - 1);
             if is(name, "BLOCK") && more > 0 {
+                if call.in_script {
+                    return Err(CommandError::BlockInScript(text(args.get(0), 128)));
+                }
                 at += 1;
                 let ms = call.int(at).map_err(|_| CommandError::TimeoutNotInteger)?;
                 let ms = u64::try_from(ms).map_err(|_| CommandError::TimeoutNegative)?;

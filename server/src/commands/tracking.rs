@@ -8,6 +8,7 @@ use super::context::{Context, Server};
 use super::error::{CommandError, text};
 use super::facts::{keys_of, shown};
 use super::options::is;
+use super::spec::flag;
 use crate::number::parse_i64;
 use crate::resp::{Args, Reply};
 use crate::session::{Session, Tracks};
@@ -237,6 +238,10 @@ pub(super) fn note_read(server: &Server<'_>, session: &Session, row: usize, args
     }
     let facts = server.index.facts(row);
     if (tracks.opt_out && tracks.caching) || !facts.has(shown::READ) || facts.has(shown::PUBSUB) {
+        return;
+    }
+    // What a script reads is noted when it reads it.
+    if server.index.specs()[row].has(flag::SCRIPT) {
         return;
     }
     for key in keys_of(facts, args).unwrap_or_default() {

@@ -194,7 +194,7 @@ fn attempt(
             }
             note_read(ctx.server, ctx.session, queued.row, queued.args());
             let before = ctx.reply.mark();
-            match run_in_tx(ctx, &table[queued.row], queued.args(), tx, &names) {
+            match run_in_tx(ctx, &table[queued.row], queued.args(), tx, &names, false) {
                 Ok(()) => {}
                 Err(CommandError::Tx(error)) => return Err(error),
                 Err(error) => {
@@ -249,13 +249,14 @@ fn collect_keys<'q>(
     named
 }
 
-/// Runs a command inside a transaction: one that EXEC or a script carries out.
+/// Runs a command inside a transaction: one that EXEC carries out, or a script.
 pub(super) fn run_in_tx(
     ctx: &mut Context<'_, '_, '_>,
     command: &'static Command,
     args: Args<'_>,
     tx: &mut Tx<'_>,
     names: &Names,
+    in_script: bool,
 ) -> Outcome {
     let (db, now_ms) = (ctx.session.db, ctx.server.unix_ms());
     let spec = &command.spec;
@@ -268,7 +269,7 @@ pub(super) fn run_in_tx(
     }
     let (random, config) = (&ctx.server.random, &*ctx.server.config);
     let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-    let mut call = Call { args, db, now_ms, reply, random, config, steps, wait: None };
+    let mut call = Call { args, db, now_ms, in_script, reply, random, config, steps, wait: None };
     match command.handler {
         Handler::Read(handler) if spec.has(flag::NOVALUE) => {
             handler(&mut call, tx.look(key).as_ref())

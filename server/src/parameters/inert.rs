@@ -213,8 +213,6 @@ pub static PARAMETERS: &[Parameter] = &[
     p("cluster-allow-pubsubshard-when-down", "yes", Flag, NO_CLUSTER),
     p("cluster-link-sendbuf-limit", "0", Memory(0, u64::MAX), NO_CLUSTER),
 
-    old("list-max-listpack-size", "list-max-ziplist-size", "-2", Number(i32::MIN as i64, INT),
-        LAYOUT),
     p("list-compress-depth", "0", Number(0, INT), LAYOUT),
     p("activerehashing", "yes", Flag, LAYOUT),
     p("jemalloc-bg-thread", "yes", Flag, LAYOUT),

@@ -8,12 +8,14 @@ use crate::config::ServerConfig;
 use crate::number::{parse_i64, parse_memory};
 use crate::parameters::Notify;
 
-/// The sizes up to which values are small. Of hashes and sorted sets only OBJECT ENCODING says so:
-/// their layout in memory has a limit of its own.
+/// The sizes up to which values are small. Of hashes, lists and sorted sets only OBJECT ENCODING
+/// says so: their layout in memory has a limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encodings {
     /// Fields of a hash, and bytes of the longest field or value.
     pub hash: (u64, u64),
+    /// Elements of a list or, where it is negative, a step of its bytes.
+    pub list: i32,
     /// Members of a sorted set, and bytes of the longest.
     pub sorted: (u64, u64),
     /// Sets, which have another layout in memory when they are small.
@@ -26,6 +28,7 @@ impl Default for Encodings {
     fn default() -> Self {
         Self {
             hash: (512, 64),
+            list: -2,
             sorted: (128, 64),
             sets: SmallSets::default(),
             streams: ChunkLimits::default(),
@@ -34,15 +37,16 @@ impl Default for Encodings {
 }
 
 /// The names, and the older names of the same parameters.
-const OLDER: [(&str, &str); 4] = [
+const OLDER: [(&str, &str); 5] = [
     ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
     ("hash-max-ziplist-value", "hash-max-listpack-value"),
+    ("list-max-ziplist-size", "list-max-listpack-size"),
     ("zset-max-ziplist-entries", "zset-max-listpack-entries"),
     ("zset-max-ziplist-value", "zset-max-listpack-value"),
 ];
 
 /// The names of all parameters of this file.
-pub const LIVE: [&str; 34] = [
+pub const LIVE: [&str; 36] = [
     "acl-pubsub-default",
     "acllog-max-len",
     "busy-reply-threshold",
@@ -55,6 +59,8 @@ pub const LIVE: [&str; 34] = [
     "latency-tracking-info-percentiles",
     "lfu-decay-time",
     "lfu-log-factor",
+    "list-max-listpack-size",
+    "list-max-ziplist-size",
     "lua-time-limit",
     "maxclients",
     "maxmemory-policy",
@@ -109,6 +115,7 @@ pub fn get(config: &ServerConfig, name: &str) -> Option<String> {
         "lfu-decay-time" => u64::from(eviction.count_decay_minutes),
         "hash-max-listpack-entries" => encodings.hash.0,
         "hash-max-listpack-value" => encodings.hash.1,
+        "list-max-listpack-size" => return Some(encodings.list.to_string()),
         "zset-max-listpack-entries" => encodings.sorted.0,
         "zset-max-listpack-value" => encodings.sorted.1,
         "set-max-intset-entries" => u64::from(encodings.sets.ints),
@@ -176,6 +183,9 @@ fn change(config: &mut ServerConfig, name: &str, value: &[u8]) -> Result<(), Cow
         "lfu-decay-time" => eviction.count_decay_minutes = number(0, INT_MAX)? as u32,
         "hash-max-listpack-entries" => encodings.hash.0 = bytes(0, i64::MAX)?,
         "hash-max-listpack-value" => encodings.hash.1 = bytes(0, i64::MAX)?,
+        "list-max-listpack-size" => {
+            encodings.list = number(i64::from(i32::MIN), INT_MAX)? as i64 as i32;
+        }
         "zset-max-listpack-entries" => encodings.sorted.0 = bytes(0, i64::MAX)?,
         "zset-max-listpack-value" => encodings.sorted.1 = bytes(0, i64::MAX)?,
         "set-max-intset-entries" => {
@@ -258,6 +268,8 @@ mod tests {
             ("hash-max-listpack-value", "8"),
             ("zset-max-listpack-entries", "9"),
             ("zset-max-ziplist-value", "10"),
+            ("list-max-ziplist-size", "-5"),
+            ("list-max-listpack-size", "6"),
             ("set-max-intset-entries", "11"),
             ("set-max-listpack-entries", "12"),
             ("set-max-listpack-value", "13"),

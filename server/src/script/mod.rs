@@ -32,7 +32,7 @@ pub(crate) use dump::{dump, restore};
 pub(crate) use engine::{Ended, Engine, Input, LoadError};
 pub(crate) use host::{CallError, Host, Stop};
 pub(crate) use library::{About, Libraries, Library};
-pub(crate) use shebang::{Flags, library_name};
+pub(crate) use shebang::{Flags, flags_of_code, library_name};
 pub(crate) use words::Words;
 
 /// The name of the prelude's chunk.

@@ -37,6 +37,11 @@ impl Flags {
     }
 }
 
+/// The flags of a script's code, if its first line is right.
+pub(crate) fn flags_of_code(code: &[u8]) -> Option<Flags> {
+    script(code).ok().map(|(flags, _)| flags)
+}
+
 /// The first line's words, and where the code begins: at the line's end, so that lines keep their
 /// numbers.
 fn first_line(code: &[u8]) -> Option<(Option<Vec<Vec<u8>>>, usize)> {

@@ -339,6 +339,9 @@ fn replies_can_be_switched_off() {
         .unwrap();
     assert_eq!(client.reply_text(), "+OK");
     assert_eq!(client.call("GET a"), "$1 2");
+    client.stream.write_all(b"CLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\nGET a\r\n").unwrap();
+    assert_eq!(client.reply_text(), "+OK");
+    assert_eq!(client.reply_text(), "$1 2");
 }
 
 #[test]
@@ -352,6 +355,34 @@ fn a_pause_holds_writes_until_it_ends() {
     assert_eq!(a.call("CLIENT UNPAUSE"), "+OK");
     assert_eq!(b.reply_text(), "+OK");
     assert_eq!(b.reply_text(), "$1 v");
+}
+
+#[test]
+fn a_pause_of_writes_holds_what_may_tell_others_and_scripts_that_may_write() {
+    let server = start(config());
+    let (mut a, mut b) = (server.client(), server.client());
+    let say = |client: &mut Client, words: &[&str]| {
+        client.send(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        client.reply_text()
+    };
+    a.call("PFADD h x");
+    let readers = ["#!lua flags=no-writes\nreturn 1", "return 1"];
+    let library = "#!lua name=l\nredis.register_function{function_name='f', flags={'no-writes'}, \
+                   callback=function() return 3 end}";
+    assert_eq!(say(&mut a, &["FUNCTION", "LOAD", library]), "$1 l");
+    for held in [&["PUBLISH", "c", "m"][..], &["PFCOUNT", "h"], &["EVAL", readers[1], "0"]] {
+        assert_eq!(a.call("CLIENT PAUSE 60000 WRITE"), "+OK");
+        b.send(&held.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        while !a.call("INFO clients").contains("blocked_clients:1") {}
+        assert_eq!(say(&mut a, &["EVAL", readers[0], "0"]), ":1", "{held:?}");
+        assert_eq!(say(&mut a, &["EVAL_RO", readers[1], "0"]), ":1");
+        assert_eq!(say(&mut a, &["FCALL", "f", "0"]), ":3");
+        a.call("MULTI");
+        assert_eq!(say(&mut a, &["EVAL", readers[0], "0"]), "+QUEUED");
+        assert_eq!(a.call("EXEC"), "*1 :1");
+        assert_eq!(a.call("CLIENT UNPAUSE"), "+OK");
+        assert!(b.reply_text().starts_with(':'), "{held:?}");
+    }
 }
 
 #[test]

@@ -29,6 +29,43 @@ fn restore(client: &mut Client, key: &str, ttl: &str, payload: &[u8], more: &str
     String::from_utf8(client.call_bytes(&words)).unwrap().trim_end().to_owned()
 }
 
+/// Redis 5 and 6 have no count of what a group has read; it follows from the entries.
+#[test]
+fn groups_of_an_old_payload_have_read_up_to_their_last_id() {
+    let server = start(config());
+    let mut client = server.client();
+    // The entries 1-0, 2-0 and 3-0 in one node; groups by their last IDs.
+    let mut old = b"\x0f\x01\x10\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0".to_vec();
+    let mut items: Vec<u8> = Vec::new();
+    let mut int = |value: u8| items.extend([value, 1]);
+    [3, 0, 1].into_iter().for_each(&mut int);
+    items.extend(b"\x81f\x02\0\x01");
+    for ms in 0..3 {
+        items.extend([2, 1, ms, 1, 0, 1, 0x81, b'v', 2, 4, 1]);
+    }
+    let count = 5 + 3 * 5;
+    let len = (6 + items.len() + 1) as u32;
+    old.push(len as u8);
+    old.extend(len.to_le_bytes());
+    old.extend([count, 0]);
+    old.extend(items);
+    old.extend([0xff, 3, 3, 0, 4]);
+    let groups = [("none", 0), ("one", 1), ("two", 2), ("all", 3)];
+    for (name, last_ms) in groups {
+        old.push(name.len() as u8);
+        old.extend(name.as_bytes());
+        old.extend([last_ms, 0, 0, 0]);
+    }
+    seal_payload(&mut old);
+    assert_eq!(restore(&mut client, "x", "0", &old, ""), "+OK");
+    client.call("HELLO 3");
+    let told = client.call("XINFO GROUPS x");
+    for (name, read) in [("none", ":0"), ("one", ":1"), ("two", "_"), ("all", ":3")] {
+        let group = told.split("%6").find(|group| group.contains(&format!(" {name} "))).unwrap();
+        assert!(group.contains(&format!("entries-read {read}")), "{name}: {told}");
+    }
+}
+
 #[test]
 fn a_value_is_restored_with_its_time_in_place_of_another() {
     let server = start(config());

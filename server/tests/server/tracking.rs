@@ -63,6 +63,25 @@ fn ones_own_change_is_told_behind_the_reply() {
 }
 
 #[test]
+fn a_script_is_told_of_the_keys_that_it_has_read() {
+    let (_server, [mut reader, mut writer, _]) = three(Durability::Warned);
+    check(&mut reader, &[("CLIENT TRACKING ON", "+OK")]);
+    for (eval, read) in [
+        ("EVAL redis.call('set','w','1') 3 a b w", ""),
+        ("EVAL redis.call('get','a') 3 a b w", "a"),
+        ("EVAL_RO redis.call('ping') 2 a b", ""),
+        ("EVAL_RO redis.call('get','b') 2 a b", "b"),
+    ] {
+        check(&mut reader, &[(eval, "_")]);
+        check(&mut writer, &[("MSET a 1 b 1 w 1", "+OK")]);
+        if !read.is_empty() {
+            assert_eq!(reader.reply_text(), format!(">2 $10 invalidate *1 $1 {read}"), "{eval}");
+        }
+        check(&mut reader, &[("PING", "+PONG")]);
+    }
+}
+
+#[test]
 fn prefixes_choices_and_another_client_that_is_told() {
     let (server, [mut reader, mut writer, mut ear]) = three(Durability::Warned);
     check(&mut reader, &[("CLIENT TRACKING ON BCAST PREFIX x PREFIX y", "+OK")]);

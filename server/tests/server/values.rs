@@ -5,6 +5,29 @@ use std::time::{Duration, Instant};
 use crate::check;
 use crate::running::{config, start};
 
+/// A limit in elements, and steps of bytes.
+#[test]
+fn the_encoding_of_a_list_follows_its_setting() {
+    let server = start(config());
+    let mut client = server.client();
+    client.call("RPUSH few a b c d");
+    client.call(&format!("RPUSH long {}", "x".repeat(9000)));
+    for (size, few, long) in [
+        ("3", "quicklist", "quicklist"),
+        ("0", "quicklist", "quicklist"),
+        ("4", "listpack", "quicklist"),
+        ("-2", "listpack", "quicklist"),
+        ("-3", "listpack", "listpack"),
+        ("-9", "listpack", "listpack"),
+    ] {
+        client.call(&format!("CONFIG SET list-max-listpack-size {size}"));
+        for (key, encoding) in [("few", few), ("long", long)] {
+            let told = client.call(&format!("OBJECT ENCODING {key}"));
+            assert!(told.ends_with(&format!(" {encoding}")), "{size}: {key} is {told}");
+        }
+    }
+}
+
 #[test]
 fn resp3_has_its_own_forms() {
     let server = start(config());
