@@ -12,6 +12,7 @@ mod product;
 mod programs;
 mod python;
 mod qemu;
+mod queues;
 mod run;
 mod served;
 mod steps;
@@ -56,6 +57,10 @@ Test more:
                  Kill a server beneath systemd with Restart=always and RestartSec=0 so many times
                  [default: 200], and fewer times with other settings. Needs root, systemd, and
                  cgroups of version 2; systemd runs in namespaces of its own.
+  queues [--seconds N] [--every N] [--library NAME] [--perdura PROGRAM] [--no-holder]
+                 Run RQ, Celery and BullMQ over a server for so long [default: 600] that is killed
+                 so often [default: 20 s], and account for each job. Needs python3, node and npm;
+                 the packages come from the network once. --no-holder must make it fail.
   fuzz [SECONDS [TARGET]]
                  Run each fuzz target, or TARGET alone, for so long [default: 600], beginning with
                  the inputs in fuzz/seeds, and keep there what reaches most. Needs a nightly
@@ -121,6 +126,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["test-systemd", kills, "--perdura", perdura] => {
             systemd::test(kills.parse()?, Some(perdura))
         }
+        ["queues", options @ ..] => queues::Trial::parse(options)?.run(),
         ["rivals"] => {
             deps::install_rivals()?;
             steps::rivals()
