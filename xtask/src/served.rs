@@ -46,12 +46,26 @@ impl Served {
         let address = format!("127.0.0.1:{port}");
         let mut program = Command::new(perdura);
         program.args(["serve", "--listen", &address, "--dir"]).arg(dir).args(options);
+        let served = Self::launch(program, address, dir, log)?;
+        let oracle = Oracle::try_connect(&served.address)?;
+        Ok((served, oracle))
+    }
+
+    /// Starts a redis-server that has each write on its disk before it answers.
+    pub fn redis(dir: &Path, log: &Path) -> Result<Self> {
+        let port = free_port()?.to_string();
+        let mut program = Command::new("redis-server");
+        program.args(["--port", &port, "--appendonly", "yes", "--appendfsync", "always", "--dir"]);
+        program.arg(dir);
+        Self::launch(program, format!("127.0.0.1:{port}"), dir, log)
+    }
+
+    fn launch(mut program: Command, address: String, dir: &Path, log: &Path) -> Result<Self> {
         let child = spawn(&mut program, File::create(log)?)?;
         let (dir, log) = (dir.to_owned(), log.to_owned());
         let mut served = Self { child, program, address, dir, log };
         served.wait_until_it_answers()?;
-        let oracle = Oracle::try_connect(&served.address)?;
-        Ok((served, oracle))
+        Ok(served)
     }
 
     /// The address that the server listens on.

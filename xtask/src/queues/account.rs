@@ -17,7 +17,9 @@ pub struct Account {
     done: usize,
     /// Jobs whose sender had no answer, and that were carried out all the same.
     unsure: usize,
-    /// Jobs that the library had said it has, and that were never carried out.
+    /// Jobs that the server had given to a worker, and that the library forgot then.
+    dropped: usize,
+    /// Jobs that the library had said it has, and that were neither carried out nor given out.
     pub lost: Vec<String>,
     /// Jobs that were carried out, and that nobody had sent.
     unknown: Vec<String>,
@@ -35,13 +37,22 @@ impl Account {
             }
         };
         // A job that is noted meanwhile must not look unknown, so what comes last is read first.
-        let (done, acked, tried) = (lines("done")?, lines("acked")?, lines("tried")?);
-        Ok(Self::reckon(name, &tried, &acked, &done))
+        let (done, given) = (lines("done")?, lines("given")?);
+        let (acked, tried) = (lines("acked")?, lines("tried")?);
+        Ok(Self::reckon(name, &tried, &acked, &given, &done))
     }
 
-    fn reckon(name: &'static str, tried: &[String], acked: &[String], done: &[String]) -> Self {
+    fn reckon(
+        name: &'static str,
+        tried: &[String],
+        acked: &[String],
+        given: &[String],
+        done: &[String],
+    ) -> Self {
         let set = |jobs: &'_ [String]| jobs.iter().cloned().collect::<HashSet<String>>();
         let (tried, acked, runs, done) = (set(tried), set(acked), done.len(), set(done));
+        let open: HashSet<String> = acked.difference(&done).cloned().collect();
+        let given = set(given);
         let without = |jobs: &HashSet<String>, others| jobs.difference(others).cloned().collect();
         Self {
             name,
@@ -50,9 +61,15 @@ impl Account {
             runs,
             done: done.len(),
             unsure: done.difference(&acked).count(),
-            lost: without(&acked, &done),
+            dropped: open.intersection(&given).count(),
+            lost: without(&open, &given),
             unknown: without(&done, &tried),
         }
+    }
+
+    /// How many acknowledged jobs may still be carried out.
+    pub fn open(&self) -> usize {
+        self.lost.len() + self.dropped
     }
 
     /// Whether every job is accounted for, and there were some.
@@ -65,12 +82,13 @@ impl Display for Account {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: {} jobs sent, {} acknowledged, {} lost, {} carried out ({} more than once, {} \
-             without an acknowledgement), {} from nowhere",
+            "{}: {} jobs sent, {} acknowledged, {} lost, {} dropped by the library, {} carried out \
+             ({} more than once, {} without an acknowledgement), {} from nowhere",
             self.name,
             self.tried,
             self.acked,
             self.lost.len(),
+            self.dropped,
             self.done,
             self.runs - self.done,
             self.unsure,
@@ -90,8 +108,12 @@ mod tests {
     use super::*;
 
     fn account(tried: &str, acked: &str, done: &str) -> Account {
+        given(tried, acked, "", done)
+    }
+
+    fn given(tried: &str, acked: &str, given: &str, done: &str) -> Account {
         let jobs = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
-        Account::reckon("x", &jobs(tried), &jobs(acked), &jobs(done))
+        Account::reckon("x", &jobs(tried), &jobs(acked), &jobs(given), &jobs(done))
     }
 
     #[test]
@@ -101,6 +123,8 @@ mod tests {
         assert_eq!((found.runs - found.done, found.unsure), (1, 1));
         assert_eq!(account("abcd", "abc", "ab").lost, ["c"]);
         assert!(!account("abcd", "abc", "abd").is_sound());
+        let dropped = given("abc", "abc", "bc", "ac");
+        assert_eq!((dropped.dropped, dropped.lost.len()), (1, 0));
         assert_eq!(account("a", "a", "ax").unknown, ["x"]);
         assert!(!account("", "", "").is_sound());
     }

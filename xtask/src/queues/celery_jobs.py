@@ -1,6 +1,8 @@
 """Jobs of Celery with its Redis broker, for `cargo xtask queues`: celery_jobs.py ROLE PORT FOLDER.
 
-The files in FOLDER are those of rq_jobs.py.
+The files in FOLDER are those of rq_jobs.py, and `given`: a job that the server gave to a worker.
+kombu takes a job off its list by BRPOP and notes it elsewhere by a second command. A job that has
+arrived is forgotten by kombu if the server ends between the two.
 """
 
 import os
@@ -9,6 +11,7 @@ import time
 
 from celery import Celery
 from kombu.exceptions import OperationalError
+from kombu.transport.virtual import Transport
 
 JOBS_PER_SECOND = 60
 
@@ -41,7 +44,15 @@ def produce(folder):
         time.sleep(1 / JOBS_PER_SECOND)
 
 
-def work():
+def work(folder):
+    deliver = Transport._deliver
+
+    def noted(transport, message, queue):
+        if job := message.get("headers", {}).get("id"):
+            note(f"{folder}/given", job)
+        deliver(transport, message, queue)
+
+    Transport._deliver = noted
     app.worker_main(["worker", "--loglevel=WARNING", "--pool=solo", f"--hostname=w{os.getpid()}"])
 
 
@@ -61,7 +72,7 @@ def main():
         case "produce":
             produce(folder)
         case "work":
-            work()
+            work(folder)
 
 
 if __name__ == "__main__":

@@ -57,13 +57,21 @@ pub struct Trial<'w> {
     perdura: Option<&'w str>,
     /// Leave out the process that keeps the memory of a killed server: jobs must be lost then.
     no_holder: bool,
+    /// Run a redis-server that syncs every write in the place of the server.
+    redis: bool,
 }
 
 impl<'w> Trial<'w> {
     /// Reads the options of the command.
     pub fn parse(words: &[&'w str]) -> Result<Self> {
-        let mut trial =
-            Self { seconds: 600, every: 20, library: None, perdura: None, no_holder: false };
+        let mut trial = Self {
+            seconds: 600,
+            every: 20,
+            library: None,
+            perdura: None,
+            no_holder: false,
+            redis: false,
+        };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().with_context(|| format!("{word} without a value"));
@@ -72,6 +80,7 @@ impl<'w> Trial<'w> {
                 "--every" => trial.every = value()?.parse().context("--every")?,
                 "--library" => trial.library = Some(value()?),
                 "--perdura" => trial.perdura = Some(value()?),
+                "--redis" => trial.redis = true,
                 "--no-holder" => trial.no_holder = true,
                 other => bail!("queues: unknown option {other}"),
             }
@@ -94,7 +103,6 @@ impl<'w> Trial<'w> {
             "--library {:?}: expected rq, celery or bullmq",
             self.library
         );
-        let perdura = served::program(self.perdura)?;
         let python = python::installed(
             &run::target()?.join("queues-python"),
             &format!("{SCRIPTS}/requirements.txt"),
@@ -110,10 +118,15 @@ impl<'w> Trial<'w> {
         }
         let store = place.join("store");
         fs::create_dir_all(&store)?;
-        let options: Vec<&str> =
-            SIZES.into_iter().chain(self.no_holder.then_some("--no-holder")).collect();
         let log = place.join("serve.log");
-        let (mut served, _) = Served::start(&perdura, &store, &options, &log)?;
+        let mut served = if self.redis {
+            Served::redis(&store, &log)?
+        } else {
+            let perdura = served::program(self.perdura)?;
+            let options: Vec<&str> =
+                SIZES.into_iter().chain(self.no_holder.then_some("--no-holder")).collect();
+            Served::start(&perdura, &store, &options, &log)?.0
+        };
         let port = served.address().rsplit_once(':').context("an address without a port")?.1;
         let mut crews = Vec::new();
         for library in libraries {
@@ -157,7 +170,7 @@ fn drain(crews: &mut [Crew]) -> Result<Vec<Account>> {
     let (mut changed, mut left) = (Instant::now(), usize::MAX);
     loop {
         let accounts = crews.iter().map(Crew::account).collect::<Result<Vec<_>>>()?;
-        let now = accounts.iter().map(|account| account.lost.len()).sum();
+        let now = accounts.iter().map(Account::open).sum();
         if now != left {
             (changed, left) = (Instant::now(), now);
         }
