@@ -212,7 +212,10 @@ READ = {
     b"hash": lambda key: [("HGETALL", key)],
     b"set": lambda key: [("SMEMBERS", key)],
     b"zset": lambda key: [("ZRANGE", key, 0, -1, "WITHSCORES")],
-    b"stream": lambda key: [("XRANGE", key, "-", "+"), ("XINFO", "STREAM", key, "FULL", "COUNT", 0)],
+    b"stream": lambda key: [
+        ("XRANGE", key, "-", "+"),
+        ("XINFO", "STREAM", key, "FULL", "COUNT", 0),
+    ],
 }
 # The layout is the server's own; a replica of Redis does not have these times either.
 NOT_COMPARED = {b"radix-tree-keys", b"radix-tree-nodes", b"seen-time", b"active-time"}
@@ -281,7 +284,8 @@ def differences(old, new, folder):
                 kinds[kind] = kinds.get(kind, 0) + 1
                 if x != y:
                     yield f"db {db}: {kind} {key}: {str(x)[:600]}, in the new {str(y)[:600]}"
-    libraries = [connect(port).execute_command("FUNCTION", "LIST", "WITHCODE") for port in (old, new)]
+    ask = ("FUNCTION", "LIST", "WITHCODE")
+    libraries = [connect(port).execute_command(*ask) for port in (old, new)]
     if libraries[0] != libraries[1]:
         yield f"functions: {libraries[0]}, in the new {libraries[1]}"
     gaps, changes = [0.0], 0
