@@ -4,6 +4,7 @@ mod changed;
 mod deps;
 mod fuzz;
 mod lazyfs;
+mod moving;
 mod mutants;
 mod oracle;
 mod pages;
@@ -12,6 +13,7 @@ mod product;
 mod programs;
 mod python;
 mod qemu;
+mod queues;
 mod redis_suites;
 mod run;
 mod served;
@@ -57,6 +59,15 @@ Test more:
                  Kill a server beneath systemd with Restart=always and RestartSec=0 so many times
                  [default: 200], and fewer times with other settings. Needs root, systemd, and
                  cgroups of version 2; systemd runs in namespaces of its own.
+  queues [--seconds N] [--every N] [--library NAME] [--perdura PROGRAM | --redis] [--no-holder]
+                 Run RQ, Celery and BullMQ over a server for so long [default: 600] that is killed
+                 so often [default: 20 s], and account for each job. Needs python3, node and npm;
+                 the packages come from the network once. --no-holder must make it fail; --redis
+                 takes a redis-server with appendfsync always, to compare.
+  moving [--seconds N] [--keys N] [--source PROGRAM] [--perdura PROGRAM] [--no-pause]
+                 Move a Redis, or the PROGRAM of a Redis or Valkey, to a Perdura while others write
+                 [default: for 10 s], and compare each key; and break moves off in their middle.
+                 Needs redis-server, redis-cli and python3. --no-pause must make it fail.
   fuzz [SECONDS [TARGET]]
                  Run each fuzz target, or TARGET alone, for so long [default: 600], beginning with
                  the inputs in fuzz/seeds, and keep there what reaches most. Needs a nightly
@@ -127,6 +138,8 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["test-systemd", kills, "--perdura", perdura] => {
             systemd::test(kills.parse()?, Some(perdura))
         }
+        ["queues", options @ ..] => queues::Trial::parse(options)?.run(),
+        ["moving", options @ ..] => moving::Trial::parse(options)?.run(),
         ["rivals"] => {
             deps::install_rivals()?;
             steps::rivals()

@@ -2,7 +2,7 @@
 //! there, and starts Spark on this machine.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -55,19 +55,27 @@ pub fn environment() -> Result<PathBuf> {
     if !java.is_ok_and(|java| java.status.success()) {
         bail!("Spark needs Java 17 or newer (Debian: openjdk-17-jre-headless)");
     }
-    let place = target()?.join("python/venv");
+    installed(&target()?.join("python/venv"), REQUIREMENTS)
+}
+
+/// The interpreter of the virtual environment at `place`, which has the packages that the file
+/// `requirements` names.
+///
+/// # Errors
+/// Python's `venv` or the network, which the first installation needs, is missing.
+pub fn installed(place: &Path, requirements: &str) -> Result<PathBuf> {
     let python = place.join("bin/python");
-    let required = fs::read_to_string(REQUIREMENTS).context(REQUIREMENTS)?;
+    let required = fs::read_to_string(requirements).with_context(|| requirements.to_owned())?;
     let done = place.join("requirements.txt");
     if fs::read_to_string(&done).is_ok_and(|installed| installed == required) {
         return Ok(python);
     }
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(place))
         .context("a virtual environment (Debian: python3-venv)")?;
     // Most modules are never loaded, and Python compiles the others when it loads them.
     let install =
         ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"];
-    run(Command::new(&python).args(install).args(["-r", REQUIREMENTS]))
+    run(Command::new(&python).args(install).args(["-r", requirements]))
         .context("packages from PyPI; the network is needed once")?;
     // This file is written last, so that an unfinished environment is made again.
     fs::write(done, required)?;

@@ -153,12 +153,12 @@ fn run_file(
     }
     let options = ["--memory", "512MiB", "--threads", threads];
     let (server, _) = Served::start(perdura, &dir, &options, &log.with_extension("server"))?;
-    let port = server.port().to_string();
+    let port = server.address().rsplit(':').next().unwrap_or_default();
     let words = [
         "--host",
         "127.0.0.1",
         "--port",
-        &port,
+        port,
         "--tags",
         TAGS,
         "--ignore-digest",

@@ -1,6 +1,8 @@
 //! A `perdura serve` of the commands that kill it, and its holder.
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,7 +28,8 @@ pub fn program(path: Option<&str>) -> Result<PathBuf> {
 /// A running server; killed when dropped.
 pub struct Served {
     child: Child,
-    port: u16,
+    program: Command,
+    address: String,
     dir: PathBuf,
     log: PathBuf,
 }
@@ -41,28 +44,56 @@ impl Served {
     ) -> Result<(Self, Oracle)> {
         let port = free_port()?;
         let address = format!("127.0.0.1:{port}");
-        let (out, err) = (File::create(log)?, File::options().append(true).open(log)?);
         let mut program = Command::new(perdura);
         program.args(["serve", "--listen", &address, "--dir"]).arg(dir).args(options);
-        let child = program.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
-        let child = child.with_context(|| format!("{program:?}"))?;
-        let mut served = Self { child, port, dir: dir.to_owned(), log: log.to_owned() };
-        let began = Instant::now();
-        loop {
-            if let Ok(oracle) = Oracle::try_connect(&address) {
-                return Ok((served, oracle));
-            }
-            if let Some(status) = served.child.try_wait()? {
-                bail!("the server ended with {status}: {}", served.said());
-            }
-            ensure!(began.elapsed() < PATIENCE, "the server does not start: {}", served.said());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let served = Self::launch(program, address, dir, log)?;
+        let oracle = Oracle::try_connect(&served.address)?;
+        Ok((served, oracle))
     }
 
-    /// Where it listens on the loopback address.
-    pub fn port(&self) -> u16 {
-        self.port
+    /// Starts a redis-server that has each write on its disk before it answers.
+    pub fn redis(dir: &Path, log: &Path) -> Result<Self> {
+        let port = free_port()?.to_string();
+        let mut program = Command::new("redis-server");
+        program.args(["--port", &port, "--appendonly", "yes", "--appendfsync", "always", "--dir"]);
+        program.arg(dir);
+        Self::launch(program, format!("127.0.0.1:{port}"), dir, log)
+    }
+
+    fn launch(mut program: Command, address: String, dir: &Path, log: &Path) -> Result<Self> {
+        let child = spawn(&mut program, File::create(log)?)?;
+        let (dir, log) = (dir.to_owned(), log.to_owned());
+        let mut served = Self { child, program, address, dir, log };
+        served.wait_until_it_answers()?;
+        Ok(served)
+    }
+
+    /// The address that the server listens on.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Kills the server without its holder, and starts another with the same options in the same
+    /// directory. Returns the time from the kill to the first answer.
+    pub fn restart(&mut self) -> Result<Duration> {
+        let began = Instant::now();
+        self.child.kill()?;
+        self.child.wait()?;
+        self.child = spawn(&mut self.program, File::options().append(true).open(&self.log)?)?;
+        self.wait_until_it_answers()?;
+        Ok(began.elapsed())
+    }
+
+    fn wait_until_it_answers(&mut self) -> Result<()> {
+        let began = Instant::now();
+        while !answers(&self.address) {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the server ended with {status}: {}", self.said());
+            }
+            ensure!(began.elapsed() < PATIENCE, "the server does not start: {}", self.said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// Kills the server and its holder, so that nothing is left of its memory.
@@ -119,6 +150,24 @@ pub fn process(dir: &Path, command: &str) -> Option<Pid> {
         let is_wanted = words.get(1) == Some(&command.as_bytes()) && words.contains(&name);
         if is_wanted { Pid::from_raw(id) } else { None }
     })
+}
+
+fn spawn(program: &mut Command, log: File) -> Result<Child> {
+    program.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    program.spawn().with_context(|| format!("{program:?}"))
+}
+
+/// Whether a server at the address answers `PING`.
+pub fn answers(address: &str) -> bool {
+    let ask = || -> std::io::Result<[u8; 7]> {
+        let mut connection = TcpStream::connect(address)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.write_all(b"PING\r\n")?;
+        let mut reply = [0; 7];
+        connection.read_exact(&mut reply)?;
+        Ok(reply)
+    };
+    ask().is_ok_and(|reply| reply == *b"+PONG\r\n")
 }
 
 /// A port that nobody listens on now.

@@ -57,6 +57,13 @@ impl Follower {
     }
 
     fn transaction(&mut self, queue: Vec<Words>, target: &mut Target) -> Result<()> {
+        // The server loads libraries in transactions of their own. Nothing else in the stream needs
+        // them, for the source sends what a function has done, so they may come a moment earlier.
+        let (libraries, queue): (Vec<_>, Vec<_>) =
+            queue.into_iter().partition(|words| words[0].eq_ignore_ascii_case(b"function"));
+        for words in libraries {
+            self.send(words, target)?;
+        }
         // A transaction of SELECT alone, or of one command, is the same without.
         let commands = queue.iter().filter(|words| !words[0].eq_ignore_ascii_case(b"select"));
         let is_one = commands.count() < 2;

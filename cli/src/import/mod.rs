@@ -171,6 +171,8 @@ fn follow(
 /// Looks at what the target has, and removes it if that is asked for.
 fn prepare(args: &ImportArgs, target: &mut Target) -> Result<()> {
     if args.flush {
+        // A library that is loaded again without REPLACE would be refused.
+        target.ask(&["FUNCTION", "FLUSH"])?;
         return target.ask(&["FLUSHALL"]).map(drop);
     }
     let info = target.ask(&["INFO", "keyspace"])?;

@@ -11,6 +11,10 @@ use std::time::Duration;
 use crate::real_redis::{Redis, Talk, everything};
 use crate::running::*;
 
+/// Loaded within a transaction, which the server refuses to do.
+const LATER_LIBRARY: &str =
+    "#!lua name=later\nredis.register_function('later', function() return 7 end)";
+
 fn import(source: &str, server: &Server, more: &[&str]) -> Output {
     Command::new(PERDURA)
         .args(["import", source, "--to", &format!("127.0.0.1:{}", server.port)])
@@ -144,6 +148,8 @@ fn append_only_files_are_taken_up_to_their_last_whole_command() {
     talk.ask("DEL string:1 hash");
     talk.ask("MULTI");
     talk.ask("INCR counter");
+    talk.send(&["FUNCTION", "LOAD", LATER_LIBRARY]);
+    talk.reply().unwrap();
     talk.ask("LPUSH list:0 first");
     talk.ask("EXEC");
     talk.ask("SPOP set:1");
@@ -154,6 +160,7 @@ fn append_only_files_are_taken_up_to_their_last_whole_command() {
     assert!(text.contains("commands behind them"), "{text}");
     equal(redis.port, &server);
     assert!(!text.contains("left out"), "{text}");
+    assert_eq!(server.client().ask(&["FCALL", "later", "0"]), ":7");
 
     // The end of a transaction, and the middle of a command, are missing.
     talk.ask("MULTI");
