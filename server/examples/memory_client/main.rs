@@ -9,6 +9,7 @@
 //! Elements come one in each command, and every key gets its first element before any gets its
 //! second, as values grow in use. Nothing here is shared with `server` or `bench`.
 
+mod dirty;
 mod shapes;
 
 use std::error::Error;
@@ -24,10 +25,12 @@ type AnyError = Box<dyn Error>;
 
 const HELP: &str = "\
 memory_client --directory DIR NAME=PROGRAM... [--only WORD] [--port N] [--memory SIZE]
+memory_client --directory DIR NAME=PERDURA --dirty yes
 
 Prints, as rows of a table, bytes for an element (for a key with strings): `used_memory` and resident
 memory of each server, less what the empty server has. A PROGRAM whose name ends with `perdura` gets
-Perdura's options, every other one Redis'. With --only, the rows whose name has WORD.";
+Perdura's options, every other one Redis'. With --only, the rows whose name has WORD.
+With --dirty, bytes that an added element makes dirty instead.";
 
 /// Time in which a checkpoint ends, and Redis resizes its tables.
 const REST: Duration = Duration::from_millis(1500);
@@ -41,6 +44,7 @@ struct Settings {
     directory: PathBuf,
     programs: Vec<(String, String)>,
     only: String,
+    is_dirty: bool,
     port: u16,
     memory: String,
 }
@@ -48,6 +52,9 @@ struct Settings {
 fn main() -> Result<(), AnyError> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let settings = parse(&words).map_err(|wrong| format!("{wrong}\n\n{HELP}"))?;
+    if let (true, [(_, program), ..]) = (settings.is_dirty, &settings.programs[..]) {
+        return dirty::print(&settings, program);
+    }
     print!("| elements |");
     settings.programs.iter().for_each(|(name, _)| print!(" {name}: used | resident |"));
     println!("\n|---|{}", "---|---|".repeat(settings.programs.len()));
@@ -71,6 +78,7 @@ fn parse(words: &[String]) -> Result<Settings, String> {
         directory: PathBuf::new(),
         programs: Vec::new(),
         only: String::new(),
+        is_dirty: false,
         port: 7450,
         memory: "2GiB".into(),
     };
@@ -83,6 +91,7 @@ fn parse(words: &[String]) -> Result<Settings, String> {
         let value = words.next().ok_or_else(|| format!("{word} has no value"))?;
         match word.as_str() {
             "--directory" => settings.directory = value.into(),
+            "--dirty" => settings.is_dirty = value == "yes",
             "--only" => settings.only.clone_from(value),
             "--port" => settings.port = value.parse().map_err(|_| format!("{value} is no port"))?,
             "--memory" => settings.memory.clone_from(value),
@@ -110,6 +119,16 @@ fn measure(settings: &Settings, program: &str, shape: &Shape) -> Result<[f64; 2]
     exchange(&mut stream, &mut bytes, &mut commands)?;
     std::thread::sleep(REST);
     let before = server.memory(&mut stream)?;
+    load(&mut stream, shape)?;
+    std::thread::sleep(REST);
+    let after = server.memory(&mut stream)?;
+    let elements = (shape.keys * shape.elements) as f64;
+    Ok([0, 1].map(|which| (after[which] as f64 - before[which] as f64) / elements))
+}
+
+/// Writes all elements of a shape.
+fn load(stream: &mut BufReader<TcpStream>, shape: &Shape) -> Result<(), AnyError> {
+    let (mut bytes, mut commands) = (Vec::new(), 0);
     for element in 0..shape.elements {
         for key in 0..shape.keys {
             shape.command(key, element, &mut bytes);
@@ -119,15 +138,11 @@ fn measure(settings: &Settings, program: &str, shape: &Shape) -> Result<[f64; 2]
                 commands += 1;
             }
             if commands >= AHEAD {
-                exchange(&mut stream, &mut bytes, &mut commands)?;
+                exchange(stream, &mut bytes, &mut commands)?;
             }
         }
     }
-    exchange(&mut stream, &mut bytes, &mut commands)?;
-    std::thread::sleep(REST);
-    let after = server.memory(&mut stream)?;
-    let elements = (shape.keys * shape.elements) as f64;
-    Ok([0, 1].map(|which| (after[which] as f64 - before[which] as f64) / elements))
+    exchange(stream, &mut bytes, &mut commands)
 }
 
 /// Sends commands and reads a reply for each.
