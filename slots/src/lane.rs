@@ -14,6 +14,9 @@ use crate::spans::Spans;
 /// Most empty runs of a class that are kept without asking whether it is worth a sweep of the
 /// class's free list to give them back.
 const EMPTY_RUNS_KEPT: u32 = 8;
+/// Most empty runs of all classes that a lane keeps while it takes another one from the pool.
+/// Values that grow leave empty runs behind in each class that they grow through.
+const EMPTY_RUNS_KEPT_IN_ALL: u32 = 4;
 
 /// A lane's state between operations, none of which is durable.
 pub(crate) struct LaneState {
@@ -235,6 +238,10 @@ impl<'h> Lane<'h> {
     }
 
     fn refill(&mut self, class: usize) -> Result<(), Stop> {
+        let classes = &self.state_mut().classes;
+        if classes.iter().map(|list| list.empty_runs).sum::<u32>() > EMPTY_RUNS_KEPT_IN_ALL {
+            self.trim_classes();
+        }
         let spans = class_spans(class);
         let word = SpanWord::Small { class: class as u8, lane: self.id(), spans: spans as u32 };
         let start = self.spans.take(&mut self.guard, spans, word, self.uses_reserve)?;
@@ -327,12 +334,16 @@ impl<'h> Lane<'h> {
     /// Gives every empty run back to the pool. Returns how many spans went back, and the need that
     /// the other runs wait for.
     pub(crate) fn trim_all(&mut self) -> (u64, Option<Need>) {
+        self.trim_classes();
+        self.give_back()
+    }
+
+    fn trim_classes(&mut self) {
         for class in 0..CLASSES {
             if self.state_mut().classes[class].empty_runs > 0 {
                 self.trim(class);
             }
         }
-        self.give_back()
     }
 
     /// Gives pending runs back to the pool, as far as the budget allows now. Returns as

@@ -9,24 +9,26 @@ use crate::AnyError;
 
 pub struct Connection {
     stream: TcpStream,
-    /// Bytes of replies that are not whole yet.
-    rest: Vec<u8>,
-    /// Replies to come.
+    /// Bytes of a line that is not whole yet.
+    line: Vec<u8>,
+    /// Bytes of a string that are still to come, its end of line included.
+    skipped: usize,
+    /// Replies, and elements of replies that are arrays, to come.
     left: usize,
-    sent_at: Instant,
+    due: Instant,
 }
 
 impl Connection {
     pub fn open(address: &str) -> Result<Self, AnyError> {
         let stream = TcpStream::connect(address).map_err(|e| format!("{address}: {e}"))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, rest: Vec::new(), left: 0, sent_at: Instant::now() })
+        Ok(Self { stream, line: Vec::new(), skipped: 0, left: 0, due: Instant::now() })
     }
 
-    /// Sends a batch of so many commands; the socket takes a batch without waiting, unless the
-    /// server leaves its bytes unread.
-    pub fn send(&mut self, batch: &[u8], commands: usize) -> Result<(), AnyError> {
-        (self.left, self.sent_at) = (commands, Instant::now());
+    /// Sends a batch of so many commands, which was due at this time; the socket takes a batch
+    /// without waiting, unless the server leaves its bytes unread.
+    pub fn send(&mut self, batch: &[u8], commands: usize, due: Instant) -> Result<(), AnyError> {
+        (self.left, self.due) = (commands, due);
         Ok(self.stream.write_all(batch)?)
     }
 
@@ -38,22 +40,43 @@ impl Connection {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let mut joined = std::mem::take(&mut self.rest);
-        let bytes = match joined.is_empty() {
-            true => &piece[..read],
-            false => {
-                joined.extend_from_slice(&piece[..read]);
-                &joined[..]
+        let mut bytes = &piece[..read];
+        while !bytes.is_empty() {
+            let passed = self.skipped.min(bytes.len());
+            (self.skipped, bytes) = (self.skipped - passed, &bytes[passed..]);
+            let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+                self.line.extend_from_slice(bytes);
+                break;
+            };
+            match self.line.is_empty() {
+                true => self.take(&bytes[..end])?,
+                false => {
+                    let mut line = std::mem::take(&mut self.line);
+                    line.extend_from_slice(&bytes[..end]);
+                    self.take(&line)?;
+                }
             }
-        };
-        let mut at = 0;
-        while self.left > 0
-            && let Some(len) = reply_bytes(&bytes[at..])?
-        {
-            (at, self.left) = (at + len, self.left - 1);
+            bytes = &bytes[end + 1..];
         }
-        self.rest = bytes[at..].to_vec();
-        Ok((self.left == 0).then(|| self.sent_at.elapsed().as_secs_f64() * 1e3))
+        let is_over = self.left == 0 && self.skipped == 0 && self.line.is_empty();
+        Ok(is_over.then(|| self.due.elapsed().as_secs_f64() * 1e3))
+    }
+
+    /// Counts what a line says, of a reply or an element.
+    fn take(&mut self, line: &[u8]) -> Result<(), AnyError> {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let wrong = || format!("the server answers {:?}", String::from_utf8_lossy(line));
+        self.left = self.left.checked_sub(1).ok_or_else(wrong)?;
+        let number = |digits: &[u8]| Ok::<i64, AnyError>(std::str::from_utf8(digits)?.parse()?);
+        match line.split_first() {
+            Some((b'+' | b':', _)) => Ok(()),
+            Some((b'$', digits)) => match usize::try_from(number(digits)?) {
+                Ok(len) => Ok(self.skipped = len + 2),
+                Err(_) => Err("a key or an element is not there: run with --fill yes".into()),
+            },
+            Some((b'*', digits)) => Ok(self.left += usize::try_from(number(digits)?)?),
+            _ => Err(wrong().into()),
+        }
     }
 
     /// Waits for all replies.
@@ -66,20 +89,5 @@ impl Connection {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
-    }
-}
-
-/// Bytes of the first reply: a simple string, a number, or a string of bytes. `None` if it is not
-/// whole yet.
-fn reply_bytes(bytes: &[u8]) -> Result<Option<usize>, AnyError> {
-    let Some(end) = bytes.iter().position(|byte| *byte == b'\r') else { return Ok(None) };
-    let line = &bytes[..end];
-    match line.first() {
-        Some(b'+' | b':') => Ok(Some(end + 2).filter(|all| *all <= bytes.len())),
-        Some(b'$') => match std::str::from_utf8(&line[1..])?.parse::<i64>()? {
-            -1 => Err("a key is not there: run with --fill yes".into()),
-            len => Ok(Some(end + 4 + usize::try_from(len)?).filter(|all| *all <= bytes.len())),
-        },
-        _ => Err(format!("the server answers {:?}", String::from_utf8_lossy(line)).into()),
     }
 }

@@ -17,12 +17,11 @@ mod side;
 mod workload;
 
 use std::error::Error;
-use std::time::Duration;
 
 use report::{Figures, Row};
 use servers::Server;
 use settings::{Cell, Servers, Settings};
-use side::Side;
+use side::{Pace, Side};
 
 type AnyError = Box<dyn Error>;
 
@@ -36,7 +35,8 @@ fn main() -> Result<(), AnyError> {
     report::print_head();
     match &settings.servers {
         Servers::Running(running) => {
-            let mut sides = sides(running)?;
+            let side = |(address, pid): &(String, u32)| Side::new(address, address, *pid);
+            let mut sides: Vec<_> = running.iter().map(side).collect();
             for cell in &settings.cells {
                 rows.push(measure(&settings, cell, &mut sides)?);
             }
@@ -48,22 +48,25 @@ fn main() -> Result<(), AnyError> {
                 };
                 let servers = (settings.port..).zip(budgets).map(start);
                 let servers = servers.collect::<Result<Vec<_>, _>>()?;
-                let places: Vec<_> = servers.iter().map(Server::place).collect();
-                rows.push(measure(&settings, cell, &mut sides(&places)?)?);
+                let mut sides: Vec<_> = servers.iter().map(Server::side).collect();
+                rows.push(measure(&settings, cell, &mut sides)?);
             }
         }
-        Servers::Started { perdura, redis, directory } => {
+        Servers::Started { perdura, redis, valkey, directory } => {
             for durable in [false, true] {
                 let cells = settings.cells.iter().filter(|cell| cell.durable == durable);
                 let cells: Vec<&Cell> = cells.collect();
                 if cells.is_empty() {
                     continue;
                 }
-                let servers = [
-                    Server::perdura(perdura, &settings, directory, durable)?,
-                    Server::redis(redis, &settings, directory, durable)?,
-                ];
-                let mut sides = sides(&servers.each_ref().map(Server::place))?;
+                let mut servers = vec![Server::perdura(perdura, &settings, directory, durable)?];
+                let others = valkey.iter().map(|program| ("Valkey", program));
+                for (port, (name, program)) in
+                    (settings.port + 1..).zip(others.chain([("Redis", redis)]))
+                {
+                    servers.push(Server::redis(name, program, directory, durable, port)?);
+                }
+                let mut sides: Vec<_> = servers.iter().map(Server::side).collect();
                 for cell in cells {
                     rows.push(measure(&settings, cell, &mut sides)?);
                 }
@@ -77,32 +80,41 @@ fn main() -> Result<(), AnyError> {
     }
 }
 
-fn sides(places: &[(String, u32)]) -> Result<Vec<Side>, AnyError> {
-    Ok(places.iter().map(|(address, pid)| Side::new(address, *pid)).collect())
-}
-
 /// Measures one cell of the table at all servers, in turn and in rounds.
 fn measure(settings: &Settings, cell: &Cell, sides: &mut [Side]) -> Result<Row, AnyError> {
-    let mut all = Vec::new();
     for side in sides.iter_mut() {
         side.begin(settings, cell)?;
-        all.push(Figures::new(side.address()));
     }
+    let all = rounds(settings, cell, sides, Pace::Closed)?;
+    let mut row = Row { cell: cell.clone(), all, at_load: None };
+    if let Some(share) = settings.load {
+        let slowest = row.all.iter().map(Figures::ops_per_s).fold(f64::INFINITY, f64::min);
+        let rate = slowest * share;
+        let pace = Pace::Open(rate / cell.pipeline as f64);
+        row.at_load = Some((rate, rounds(settings, cell, sides, pace)?));
+    }
+    report::print_row(&row, matches!(settings.servers, Servers::Started { .. }));
+    Ok(row)
+}
+
+fn rounds(
+    settings: &Settings,
+    cell: &Cell,
+    sides: &mut [Side],
+    pace: Pace,
+) -> Result<Vec<Figures>, AnyError> {
+    let mut all: Vec<_> = sides.iter().map(|side| Figures::new(side.name())).collect();
     for round in 0..=settings.rounds {
         let mut turn: Vec<usize> = (0..sides.len()).collect();
         if round % 2 == 1 {
             turn.reverse();
         }
         for index in turn {
-            // The other server's checkpoint of what was written last ends in this time.
-            std::thread::sleep(Duration::from_millis(settings.pause_ms));
-            let one = sides[index].measure(settings, cell)?;
+            let one = sides[index].measure(settings, cell, pace)?;
             if round > 0 {
                 all[index].rounds.push(one);
             }
         }
     }
-    let row = Row { cell: cell.clone(), all };
-    report::print_row(&row);
-    Ok(row)
+    Ok(all)
 }

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::AnyError;
 use crate::settings::Settings;
+use crate::side::Side;
 
 pub struct Server {
+    name: String,
     child: Child,
     address: String,
     data: PathBuf,
@@ -37,28 +39,32 @@ impl Server {
         let mut command = Command::new(program);
         command.args(["serve", "--memory", &settings.memory, "--budget", budget]);
         command.args(["--holder-wait", "1s"]);
+        if let Some(threads) = &settings.threads {
+            command.args(["--threads", threads]);
+        }
         command.args(["--durability", if durable { "fsync" } else { "warned" }]);
         command.arg("--dir").arg(&data).arg("--port").arg(port.to_string());
-        Self::start(command, port, data)
+        Self::start(&format!("perdura with {budget}"), command, port, data)
     }
 
-    /// Starts Redis, without snapshots.
+    /// Starts Redis or Valkey at a port, without snapshots.
     pub fn redis(
+        name: &str,
         program: &str,
-        settings: &Settings,
         directory: &str,
         durable: bool,
+        port: u16,
     ) -> Result<Self, AnyError> {
-        let data = Path::new(directory).join("plain-client-redis");
+        let data = Path::new(directory).join(format!("plain-client-redis-{port}"));
         let mut command = Command::new(program);
         command.args(["--save", "", "--auto-aof-rewrite-percentage", "0"]);
         command.args(["--appendonly", if durable { "yes" } else { "no" }]);
         command.args(["--appendfsync", "always", "--bind", "127.0.0.1"]);
-        command.arg("--dir").arg(&data).arg("--port").arg((settings.port + 1).to_string());
-        Self::start(command, settings.port + 1, data)
+        command.arg("--dir").arg(&data).arg("--port").arg(port.to_string());
+        Self::start(name, command, port, data)
     }
 
-    fn start(mut command: Command, port: u16, data: PathBuf) -> Result<Self, AnyError> {
+    fn start(name: &str, mut command: Command, port: u16, data: PathBuf) -> Result<Self, AnyError> {
         let address = format!("127.0.0.1:{port}");
         if TcpStream::connect(&address).is_ok() {
             return Err(format!("{address} is in use already").into());
@@ -66,7 +72,7 @@ impl Server {
         std::fs::create_dir_all(&data)?;
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let child = child.map_err(|e| format!("{:?}: {e}", command.get_program()))?;
-        let mut server = Self { child, address, data };
+        let mut server = Self { name: name.into(), child, address, data };
         let began = Instant::now();
         while TcpStream::connect(&server.address).is_err() {
             if let Some(status) = server.child.try_wait()? {
@@ -80,9 +86,9 @@ impl Server {
         Ok(server)
     }
 
-    /// The address and the process.
-    pub fn place(&self) -> (String, u32) {
-        (self.address.clone(), self.child.id())
+    /// The server as a side of measurements.
+    pub fn side(&self) -> Side {
+        Side::new(&self.name, &self.address, self.child.id())
     }
 }
 

@@ -1,18 +1,21 @@
 //! One server: what was written to it, and its measurements.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::time::Timespec;
 
 use crate::AnyError;
 use crate::connection::Connection;
 use crate::settings::{Cell, Settings};
-use crate::workload::{Batch, Random};
+use crate::workload::{Batch, RENEWED, Random};
 
 pub struct Side {
+    name: String,
     address: String,
     pid: u32,
     connections: Vec<Connection>,
@@ -21,7 +24,23 @@ pub struct Side {
     filled: Vec<Vec<u8>>,
 }
 
+/// Most bytes of the values that a round begins with.
+const RENEWED_BYTES_MAX: usize = 200 << 20;
+/// Elements of a list that is read.
+const READ_ELEMENTS: usize = 1000;
+
+/// When batches are sent.
+#[derive(Clone, Copy)]
+pub enum Pace {
+    /// As soon as a connection has its replies.
+    Closed,
+    /// At random times, so many batches a second on average. A batch waits until a connection has
+    /// its replies.
+    Open(f64),
+}
+
 /// The figures of one round.
+#[derive(Clone, Copy)]
 pub struct One {
     pub ops_per_s: f64,
     pub cpu_us_per_op: f64,
@@ -31,20 +50,20 @@ pub struct One {
 }
 
 impl Side {
-    pub fn new(address: &str, pid: u32) -> Self {
-        let (connections, filled) = (Vec::new(), Vec::new());
-        Self { address: address.into(), pid, connections, random: Random(3), filled }
+    pub fn new(name: &str, address: &str, pid: u32) -> Self {
+        let (name, address) = (name.into(), address.into());
+        Self { name, address, pid, connections: Vec::new(), random: Random(3), filled: Vec::new() }
     }
 
-    pub fn address(&self) -> &str {
-        &self.address
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Opens the cell's connections, and writes everything once that its commands ask for.
     pub fn begin(&mut self, settings: &Settings, cell: &Cell) -> Result<(), AnyError> {
         let open = |_| Connection::open(&self.address);
         self.connections = (0..cell.clients).map(open).collect::<Result<_, _>>()?;
-        let mut batch = Batch::filling(cell, settings.keys);
+        let Some(mut batch) = Batch::filling(cell, settings.keys) else { return Ok(()) };
         let kind = batch.counted(&mut Random(0), 0).to_vec();
         if !settings.fill || self.filled.contains(&kind) {
             return Ok(());
@@ -57,15 +76,51 @@ impl Side {
             for number in first..last {
                 all.extend_from_slice(batch.counted(&mut self.random, number));
             }
-            connection.send(&all, (last - first) as usize)?;
+            connection.send(&all, (last - first) as usize, Instant::now())?;
             connection.finish(&mut piece)?;
         }
         self.filled.push(kind);
         Ok(())
     }
 
+    /// Writes what a round begins with. Returns how many operations find something then.
+    fn renew(&mut self, settings: &Settings, cell: &Cell) -> Result<usize, AnyError> {
+        let Some([mut removing, mut adding]) = Batch::renewing(cell) else { return Ok(usize::MAX) };
+        // No server is faster.
+        let rate_max = if cell.pipeline == 1 { 200e3 } else { 1500e3 };
+        let most = (rate_max * settings.seconds) as usize;
+        let (elements, operations) = match &cell.command[..] {
+            "LPUSH" | "RPUSH" | "SADD" => (0, usize::MAX),
+            command if command.starts_with("LRANGE") => (READ_ELEMENTS, usize::MAX),
+            _ => {
+                let elements = most.min(RENEWED_BYTES_MAX / cell.value_bytes);
+                // Batches are under way when the last one is sent, and a few names are drawn twice.
+                (elements, (elements - elements / 50).saturating_sub(cell.clients * cell.pipeline))
+            }
+        };
+        let (mut all, mut piece, now) = (Vec::new(), vec![0; 64 << 10], Instant::now());
+        let connection = &mut self.connections[0];
+        connection.send(removing.drawn(&mut self.random), 1, now)?;
+        connection.finish(&mut piece)?;
+        for _ in 0..elements.div_ceil(RENEWED * 16) {
+            all.clear();
+            (0..16).for_each(|_| all.extend_from_slice(adding.drawn(&mut self.random)));
+            connection.send(&all, 16, now)?;
+            connection.finish(&mut piece)?;
+        }
+        Ok(operations)
+    }
+
     /// Measures the server for one round.
-    pub fn measure(&mut self, settings: &Settings, cell: &Cell) -> Result<One, AnyError> {
+    pub fn measure(
+        &mut self,
+        settings: &Settings,
+        cell: &Cell,
+        pace: Pace,
+    ) -> Result<One, AnyError> {
+        let mut left = self.renew(settings, cell)? / cell.pipeline;
+        // The other server's checkpoint of what was written last ends in this time, and this one's.
+        std::thread::sleep(Duration::from_millis(settings.pause_ms));
         let mut batch = Batch::measured(cell, settings.keys);
         let epoll: OwnedFd = epoll::create(CreateFlags::CLOEXEC)?;
         for (at, connection) in self.connections.iter().enumerate() {
@@ -74,27 +129,50 @@ impl Side {
         let mut ready = Vec::with_capacity(self.connections.len());
         let (mut took_ms, mut piece) = (Vec::with_capacity(1 << 20), vec![0; 64 << 10]);
         let length = Duration::from_secs_f64(settings.seconds);
+        let mut free: VecDeque<usize> = (0..self.connections.len()).collect();
         let (cpu_before, began) = (cpu_us(self.pid)?, Instant::now());
-        for connection in &mut self.connections {
-            connection.send(batch.drawn(&mut self.random), cell.pipeline)?;
-        }
-        let mut under_way = self.connections.len();
-        while under_way > 0 {
+        let (mut due, end) = (began, began + length);
+        loop {
+            let now = Instant::now();
+            let mut is_over = false;
+            while let Some(&next) = free.front() {
+                is_over = left == 0
+                    || match pace {
+                        Pace::Closed => now >= end,
+                        Pace::Open(_) => due >= end,
+                    };
+                if is_over || (matches!(pace, Pace::Open(_)) && due > now) {
+                    break;
+                }
+                free.pop_front();
+                left -= 1;
+                let since = if let Pace::Open(_) = pace { due } else { now };
+                let bytes = batch.drawn(&mut self.random);
+                self.connections[next].send(bytes, cell.pipeline, since)?;
+                if let Pace::Open(rate) = pace {
+                    due += Duration::from_secs_f64(-self.random.part().ln() / rate);
+                }
+            }
+            if is_over && free.len() == self.connections.len() {
+                break;
+            }
+            // A timeout has steps of a millisecond, so a batch that is due is waited for awake.
+            let is_waiting = matches!(pace, Pace::Open(_)) && !is_over && !free.is_empty();
+            let timeout = is_waiting.then_some(Timespec { tv_sec: 0, tv_nsec: 0 });
             ready.clear();
-            match epoll::wait(&epoll, spare_capacity(&mut ready), None) {
+            match epoll::wait(&epoll, spare_capacity(&mut ready), timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let is_over = began.elapsed() >= length;
             for event in &ready {
-                let connection = &mut self.connections[event.data.u64() as usize];
-                let Some(ms) = connection.receive(&mut piece)? else { continue };
+                let at = event.data.u64() as usize;
+                let Some(ms) = self.connections[at].receive(&mut piece)? else { continue };
                 took_ms.push(ms);
-                match is_over {
-                    true => under_way -= 1,
-                    false => connection.send(batch.drawn(&mut self.random), cell.pipeline)?,
-                }
+                free.push_back(at);
             }
+        }
+        if took_ms.is_empty() {
+            return Err("a round was too short for a reply".into());
         }
         let operations = (took_ms.len() * cell.pipeline) as f64;
         let (took_s, cpu) = (began.elapsed().as_secs_f64(), cpu_us(self.pid)? - cpu_before);
@@ -102,7 +180,7 @@ impl Side {
         let part = |part: f64| took_ms[(took_ms.len() as f64 * part) as usize];
         Ok(One {
             ops_per_s: operations / took_s,
-            cpu_us_per_op: cpu as f64 / operations,
+            cpu_us_per_op: cpu / operations,
             p50_ms: part(0.5),
             p99_ms: part(0.99),
             p999_ms: part(0.999),
@@ -110,11 +188,13 @@ impl Side {
     }
 }
 
-/// Processor time of all threads of a process, in microseconds, in steps of 10 ms.
-fn cpu_us(pid: u32) -> Result<u64, AnyError> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let behind = stat.rsplit(')').next().unwrap_or_default();
-    let fields: Vec<&str> = behind.split_whitespace().collect();
-    let [user, system] = [fields[11].parse::<u64>()?, fields[12].parse::<u64>()?];
-    Ok((user + system) * 10_000)
+/// Processor time of all threads of a process, in microseconds.
+fn cpu_us(pid: u32) -> Result<f64, AnyError> {
+    let mut ns = 0;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread that has just ended has no file any more.
+        let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        ns += text.split_whitespace().next().unwrap_or_default().parse::<u64>()?;
+    }
+    Ok(ns as f64 / 1e3)
 }

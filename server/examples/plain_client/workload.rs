@@ -25,6 +25,12 @@ enum Part<'a> {
 
 use Part::{Number, Text};
 
+/// Elements that [`Batch::renewing`] adds with one command.
+pub const RENEWED: usize = 10;
+const LIST: &[u8] = b"mylist";
+const SET: &[u8] = b"myset";
+const SORTED: &[u8] = b"myzset";
+
 impl Batch {
     /// The batch of a cell's measurement.
     pub fn measured(cell: &Cell, keys: u32) -> Self {
@@ -33,15 +39,45 @@ impl Batch {
         batch
     }
 
-    /// A batch of one command that writes what the cell's commands read or overwrite.
-    pub fn filling(cell: &Cell, keys: u32) -> Self {
-        let mut batch = Self { bytes: Vec::new(), holes: Vec::new() };
+    /// A batch of one command that writes what the cell's commands read or overwrite; `None` if
+    /// they find what they need, or if each round has to begin anew.
+    pub fn filling(cell: &Cell, keys: u32) -> Option<Self> {
         let command = match &cell.command[..] {
             "GET" | "MSET" => "SET",
-            other => other,
+            same @ ("SET" | "INCR" | "HSET" | "HSET10" | "ZADD") => same,
+            _ => return None,
         };
+        let mut batch = Self { bytes: Vec::new(), holes: Vec::new() };
         batch.add(command, cell.value_bytes, keys, b'v');
-        batch
+        Some(batch)
+    }
+
+    /// What a round begins with: a command that removes the key, and one that gives it ten
+    /// elements more, which is to be sent for so many elements.
+    pub fn renewing(cell: &Cell) -> Option<[Self; 2]> {
+        let mut both = [0, 1].map(|_| Self { bytes: Vec::new(), holes: Vec::new() });
+        let [removing, adding] = &mut both;
+        let value = vec![b'v'; cell.value_bytes];
+        let (value, member) = ([Text(&value)], [Text(b"element:"), Number(12, u32::MAX)]);
+        let (score, (name, key)) = (
+            [Number(6, 1_000_000)],
+            match &cell.command[..] {
+                "LPUSH" | "RPUSH" | "LPOP" | "RPOP" => ("RPUSH", LIST),
+                command if command.starts_with("LRANGE") => ("RPUSH", LIST),
+                "SADD" | "SPOP" => ("SADD", SET),
+                "ZPOPMIN" => ("ZADD", SORTED),
+                _ => return None,
+            },
+        );
+        removing.array(&[&[Text(b"DEL")], &[Text(key)]]);
+        let element: &[&[Part<'_>]] = match name {
+            "RPUSH" => &[&value],
+            "SADD" => &[&member],
+            _ => &[&score, &member],
+        };
+        let head: [&[Part<'_>]; 2] = [&[Text(name.as_bytes())], &[Text(key)]];
+        adding.array(&[&head[..], &element.repeat(RENEWED)].concat());
+        Some(both)
     }
 
     fn add(&mut self, command: &str, value_bytes: usize, keys: u32, letter: u8) {
@@ -49,6 +85,16 @@ impl Batch {
         let (size, value) = (size.as_bytes(), [Text(&letters)]);
         let key = [Text(size), Number(12, keys)];
         match command {
+            "PING_INLINE" => self.bytes.extend_from_slice(b"PING\r\n"),
+            "PING_MBULK" => self.array(&[&[Text(b"PING")]]),
+            "LPUSH" | "RPUSH" => self.array(&[&[Text(command.as_bytes())], &[Text(LIST)], &value]),
+            "LPOP" | "RPOP" => self.array(&[&[Text(command.as_bytes())], &[Text(LIST)]]),
+            "SADD" => {
+                let member = [Text(b"element:"), Number(12, keys)];
+                self.array(&[&[Text(b"SADD")], &[Text(SET)], &member]);
+            }
+            "SPOP" => self.array(&[&[Text(b"SPOP")], &[Text(SET)]]),
+            "ZPOPMIN" => self.array(&[&[Text(b"ZPOPMIN")], &[Text(SORTED)]]),
             "SET" => self.array(&[&[Text(b"SET")], &key, &value]),
             "GET" => self.array(&[&[Text(b"GET")], &key]),
             "MSET" => {
@@ -64,6 +110,12 @@ impl Batch {
                 let hash = [Text(b"hash"), Text(size), Number(12, keys / 10)];
                 let field = [Text(b"field"), Number(1, 10)];
                 self.array(&[&[Text(b"HSET")], &hash, &field, &value]);
+            }
+            command if command.starts_with("LRANGE_") => {
+                let last = command["LRANGE_".len()..].parse::<u32>().map_or(0, |len| len - 1);
+                let last = last.to_string();
+                let range: [&[Part<'_>]; 2] = [&[Text(b"0")], &[Text(last.as_bytes())]];
+                self.array(&[&[Text(b"LRANGE")], &[Text(LIST)], range[0], range[1]]);
             }
             _ => {
                 let member = [Text(b"member:"), Number(12, keys)];
@@ -134,6 +186,11 @@ fn write_digits(place: &mut [u8], mut number: u32) {
 pub struct Random(pub u64);
 
 impl Random {
+    /// A number from 0 to 1, without 0.
+    pub fn part(&mut self) -> f64 {
+        (f64::from(self.below(u32::MAX)) + 1.0) / f64::from(u32::MAX)
+    }
+
     fn below(&mut self, end: u32) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;

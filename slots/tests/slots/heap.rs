@@ -312,6 +312,34 @@ fn runs_that_were_emptied_go_back_by_themselves_once_they_are_many() {
     assert_eq!(all_bytes - free(), kept_bytes, "no kept run was used");
 }
 
+/// Objects that grow together leave no runs behind in the classes that they have outgrown.
+#[test]
+fn runs_of_outgrown_classes_go_back_when_another_class_needs_one() {
+    const RUN_BYTES: u64 = 64 << 10;
+    let device = SimDevice::new(0, 5);
+    let heap = rebuilt(region(&device, 3));
+    let free = || heap.stats().free_bytes;
+    let all_bytes = free();
+    let mut objects: Vec<u64> = Vec::new();
+    for grains in 1..=16 {
+        for nth in 0..256 {
+            let mut op = heap.begin(LaneSet::One(LANE), 0);
+            let grown = op.alloc(LANE, grains * 64).unwrap();
+            op.commit().unwrap();
+            match objects.get_mut(nth) {
+                Some(object) => {
+                    heap.lock(LANE).free_unreached(*object);
+                    *object = grown;
+                }
+                None => objects.push(grown),
+            }
+        }
+    }
+    // The objects fill four runs; the runs that the last ones left came after the last refill.
+    let used_bytes = all_bytes - free();
+    assert!(used_bytes <= 14 * RUN_BYTES, "{} runs are held", used_bytes / RUN_BYTES);
+}
+
 #[test]
 fn small_objects_share_grains_and_keep_their_bytes() {
     for seed in 0..8 {
