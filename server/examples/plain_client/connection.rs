@@ -71,10 +71,16 @@ impl Connection {
         match line.split_first() {
             Some((b'+' | b':', _)) => Ok(()),
             Some((b'$', digits)) => match usize::try_from(number(digits)?) {
-                Ok(len) => Ok(self.skipped = len + 2),
+                Ok(len) => {
+                    self.skipped = len + 2;
+                    Ok(())
+                }
                 Err(_) => Err("a key or an element is not there: run with --fill yes".into()),
             },
-            Some((b'*', digits)) => Ok(self.left += usize::try_from(number(digits)?)?),
+            Some((b'*', digits)) => {
+                self.left += usize::try_from(number(digits)?)?;
+                Ok(())
+            }
             _ => Err(wrong().into()),
         }
     }

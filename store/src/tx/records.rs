@@ -236,7 +236,7 @@ impl Tx<'_> {
     ) -> Result<(), TxError> {
         self.settle(key);
         self.note_change(key, true);
-        self.tell_if_over(place, key, &found);
+        self.tell_if_over(place, key, found);
         self.link(place.lane, key, found.at, 0)?;
         self.count(place, -1, -i8::from(found.expires()), Some(key.bytes))
     }
