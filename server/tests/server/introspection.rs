@@ -189,7 +189,7 @@ fn turns_and_memory_are_counted() {
         assert!(stats.contains(name), "{name} in {stats}");
     }
     client.call("HELLO 3");
-    assert!(client.call("MEMORY STATS").starts_with("%29 "));
+    assert!(client.call("MEMORY STATS").starts_with("%31 "));
 }
 
 #[test]
