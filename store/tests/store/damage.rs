@@ -118,7 +118,7 @@ fn expect_refused(
 fn a_damaged_record_is_refused_by_place_and_value() {
     let word = header(STRING, 5, 8) | SHORT;
     let find = |store: &Store| place_of(store, word);
-    for kind in [15, 16, 17, 19, 100, FIELD, MEMBER, LIST_PART] {
+    for kind in [15, 16, 17, 20, 100, FIELD, MEMBER, LIST_PART] {
         expect_refused("record's kind", &string, &find, word | kind << 56, 0);
     }
     expect_refused("far value's address", &string, &find, word | FAR << 56, 0);
