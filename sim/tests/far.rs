@@ -25,7 +25,7 @@ fn no_loss_at_any_durable_call_of_any_device_loses_a_value() {
     println!("{all:?}");
     // The lives must have shown what they are for.
     assert!(all.span_bytes > 1 << 20, "{all:?}");
-    assert!(all.activations > 5 && all.failed > 3 && all.kept > 10, "{all:?}");
+    assert!(all.activations > 5 && all.failed > 2 && all.kept > 10, "{all:?}");
     assert!(
         all.copies > 400 && all.moved > 100 && all.moved_on > 10 && all.emptied > 10,
         "{all:?}"
