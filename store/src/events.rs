@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::api::{Key, OWN_DATABASE};
+use crate::api::{DATABASES, Key};
 use crate::error::TxError;
 use crate::store::Place;
 use crate::table::Found;
@@ -221,7 +221,8 @@ impl Tx<'_> {
 
     #[cold]
     fn note_event(&mut self, class: EventClass, name: &'static str, key: Key<'_>) {
-        if key.db != OWN_DATABASE {
+        // Neither the program's own keys nor hidden ones are the clients'.
+        if key.db < DATABASES {
             self.events.push(Event { db: key.db, key: key.bytes.into(), class, name });
         }
     }

@@ -2,15 +2,16 @@
 //! a whole or not at all, cut off at any step and at any durable operation, and nothing leaks.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use crate::harness::*;
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
 use perdura_region::{Config, Planted, Region, RegionError};
 use perdura_store::{
-    Access, Delivery, End, Expiry, Key, Store, StoreError, StreamId, StreamPart, Tx, TxError,
+    Access, Audience, Changed, DATABASES, Delivery, End, Event, Expiry, Key, Listener, Store,
+    StoreError, StreamId, StreamPart, Tx, TxError,
 };
 
 const BUDGET_BYTES: u64 = 128 << 10;
@@ -253,6 +254,41 @@ fn several_values_are_built_for_one_operation_and_none_is_left_of_one_that_abort
     let value = |key: Key<'_>| found[&(key.db, key.bytes.to_vec())].clone();
     assert!(value(FROM) == value(to) && value(to) == value(third));
     assert_no_leak(&store, empty_bytes, "after several");
+}
+
+/// The databases of the keys that a store has told of.
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<u8>>);
+
+impl Listener for Told {
+    fn changed(&self, keys: &[Changed], _: bool) {
+        self.0.lock().unwrap().extend(keys.iter().map(|changed| changed.db));
+    }
+}
+
+impl Audience for Told {
+    fn hear(&self, events: &[Event]) {
+        self.0.lock().unwrap().extend(events.iter().map(|event| event.db));
+    }
+}
+
+/// Otherwise a client that watches any key ends the server, and one that wants to know of all
+/// changes is told of keys that do not exist.
+#[test]
+fn nobody_hears_of_the_keys_under_which_values_are_built() {
+    for form in FORMS {
+        let Case { store, to, .. } = prepared(form, false, Planted::None);
+        let watch = store.watch(Key { db: 0, bytes: b"any" });
+        act(&store, form, Act::Put, FROM).unwrap();
+        let (changes, events) = (Arc::new(Told::default()), Arc::new(Told::default()));
+        store.listen(Some(changes.clone()));
+        store.announce(u32::MAX, Some(events.clone()));
+        act(&store, form, Act::Copy, Key { db: 1, bytes: &to }).unwrap();
+        drop(watch);
+        let told = |told: &Told| std::mem::take(&mut *told.0.lock().unwrap());
+        assert_eq!(told(&changes), [1], "{form:?}");
+        assert!(told(&events).into_iter().all(|db| db < DATABASES), "{form:?}");
+    }
 }
 
 /// Copies a large hash while another thread changes it and removes the copy, in one operation each:
