@@ -51,7 +51,7 @@ pub enum Planted {
     KeepFieldExpiry,
     /// A value that was built ahead gets a key though the operation wants another one by now.
     LinkUnseen,
-    /// What a record leads to is freed when the record moves to another key.
+    /// A record that moves to another key is freed with its table, tree or chunks.
     FreeMoved,
     /// The server counts a group as durable before its commit has returned.
     ReplyBeforeGroup,

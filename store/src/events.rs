@@ -23,7 +23,7 @@ use crate::tx::Tx;
 pub struct EventClass(pub u32);
 
 impl EventClass {
-    /// What can happen to a key of any kind.
+    /// Events of keys of any kind.
     pub const GENERIC: Self = Self(1);
     /// Changes of strings.
     pub const STRING: Self = Self(1 << 1);
@@ -63,14 +63,15 @@ pub struct Event {
     pub name: &'static str,
 }
 
-/// Who is told of events.
+/// A receiver of events.
 pub trait Audience: Send + Sync + std::fmt::Debug {
     /// An operation is about to commit with these events. It holds the shards of all their keys; a
     /// failing device may still undo its changes. It must not be kept waiting for a shard.
     fn hear(&self, events: &[Event]);
 }
 
-/// Who wants to know of which events, in cache lines that are seldom written.
+/// The audience and the classes of events that it wants, in cache lines that are seldom
+/// written.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Audiences {
@@ -178,7 +179,7 @@ impl Tx<'_> {
     /// Does something that changes keys and of which nothing is told.
     ///
     /// # Errors
-    /// Those of `f`.
+    /// The errors of `f`.
     pub fn untold<R>(
         &mut self,
         f: impl FnOnce(&mut Self) -> Result<R, TxError>,

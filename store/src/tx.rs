@@ -56,7 +56,7 @@ pub struct Tx<'s> {
     touched: Vec<Changed>,
     /// Whether this attempt has emptied a database, and somebody wants to know.
     has_emptied: bool,
-    /// What has happened to keys in this attempt, and somebody wants to know on commit.
+    /// Events of this attempt, which are told on commit.
     pub(crate) events: Vec<Event>,
     /// Why the attempt is over.
     pub(crate) halt: Option<Halt>,

@@ -2,9 +2,10 @@
 //!
 //! `shapes` says what is written; here each server is started anew for each shape, asked for its
 //! memory, loaded, left alone for a moment, and asked again. Before it is asked first, one key is
-//! overwritten many times, so that buffers of a fixed size are in use. The differences are divided by the
-//! number of elements: `used_memory` as the server's `INFO` says it, and the resident memory of the
-//! process as the kernel says it. A holder, which is another process, has the same pages mapped.
+//! overwritten many times, so that buffers of a fixed size are in use. The differences are divided
+//! by the number of elements: `used_memory` as the server's `INFO` says it, and the resident memory
+//! of the process as the kernel says it. A holder, which is another process, has the same pages
+//! mapped.
 //!
 //! Elements come one in each command, and every key gets its first element before any gets its
 //! second, as values grow in use. Nothing here is shared with `server` or `bench`.
@@ -27,8 +28,8 @@ const HELP: &str = "\
 memory_client --directory DIR NAME=PROGRAM... [--only WORD] [--port N] [--memory SIZE]
 memory_client --directory DIR NAME=PERDURA --dirty yes
 
-Prints, as rows of a table, bytes for an element (for a key with strings): `used_memory` and resident
-memory of each server, less what the empty server has. A PROGRAM whose name ends with `perdura` gets
+Prints, as rows of a table, bytes for an element (for a key with strings): `used_memory` and
+resident memory of each server, less what the empty server has. A PROGRAM whose name ends with `perdura` gets
 Perdura's options, every other one Redis'. With --only, the rows whose name has WORD.
 With --dirty, bytes that an added element makes dirty instead.";
 
@@ -186,7 +187,7 @@ struct Server {
 impl Server {
     fn start(settings: &Settings, program: &str) -> Result<Self, AnyError> {
         let data = settings.directory.join("memory-client");
-        // What an earlier run may have left is no part of this one.
+        // Files of an earlier run are no part of this one.
         let _ = std::fs::remove_dir_all(&data);
         std::fs::create_dir_all(&data)?;
         let mut command = Command::new(program);

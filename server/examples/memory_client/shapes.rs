@@ -1,4 +1,4 @@
-//! What is written: types, numbers of keys and elements, their sizes, and the commands.
+//! The values that are written: types, numbers of keys and elements, sizes, and commands.
 
 /// Keys of one type, with as many elements each.
 pub struct Shape {

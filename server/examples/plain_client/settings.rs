@@ -9,8 +9,8 @@ plain_client --perdura FILE --budgets SIZE,... --directory DIR [OPTION VALUE]...
 
 Measures servers in turn, in short rounds, and prints ratios of operations a second and of the
 servers' own processor time, and latencies. ADDRESS is host:port, PID the server's process; ratios
-refer to the last server, and those of a Perdura that is started to each other server. With --perdura and --redis both servers are started, and the whole table
-is measured: `warned` beside no persistence, then `fsync` beside `appendfsync always`. With
+refer to the last server, and those of a Perdura that is started to each other server. With
+--perdura and --redis both servers are started, and the whole table is measured: `warned` beside no persistence, then `fsync` beside `appendfsync always`. With
 --budgets a Perdura is started for each budget, and one cell is measured.
 
   --command NAME      set, get, incr, hset (fields of one hash), hset10 (hashes of 10 fields), zadd

@@ -32,7 +32,7 @@ const READ_ELEMENTS: usize = 1000;
 /// When batches are sent.
 #[derive(Clone, Copy)]
 pub enum Pace {
-    /// As soon as a connection has its replies.
+    /// The next batch is sent as soon as a connection has its replies.
     Closed,
     /// At random times, so many batches a second on average. A batch waits until a connection has
     /// its replies.

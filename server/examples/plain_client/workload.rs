@@ -52,7 +52,7 @@ impl Batch {
         Some(batch)
     }
 
-    /// What a round begins with: a command that removes the key, and one that gives it ten
+    /// The first commands of a round: a command that removes the key, and one that gives it ten
     /// elements more, which is to be sent for so many elements.
     pub fn renewing(cell: &Cell) -> Option<[Self; 2]> {
         let mut both = [0, 1].map(|_| Self { bytes: Vec::new(), holes: Vec::new() });

@@ -12,9 +12,9 @@ use super::process;
 use super::sections::zeros;
 use crate::resp::{Args, Reply};
 
-/// What is in use, bytes.
+/// Memory in use, bytes.
 struct Used {
-    /// What values and the tables of keys take.
+    /// Values and the tables of keys.
     allocated: u64,
     /// The spans that shards have taken for them.
     active: u64,
@@ -29,7 +29,7 @@ impl Used {
         Self { allocated, active: active.max(allocated), resident: process::resident_bytes() }
     }
 
-    /// What is more than what: the names in INFO and in MEMORY STATS, and the two.
+    /// The names that a ratio has in INFO and in MEMORY STATS, and its two numbers of bytes.
     fn ratios(&self) -> [((&'static str, &'static str), u64, u64); 4] {
         [
             (("allocator_frag", "allocator-fragmentation"), self.active, self.allocated),

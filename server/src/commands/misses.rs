@@ -32,7 +32,7 @@ pub(super) fn tell(server: &Server<'_>, args: Args<'_>, db: u8, tx: &mut Tx<'_>)
 /// Tells the same of a command that runs without a transaction.
 ///
 /// # Errors
-/// Those of the store.
+/// The store's: the transaction has failed.
 #[inline]
 pub(super) fn tell_alone(server: &Server<'_>, args: Args<'_>, db: u8) -> Result<(), StoreError> {
     if !server.store.is_wanted(EventClass::MISS) {

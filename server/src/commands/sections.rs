@@ -22,9 +22,11 @@ pub(super) fn server(server: &Server<'_>, _: Clients, out: &mut String) -> Resul
     write!(
         out,
         "redis_version:{REDIS_VERSION}\r\nredis_git_sha1:00000000\r\nredis_git_dirty:0\r\n\
-         redis_build_id:{}\r\nredis_mode:standalone\r\nserver_name:perdura\r\nperdura_version:{}\r\nos:{}\r\n\
+         redis_build_id:{}\r\nredis_mode:standalone\r\nserver_name:perdura\r\n\
+         perdura_version:{}\r\nos:{}\r\n\
          arch_bits:{}\r\nmonotonic_clock:POSIX clock_gettime\r\nmultiplexing_api:{}\r\n\
-         atomicvar_api:rust-core\r\ngcc_version:0.0.0\r\nprocess_id:{}\r\nprocess_supervised:{supervised}\r\nrun_id:{}\r\ntcp_port:{}\r\n\
+         atomicvar_api:rust-core\r\ngcc_version:0.0.0\r\nprocess_id:{}\r\n\
+         process_supervised:{supervised}\r\nrun_id:{}\r\ntcp_port:{}\r\n\
          server_time_usec:{}\r\nuptime_in_seconds:{uptime_s}\r\nuptime_in_days:{}\r\nhz:10\r\n\
          configured_hz:10\r\nlru_clock:{}\r\nexecutable:{}\r\nconfig_file:{}\r\n\
          io_threads_active:{}\r\n",

@@ -240,7 +240,7 @@ pub(super) fn note_read(server: &Server<'_>, session: &Session, row: usize, args
     if (tracks.opt_out && tracks.caching) || !facts.has(shown::READ) || facts.has(shown::PUBSUB) {
         return;
     }
-    // What a script reads is noted when it reads it.
+    // A script's reads are noted one by one, as it makes them.
     if server.index.specs()[row].has(flag::SCRIPT) {
         return;
     }

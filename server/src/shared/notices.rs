@@ -11,7 +11,7 @@ use perdura_store::{Audience, Event, Store};
 use super::topics::{Topic, Topics};
 use crate::parameters::Notify;
 
-/// Who publishes the events of keys.
+/// Publishes the events of keys.
 #[derive(Debug)]
 struct Notices {
     topics: Arc<Topics>,

@@ -118,7 +118,7 @@ fn commands_beyond_the_budget_answer_as_in_redis() {
         assert!(our == their, "{shown}: {:.200} here, {:.200} there", our, their);
     }
     same(&mut ours, &mut theirs);
-    // What Redis dumps is restored here, and what is dumped here there.
+    // Redis' payloads are restored here, and ours there.
     for key in ["h", "z", "renamed", "t", "xc"] {
         let restore = |from: &mut Client, to: &mut Client| {
             let reply = from.call_bytes(&[b"DUMP", key.as_bytes()]);

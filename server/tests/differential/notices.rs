@@ -253,8 +253,8 @@ fn commands_tell_of_the_events_of_redis() {
     });
 }
 
-/// Whether both need not say this at the same time: Redis tells that a key has expired when somebody
-/// asks for it, and we when it is removed; and Redis 7.0 makes consumers later than 7.2.
+/// Whether the two servers say this at different times: Redis tells that a key has expired when
+/// somebody asks for it, and we when it is removed; and Redis 7.0 makes consumers later than 7.2.
 fn is_left_out(message: &str) -> bool {
     message.contains("expired") || message.contains("createconsumer")
 }

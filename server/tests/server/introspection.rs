@@ -153,7 +153,7 @@ fn every_figure_of_the_region_is_shown_and_documented() {
 
 #[test]
 fn info_has_the_fields_of_redis() {
-    // Those of a master without an append-only file that is not being loaded.
+    // The fields of a master that has no append-only file and is not being loaded.
     let text = include_str!("../redis_7_2_info_fields.txt");
     let server = start(config());
     let info = server.client().call("INFO everything");

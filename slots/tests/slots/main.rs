@@ -3,4 +3,5 @@
 
 mod damage;
 mod heap;
+mod refused;
 mod runs;

@@ -31,7 +31,7 @@ enum Form {
 const FORMS: [Form; 6] =
     [Form::Hash, Form::ExpiringHash, Form::Sorted, Form::List, Form::Set, Form::Stream];
 
-/// What is done with the value of [`FROM`].
+/// An operation on the value of [`FROM`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Act {
     /// It is put anew, with other elements.

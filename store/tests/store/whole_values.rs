@@ -111,7 +111,7 @@ fn a_whole_value_that_is_larger_than_the_budget_goes_in_parts() {
         let store = open(&device, &clock, budget_bytes);
         put_long(&store, kind, (600, 1_000), Expiry::None).unwrap();
         assert_eq!(contents(&store).len(), 1);
-        // What leads to these elements is more than the budget, too.
+        // The tables and trees of these elements are more than the budget, too.
         put(&store, kind, 50_000, Expiry::None).unwrap();
         let len = match &contents(&store)[&(0, KEY.bytes.to_vec())].0 {
             Value::Hash(fields) => fields.len(),

@@ -1,8 +1,8 @@
 //! `cargo xtask moving`: a Redis or Valkey under load is moved to a Perdura, and every key is
 //! compared afterwards.
 //!
-//! Who fills, who writes and who compares is a script over another client library, which shares no
-//! code with Perdura. The other cases break the move off in its middle, and repeat it.
+//! A script over another client library, which shares no code with Perdura, fills, writes and
+//! compares. The other cases break the move off in its middle, and repeat it.
 
 mod source;
 
@@ -33,7 +33,7 @@ pub struct Trial<'w> {
     no_pause: bool,
 }
 
-/// What ends in the middle of a move.
+/// The process that is ended in the middle of a move.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     Source,
@@ -272,7 +272,7 @@ fn finished(mut import: Running) -> Result<(bool, String)> {
     Ok((import.0.wait()?.success(), said.trim().to_owned()))
 }
 
-/// What `redis-cli` prints for a command.
+/// The output of `redis-cli` for a command.
 fn ask(port: &str, words: &[&str]) -> Result<String> {
     let output = Command::new("redis-cli").args(["-p", port]).args(words).output()?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();

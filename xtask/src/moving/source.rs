@@ -67,7 +67,7 @@ fn spawn(program: &Path, dir: &Path, port: u16) -> Result<Child> {
     let log = File::options().create(true).append(true).open(dir.join("log"))?;
     let mut command = Command::new(program);
     command.args(["--port", &port.to_string(), "--save", "", "--repl-diskless-sync-delay", "0"]);
-    // What writers change during the full sync waits in the source's memory.
+    // Changes that are made during the full sync wait in the source's memory.
     command.args(["--client-output-buffer-limit", "replica 0 0 0", "--dir"]).arg(dir);
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.spawn().with_context(|| program.display().to_string())

@@ -1,4 +1,4 @@
-//! What became of the jobs of one library.
+//! The account of one library's jobs: acknowledged, executed, lost.
 
 use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// What became of the jobs of one library.
+/// The account of one library's jobs.
 pub struct Account {
     name: &'static str,
     tried: usize,

@@ -69,7 +69,7 @@ impl Crew {
         Ok(())
     }
 
-    /// What has become of the jobs so far.
+    /// Counts of the jobs so far.
     pub fn account(&self) -> Result<Account> {
         Account::of(self.name, &self.folder)
     }

@@ -14,7 +14,7 @@ use crate::tx::{Delivery, Tx};
 pub enum StreamPart {
     /// An entry behind those so far, with its names and values.
     Entry(StreamId, Vec<(Vec<u8>, Vec<u8>)>),
-    /// What the stream says of the entries that it got, behind the last entry.
+    /// The facts about all entries that the stream ever got; they come behind the last entry.
     Ends {
         /// The last ID that was given.
         last_id: StreamId,
