@@ -69,6 +69,8 @@ pub(crate) struct Session {
     pub no_touch: bool,
     /// Whether the client watches all commands.
     pub is_monitor: bool,
+    /// Whether the client carries out another server's changes, so that nothing expires.
+    pub holds_expiry: bool,
     /// Whether the connection closes when its replies have been sent.
     pub closing: bool,
     /// Whether the connection closes at the end of the turn, even if replies are unsent.
@@ -109,6 +111,7 @@ impl Session {
             no_evict: false,
             no_touch: false,
             is_monitor: false,
+            holds_expiry: false,
             closing: false,
             killed: false,
             reply_mode: ReplyMode::On,

@@ -21,6 +21,29 @@ const FIELDS_PER_HOLD: u64 = 32;
 const HOLDS_PER_HASH: u32 = 128;
 
 impl Store {
+    /// Lets nothing expire until [`Store::release_expiry`] is called as often as this. For who
+    /// carries out another server's changes late: a key whose time is over by now may have been
+    /// prolonged there in time.
+    pub fn hold_expiry(&self) {
+        self.expiry_holds.fetch_add(1, Relaxed);
+    }
+
+    /// Takes back one [`Store::hold_expiry`].
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn release_expiry(&self) {
+        let before = self.expiry_holds.fetch_sub(1, Relaxed);
+        assert!(before > 0, "expiry is released that nobody holds");
+    }
+
+    /// The time up to which keys and fields have expired, in milliseconds since 1970: now, or 0
+    /// while expiry is held up.
+    pub(crate) fn expiry_ms(&self) -> u64 {
+        // Relaxed is enough: a command that is sent after the hold was answered runs later.
+        if self.expiry_holds.load(Relaxed) > 0 { 0 } else { self.clock.unix_ms() }
+    }
+
     /// Deletes some expired keys, and returns how many, and expired fields of hashes. The sweep
     /// looks at `work` buckets of the index at most, and at none of databases without expiring keys
     /// or of shards that were not searched for free memory yet. Some parts of detached tables are
@@ -80,7 +103,7 @@ impl Store {
         }
         let root = self.root_of(lane.id(), db);
         let to = table::buckets(lane, root).min(from + work.min(BUCKETS_PER_HOLD));
-        let now_ms = self.clock.unix_ms();
+        let now_ms = self.expiry_ms();
         for bucket in from..to {
             table::for_each(lane, root, bucket, |found| {
                 // The entry of a key that does not expire says so: its record is not looked at.

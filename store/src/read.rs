@@ -77,8 +77,8 @@ impl Store {
     ) -> Option<Entry<'l>> {
         let found = find(lane, place, key)?;
         found.note_access(lane);
-        let is_live = !found.expires() || expiring::is_live(lane, &found, self.clock.unix_ms());
+        let is_live = !found.expires() || expiring::is_live(lane, &found, self.expiry_ms());
         let entry = || Entry::found(lane, &found, key.bytes.len());
-        is_live.then(|| entry().seen_at(|| self.clock.unix_ms()))
+        is_live.then(|| entry().seen_at(|| self.expiry_ms()))
     }
 }

@@ -117,6 +117,7 @@ impl Store {
             expired_fields: AtomicU64::new(0),
             watches: Arc::default(),
             audiences: Default::default(),
+            expiry_holds: Default::default(),
             has_snapshot: Default::default(),
             key_counts,
             far,

@@ -44,7 +44,7 @@ impl Store {
                 table::for_each(&lane, root, bucket, |found| {
                     if self.is_live_in(&lane, &found) {
                         let entry = Entry::new(&lane, found.record());
-                        let entry = entry.seen_at(|| self.clock.unix_ms());
+                        let entry = entry.seen_at(|| self.expiry_ms());
                         f(entry.key(), &entry);
                         met += 1;
                     }
@@ -120,7 +120,7 @@ impl Store {
     }
 
     pub(crate) fn is_live_in(&self, lane: &Lane<'_>, found: &Found) -> bool {
-        !found.expires() || expiring::is_live(lane, found, self.clock.unix_ms())
+        !found.expires() || expiring::is_live(lane, found, self.expiry_ms())
     }
 
     fn ordered_keys(&self, lane: &Lane<'_>, db: u8) -> BTreeSet<Box<[u8]>> {

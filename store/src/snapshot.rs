@@ -148,7 +148,7 @@ fn walk(store: &Store, lane: &mut Lane<'_>, db: u8, count: u64) -> bool {
     let (then, from) = (snapshot.buckets[usize::from(db)], snapshot.next[usize::from(db)]);
     let to = then.min(from.saturating_add(count));
     let now = table::buckets(lane, root);
-    let now_ms = store.clock.unix_ms();
+    let now_ms = store.expiry_ms();
     // A split moves keys to a bucket that is higher by this, or by more.
     let step = (1 << 63) >> then.max(1).leading_zeros();
     for home in from..to {

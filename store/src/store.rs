@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize};
 
 use parking_lot::Mutex;
 use perdura_media::Clock;
@@ -36,6 +36,8 @@ pub struct Store {
     pub(crate) expired_fields: AtomicU64,
     pub(crate) watches: Arc<Watches>,
     pub(crate) audiences: Audiences,
+    /// How many times expiry is held up ([`Store::hold_expiry`]).
+    pub(crate) expiry_holds: AtomicUsize,
     /// Whether a snapshot is being taken.
     pub(crate) has_snapshot: AtomicBool,
     pub(crate) key_counts: KeyCounts,

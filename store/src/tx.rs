@@ -202,9 +202,10 @@ impl<'s> Tx<'s> {
         }
     }
 
-    /// The time in milliseconds since 1970, which is the same in all attempts of the operation.
+    /// The time up to which keys have expired, in milliseconds since 1970, which is the same in all
+    /// attempts of the operation: now, or 0 while expiry is held up ([`Store::hold_expiry`]).
     pub fn now_ms(&self) -> u64 {
-        let now_ms = self.now_ms.get().unwrap_or_else(|| self.store.clock.unix_ms());
+        let now_ms = self.now_ms.get().unwrap_or_else(|| self.store.expiry_ms());
         self.now_ms.set(Some(now_ms));
         now_ms
     }

@@ -21,7 +21,7 @@ const STEP_BYTES: usize = 128 << 10;
 pub struct Taken {
     /// Keys that were sent.
     pub keys: u64,
-    /// Keys that had expired already.
+    /// Keys among them whose time was over when they came.
     pub expired: u64,
     /// Keys of other databases than the one asked for.
     pub elsewhere: u64,
@@ -98,7 +98,6 @@ fn send(item: &KeyItem, target: &mut Target, taken: &mut Taken) -> Result<()> {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock")?.as_millis();
     if item.expire_at_ms.is_some_and(|at_ms| u128::from(at_ms) <= now_ms) {
         taken.expired += 1;
-        return Ok(());
     }
     if item.value.is_empty() {
         taken.empty += 1;

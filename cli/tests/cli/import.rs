@@ -178,6 +178,32 @@ fn append_only_files_are_taken_up_to_their_last_whole_command() {
     assert_eq!(client.ask(&["GET", "counter"]), "1");
 }
 
+/// The file was written long ago, and the source prolonged a key in time.
+#[test]
+fn a_key_that_was_prolonged_in_time_is_taken_however_late_it_comes() {
+    let dir = TestDir::new();
+    let file = dir.path().with_extension("aof");
+    let mut text = Vec::new();
+    for words in [
+        "SET kept v PXAT 1000",
+        "SET gone v PXAT 1000",
+        "PEXPIREAT kept 2000",
+        "APPEND kept w",
+        "PEXPIREAT kept 99999999999999",
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        write!(text, "*{}\r\n", words.len()).unwrap();
+        words.iter().for_each(|word| write!(text, "${}\r\n{word}\r\n", word.len()).unwrap());
+    }
+    std::fs::write(&file, text).unwrap();
+    let server = serve(dir.path());
+    succeeded(&import(file.to_str().unwrap(), &server, &[]));
+    std::fs::remove_file(&file).unwrap();
+    let mut client = server.client();
+    wait_until("the end of the import", || client.ask(&["EXISTS", "gone"]) == ":0");
+    assert_eq!(client.ask(&["GET", "kept"]), "vw");
+}
+
 /// Changes many keys in many ways, until told to stop or cut off.
 fn write_all_the_time(port: u16, number: u32, is_over: Arc<AtomicBool>) -> u64 {
     let mut talk = Talk::try_connect(port).unwrap();

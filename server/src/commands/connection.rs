@@ -43,6 +43,7 @@ pub(super) fn reset(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
     ctx.server.unsubscribe_all(ctx.session);
     super::tracking::end(ctx.server, ctx.session);
     super::monitor::end(ctx.server, ctx.session);
+    super::perdura::end_import(ctx.server, ctx.session);
     ctx.session.reset(&ctx.server.users);
     ctx.reply.set_resp3(false);
     ctx.reply.simple("RESET");

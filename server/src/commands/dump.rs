@@ -47,7 +47,7 @@ pub(super) fn restore(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         ms if options.is_absolute => Expiry::AtMs(ms),
         ms => Expiry::AtMs(ms.saturating_add(call.now_ms)),
     };
-    if matches!(expiry, Expiry::AtMs(at_ms) if at_ms <= call.now_ms) {
+    if matches!(expiry, Expiry::AtMs(at_ms) if at_ms <= tx.now_ms()) {
         // The value has gone already, and takes with it what it would have replaced.
         if tx.delete(key)? {
             tx.tell(EventClass::GENERIC, "del", key);

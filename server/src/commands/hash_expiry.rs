@@ -117,8 +117,7 @@ fn expire_fields(
 ) -> Outcome {
     let key = call.key(1);
     check_hash(tx, key)?;
-    let now_ms = tx.now_ms();
-    let at_ms = time_ms(call, time, now_ms, name)?;
+    let at_ms = time_ms(call, time, call.now_ms, name)?;
     let condition = Condition::parse(call.args.get(3));
     let fields_from = if condition == Condition::None { 3 } else { 4 };
     let first = fields_at(call, fields_from, CommandError::FieldsNotAboveZero)?;
@@ -128,7 +127,7 @@ fn expire_fields(
         let answer = match tx.hash_expiry(key, field)? {
             None => NO_FIELD,
             Some(old_ms) if !condition.allows(old_ms, at_ms) => NOT_ALLOWED,
-            Some(_) if at_ms <= now_ms => {
+            Some(_) if at_ms <= tx.now_ms() => {
                 tx.hash_delete(key, field)?;
                 DELETED
             }
@@ -186,12 +185,12 @@ pub(super) fn hpersist(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 
 /// HTTL key FIELDS numfields field [field ...]
 pub(super) fn httl(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
-    answer_times(call, tx, |at_ms, now_ms| (at_ms - now_ms).div_ceil(1000))
+    answer_times(call, tx, |at_ms, now_ms| at_ms.saturating_sub(now_ms).div_ceil(1000))
 }
 
 /// HPTTL key FIELDS numfields field [field ...]
 pub(super) fn hpttl(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
-    answer_times(call, tx, |at_ms, now_ms| at_ms - now_ms)
+    answer_times(call, tx, |at_ms, now_ms| at_ms.saturating_sub(now_ms))
 }
 
 /// HEXPIRETIME key FIELDS numfields field [field ...]
@@ -204,12 +203,13 @@ pub(super) fn hpexpiretime(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome 
     answer_times(call, tx, |at_ms, _| at_ms)
 }
 
-/// Answers what `time` makes of each field's expiry and of now; an expiry is always behind now.
+/// Answers what `time` makes of each field's expiry and of now, behind which an expiry is unless
+/// expiry is held up.
 fn answer_times(call: &mut Call<'_, '_>, tx: &Tx<'_>, time: impl Fn(u64, u64) -> u64) -> Outcome {
     let key = call.key(1);
     check_hash(tx, key)?;
     let first = fields_at(call, 2, CommandError::FieldsNotPositive)?;
-    let now_ms = tx.now_ms();
+    let now_ms = call.now_ms;
     call.reply.array(call.args.len() - first);
     for field in call.args.from(first) {
         match tx.hash_expiry(key, field)? {

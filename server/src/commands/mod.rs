@@ -86,6 +86,7 @@ pub(crate) use error::CommandError;
 pub(crate) use functions::kept as kept_functions;
 pub(crate) use migrate::Moving;
 pub(crate) use monitor::end as end_monitor;
+pub(crate) use perdura::end_import;
 pub(crate) use permit::{heed_users, may_go_on_listening};
 pub(crate) use pubsub::write_message;
 pub(crate) use spec::{Spec, flag};

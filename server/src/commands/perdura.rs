@@ -3,12 +3,13 @@
 use perdura_region::{BudgetWish, flush_time, promise};
 
 use super::call::Outcome;
-use super::context::Context;
+use super::context::{Context, Server};
 use super::error::CommandError;
 use super::options::is;
 use crate::export::Progress;
 use crate::number::parse_i64;
 use crate::resp::Args;
+use crate::session::Session;
 
 /// Most bytes of a dump in one reply.
 const EXPORT_READ_BYTES_MAX: u64 = 1 << 20;
@@ -104,6 +105,30 @@ pub(super) fn export(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         return Err(CommandError::Syntax);
     }
     Ok(())
+}
+
+/// PERDURA IMPORT BEGIN | END: nothing expires from BEGIN until END, or until the connection ends,
+/// because the client carries out another server's changes late.
+pub(super) fn import(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let word = args.get(2);
+    if is(word, "BEGIN") {
+        if !std::mem::replace(&mut ctx.session.holds_expiry, true) {
+            ctx.server.store.hold_expiry();
+        }
+    } else if is(word, "END") {
+        end_import(ctx.server, ctx.session);
+    } else {
+        return Err(CommandError::Syntax);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Lets keys expire again, if the client has held that up.
+pub(crate) fn end_import(server: &Server<'_>, session: &mut Session) {
+    if std::mem::take(&mut session.holds_expiry) {
+        server.store.release_expiry();
+    }
 }
 
 /// PERDURA HELP

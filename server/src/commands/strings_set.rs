@@ -159,7 +159,7 @@ pub(super) fn getex(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let expire_at_ms = expire.map(|expire| expire_ms(call, expire, "getex")).transpose()?;
     call.reply.bulk(value);
     match expire_at_ms {
-        Some(at_ms) if at_ms <= call.now_ms => {
+        Some(at_ms) if at_ms <= tx.now_ms() => {
             tx.delete(key)?;
             tx.tell(EventClass::GENERIC, "del", key);
         }

@@ -413,6 +413,7 @@ pub(crate) static TABLE: &[Command] = &[
     c("perdura|drill", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::drill), "Flush a full budget for real and report its time"),
     c("perdura|export", -3, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::export), "Make a dump of all keys as of one moment, and give its bytes"),
     c("perdura|help", 2, LOADING | STALE, NONE, Server, "0.1.0", Control(perdura::help), "Show helpful text about the different subcommands"),
+    c("perdura|import", 3, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::import), "Let nothing expire while another server's changes are carried out"),
     c("perdura|stats", 2, LOADING | STALE | FACTS, NONE, Server, "0.1.0", Control(figures::stats), "Get the figures of INFO perdura as a map of integers"),
     c("role", 1, NOSCRIPT | LOADING | STALE | FAST, NONE, Server, "2.8.12", Control(server::role), "Return the role of the instance, which is always master"),
     c("save", 1, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "1.0.0", Control(server::save), "Make a checkpoint"),

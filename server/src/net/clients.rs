@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::serve::Serve;
 use crate::commands::{
-    Server, end_monitor, end_tracking, heed_users, may_go_on_listening, write_message, write_push,
+    Server, end_import, end_monitor, end_tracking, heed_users, may_go_on_listening, write_message,
+    write_push,
 };
 use crate::conn::{Conn, Stream};
 use crate::resp::Reply;
@@ -205,6 +206,7 @@ impl Serve<'_> {
         self.give_up_wait(conn);
         conn.session.card.leave();
         end_tracking(&self.server, &mut conn.session);
+        end_import(&self.server, &mut conn.session);
         end_monitor(&self.server, &mut conn.session);
         self.server.unsubscribe_all(&conn.session);
         self.server.own.cards().remove(&conn.session.card.id);

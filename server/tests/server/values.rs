@@ -262,3 +262,44 @@ fn commands_of_redis_7_2_answer_as_there() {
         ],
     );
 }
+
+/// A change that comes late may prolong a key whose time is over by now.
+#[test]
+fn nothing_expires_while_a_client_imports() {
+    let server = start(config());
+    let (mut client, mut importer) = (server.client(), server.client());
+    assert_eq!(importer.call("PERDURA IMPORT BEGIN"), "+OK");
+    assert_eq!(importer.call("PERDURA IMPORT BEGIN"), "+OK");
+    check(
+        &mut importer,
+        &[
+            ("SET kept v PXAT 1", "+OK"),
+            ("SET gone v PXAT 1", "+OK"),
+            ("PEXPIREAT kept 1000", ":1"),
+            ("HSET hash f v g w", ":2"),
+            ("HPEXPIREAT hash 1000 FIELDS 1 f", "*1 :1"),
+            ("HTTL hash FIELDS 1 f", "*1 :0"),
+            ("GETEX gone PXAT 2", "$1 v"),
+            ("APPEND kept w", ":2"),
+            ("PERSIST kept", ":1"),
+        ],
+    );
+    assert_eq!(client.call("EXISTS kept gone"), ":2");
+    assert_eq!(client.call("HLEN hash"), ":2");
+    // The end of the connection ends the import.
+    drop(importer);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while client.call("EXISTS gone") != ":0" {
+        assert!(Instant::now() < deadline);
+    }
+    check(&mut client, &[("GET kept", "$2 vw"), ("HGET hash f", "$-1"), ("HGET hash g", "$1 w")]);
+    check(&mut client, &[("PERDURA IMPORT BEGIN", "+OK"), ("SET k v PXAT 1", "+OK")]);
+    check(&mut client, &[("GET k", "$1 v"), ("PERDURA IMPORT END", "+OK"), ("GET k", "$-1")]);
+    check(
+        &mut client,
+        &[
+            ("PERDURA IMPORT END", "+OK"),
+            ("PERDURA IMPORT", "-ERR wrong number of arguments for 'perdura|import' command"),
+        ],
+    );
+}

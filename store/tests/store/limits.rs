@@ -228,6 +228,28 @@ fn expired_keys_are_absent_at_once_and_gone_after_a_sweep() {
 }
 
 #[test]
+fn nothing_expires_while_expiry_is_held_up() {
+    let (store, clock, _) = fresh(1 << 20);
+    let key = Key::new(b"key");
+    store.run(Access::Key(key), |tx| tx.put(key, b"v", Expiry::AtMs(1_000_500))).unwrap();
+    let is_there = || {
+        let looked = store.run(Access::Key(key), |tx| Ok(tx.has(key))).unwrap();
+        let mut met = 0;
+        store.scan(0, 0, 10, |_, _| met += 1);
+        assert!(looked == store.get(key).is_some() && looked == (met == 1));
+        looked
+    };
+    store.hold_expiry();
+    store.hold_expiry();
+    clock.advance_ns(500_000_000);
+    store.release_expiry();
+    assert!(is_there() && store.expire_some(1 << 20).unwrap() == 0);
+    store.release_expiry();
+    assert!(!is_there());
+    assert_eq!(store.expire_some(1 << 20).unwrap(), 1);
+}
+
+#[test]
 #[should_panic(expected = "does not hold lane")]
 fn a_key_that_was_not_declared_is_the_callers_mistake() {
     let (store, ..) = fresh(1 << 20);

@@ -308,6 +308,7 @@ pub(crate) static FACTS: &[Facts] = &[
     c("perdura|drill", ADMIN | NOSCRIPT | NO_MULTI, 0, &[], &[]),
     c("perdura|export", ADMIN | NOSCRIPT | NO_MULTI, 0, &[], &[]),
     c("perdura|help", LOADING | STALE, 0, &[], &[]),
+    c("perdura|import", ADMIN | NOSCRIPT | NO_MULTI, 0, &[], &[]),
     c("perdura|stats", LOADING | STALE, 0, &[], &[]),
     c("persist", WRITE | FAST, KEYSPACE, &[one(1, RW | UPDATE)], &[]),
     c("pexpire", WRITE | FAST, KEYSPACE, &[one(1, RW | UPDATE)], &[]),
