@@ -158,6 +158,8 @@ impl Place {
     /// Imports, and kills one of the three in the middle.
     fn break_off(&mut self, fault: Fault) -> Result<()> {
         let is_later = fault == Fault::ServerLater;
+        // Otherwise the keys of the case before would count as those of this import.
+        ask(self.port()?, &["FLUSHALL"])?;
         let mut import =
             self.import(if is_later { &["--flush"] } else { &["--flush", "--promote"] })?;
         let began = Instant::now();
