@@ -121,8 +121,6 @@ fn field_offset(arg: &[u8], width: u32) -> Result<u64, CommandError> {
 struct Bits<'v> {
     value: &'v [u8],
     changed: BTreeMap<u64, u8>,
-    /// Whether there was an increment, which counts as a change, also if it is one by 0.
-    has_incremented: bool,
 }
 
 impl Bits<'_> {
@@ -172,7 +170,6 @@ impl Bits<'_> {
         };
         let Some(new) = operation.fit(wanted, overflow) else { return reply.null() };
         self.set(operation, new);
-        self.has_incremented |= matches!(operation.action, Action::Increment(..));
         reply.int(if matches!(operation.action, Action::Set(..)) { old } else { new } as i64);
     }
 }
@@ -184,7 +181,7 @@ pub(super) fn bitfield(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(1);
     let value = string_at(tx, key)?.unwrap_or(&[]);
     let len = value.len() as u64;
-    let mut bits = Bits { value, changed: BTreeMap::new(), has_incremented: false };
+    let mut bits = Bits { value, changed: BTreeMap::new() };
     call.reply.array(operations.len());
     operations.iter().for_each(|operation| bits.run(operation, call.reply));
     let Some(last) = last_written.map(|bit| bit / 8) else { return Ok(()) };
@@ -193,7 +190,6 @@ pub(super) fn bitfield(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         let byte = bits.byte(last);
         bits.changed.insert(last, byte);
     }
-    let has_incremented = bits.has_incremented;
     let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
     for (at, byte) in bits.changed {
         match runs.last_mut() {
@@ -205,10 +201,7 @@ pub(super) fn bitfield(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     for (at, bytes) in runs.iter().rev() {
         tx.patch(key, *at, bytes)?;
     }
-    if runs.is_empty() && has_incremented {
-        tx.touch(key);
-    }
-    if has_incremented || !runs.is_empty() {
+    if !runs.is_empty() {
         tx.tell(EventClass::STRING, "setbit", key);
     }
     Ok(())
@@ -221,7 +214,7 @@ pub(super) fn bitfield_ro(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) ->
         return Err(CommandError::BitfieldReadOnly);
     }
     let value = entry.map_or(Ok(&[][..]), string_of)?;
-    let mut bits = Bits { value, changed: BTreeMap::new(), has_incremented: false };
+    let mut bits = Bits { value, changed: BTreeMap::new() };
     call.reply.array(operations.len());
     operations.iter().for_each(|operation| bits.run(operation, call.reply));
     Ok(())
