@@ -115,6 +115,8 @@ pub struct ServerConfig {
     pub latency_threshold_ms: u64,
     /// Whether the times of each command are counted, for LATENCY HISTOGRAM and INFO.
     pub latency_tracking: bool,
+    /// Bytes up to which a HyperLogLog stays sparse.
+    pub hll_sparse_max_bytes: u64,
     /// Which events of keys are published (`notify-keyspace-events`).
     pub notify: Notify,
     /// The percentiles of these times that INFO shows.
@@ -192,6 +194,7 @@ impl Default for ServerConfig {
             slowlog_slower_than_us: 10_000,
             latency_threshold_ms: 0,
             latency_tracking: true,
+            hll_sparse_max_bytes: crate::hll::SPARSE_BYTES_MAX_DEFAULT,
             notify: Notify::default(),
             latency_percentiles: vec![50.0, 99.0, 99.9],
             slowlog_len_max: 128,

@@ -56,6 +56,8 @@ pub struct Tx<'s> {
     touched: Vec<Changed>,
     /// Whether this attempt has emptied a database, and somebody wants to know.
     has_emptied: bool,
+    /// Whether this attempt has written or removed a key.
+    has_changed: bool,
     /// Events of this attempt, which are told on commit.
     pub(crate) events: Vec<Event>,
     /// Why the attempt is over.
@@ -123,6 +125,7 @@ impl<'s> Tx<'s> {
             detached,
             touched,
             has_emptied: false,
+            has_changed: false,
             events: Vec::new(),
             halt,
             wanted,
@@ -432,9 +435,15 @@ impl<'s> Tx<'s> {
     }
 
     fn note_change(&mut self, key: Key<'_>, is_removal: bool) {
+        self.has_changed = true;
         if self.store.watches.is_awaited(key, is_removal) {
             self.touched.push(Changed { db: key.db, key: key.bytes.into(), is_removal });
         }
+    }
+
+    /// Whether this attempt has written or removed a key, as those see it who watch the key.
+    pub fn has_changed(&self) -> bool {
+        self.has_changed
     }
 
     /// Whether the key was neither written nor removed, and did not expire, from when it was

@@ -44,7 +44,6 @@ pub const TABLE: &[(&str, Meaning)] = &[
     ("rename-command", Only(&[], "commands cannot be renamed")),
     ("loadmodule", Only(&[], "there are no modules")),
     ("include", Only(&[], "one file is read: put its lines here")),
-    ("hll-sparse-max-bytes", Nothing(LAYOUT)),
     ("tcp-backlog", Nothing(PACE)),
     ("lua-time-limit", Option(|values| number("busy-reply-threshold", values, 0..=i64::MAX))),
     ("busy-reply-threshold", Option(|values| number("busy-reply-threshold", values, 0..=i64::MAX))),

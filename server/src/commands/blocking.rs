@@ -15,7 +15,7 @@ use perdura_store::{Access, Key, Kind, StoreError, Unreadable};
 
 use super::call::{Call, Outcome};
 use super::context::{Context, Server};
-use super::dispatch::{run_data, table_for};
+use super::dispatch::{Done, run_data, table_for};
 use super::error::CommandError;
 use super::handler::Handler;
 use super::options::is;
@@ -200,7 +200,7 @@ fn run_again(server: &mut Server<'_>, waiter: &Waiter) -> Option<Served> {
     let Handler::Data(handler) = command.handler else { return None };
     // Commands that wait have no steps.
     let data = (args, waiter.db);
-    let run = || run_data(server, &mut reply, &command.spec, handler, data, &mut false);
+    let run = || run_data(server, &mut reply, &command.spec, handler, data, &mut Done::default());
     let is_denied = denied.is_some();
     let outcome = match denied {
         Some(error) => Err(error),

@@ -61,6 +61,8 @@ pub(crate) struct Server<'a> {
     pub is_memory_full: bool,
     /// Whether the command being run has committed a step, whatever its outcome.
     pub has_stepped: bool,
+    /// Whether the command being run has changed nothing, though it is one that writes.
+    pub left_all: bool,
     /// Monotonic time after the last command; read once a command.
     pub now_ns: u64,
     /// `(monotonic ns, unix ms)` at the turn's beginning.
@@ -101,6 +103,7 @@ impl<'a> Server<'a> {
             is_power_low: false,
             is_memory_full: false,
             has_stepped: false,
+            left_all: false,
             now_ns,
             turn: (now_ns, unix_ms),
             multiplexing: "",

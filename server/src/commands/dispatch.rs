@@ -66,6 +66,8 @@ pub(crate) fn execute(
     if resolved.is_err() && is_http(args.get(0)) {
         return Flow::Close { wrote: false };
     }
+    // A subscription is confirmed by a message, which is sent as those that follow.
+    let confirms = resolved.as_ref().is_ok_and(|(_, spec)| spec.name.ends_with("subscribe"));
     let reply_mode = session.reply_mode;
     if reply_mode == ReplyMode::SkipNext {
         session.reply_mode = ReplyMode::SkipThis;
@@ -100,6 +102,7 @@ pub(crate) fn execute(
     if reply.errors() > 0 {
         reply.error_words().for_each(|word| server.own.count_error(word));
     }
+    let errors = reply.errors();
     let pushes = if tracks { Tracking::end_command() } else { Vec::new() };
     if reply.overflowed() {
         server.stats.output_limit_disconnections.add(1);
@@ -111,7 +114,7 @@ pub(crate) fn execute(
     if session.reply_mode == ReplyMode::SkipThis {
         session.reply_mode = ReplyMode::On;
     }
-    if is_silent {
+    if is_silent && !(confirms && errors == 0) {
         out.truncate(mark);
     }
     for push in pushes {
@@ -172,6 +175,7 @@ fn attempt(
     let outcome = if is_quiet { quietly(outcome) } else { outcome() };
     let outcome = outcome.unwrap_or_else(|unreadable| Err(unreadable.into()));
     let has_stepped = std::mem::take(&mut ctx.server.has_stepped);
+    let left_all = std::mem::take(&mut ctx.server.left_all);
     if matches!(outcome, Err(CommandError::Waits)) {
         ctx.reply.rewind(mark);
         return None;
@@ -204,7 +208,7 @@ fn attempt(
     let shared = ctx.server.shared;
     ctx.server.outgoing.drain(..).for_each(|message| shared.topics.send(&message));
     if wrote {
-        ctx.server.own.changes.add(1);
+        ctx.server.own.changes.add(u64::from(!left_all));
         ctx.server.own.user_bytes.add(spec.user_bytes(args));
         if spec.has(flag::WRITE) {
             blocking::note_changed(ctx.server, spec, db, args);
@@ -364,14 +368,23 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
             handler(&mut call, &mut Keyspace::Store(store))
         }
         Handler::Data(handler) => {
-            let mut has_stepped = false;
-            let found =
-                run_data(ctx.server, ctx.reply, spec, handler, (args, db), &mut has_stepped);
-            ctx.server.has_stepped = has_stepped;
+            let mut done = Done::default();
+            let found = run_data(ctx.server, ctx.reply, spec, handler, (args, db), &mut done);
+            ctx.server.has_stepped = done.has_stepped;
+            ctx.server.left_all = !done.has_stepped && !done.has_changed;
             ctx.server.wait = found?;
             Ok(())
         }
     }
+}
+
+/// What a command on data has done to the store.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// Whether it has committed a step, whatever its outcome.
+    pub has_stepped: bool,
+    /// Whether its last transaction has changed a key.
+    pub has_changed: bool,
 }
 
 /// Runs a command on data outside of EXEC. The result says what it waits for, if it has found
@@ -382,7 +395,7 @@ pub(super) fn run_data(
     spec: &Spec,
     handler: DataFn,
     (args, db): (Args<'_>, u8),
-    has_stepped: &mut bool,
+    done: &mut Done,
 ) -> Result<Option<Wait>, CommandError> {
     let (now_ms, random, config) = (server.unix_ms(), &server.random, &*server.config);
     let (mut mark, drawn) = (reply.mark(), random.mark());
@@ -424,13 +437,14 @@ pub(super) fn run_data(
                 Err(other) => outcome = Err(other),
                 Ok(()) => wait = call.wait,
             }
+            done.has_changed = tx.has_changed();
             Ok(())
         };
-        let done = server.store.run(access, run);
+        let committed = server.store.run(access, run);
         let is_answered = steps.now.is_answered;
-        match done {
+        match committed {
             Ok(()) if outcome.is_ok() && steps.keep() => {
-                *has_stepped = true;
+                done.has_stepped = true;
                 if is_answered {
                     mark = reply.mark();
                 }

@@ -100,6 +100,8 @@ pub(crate) enum CommandError {
     NotHll,
     #[error("INVALIDOBJ Corrupted HLL object detected")]
     HllCorrupt,
+    #[error("TESTFAILED {0}")]
+    SelfTest(String),
     #[error("ERR HLL encoding is not sparse")]
     HllNotSparse,
     #[error("ERR The specified key does not exist")]

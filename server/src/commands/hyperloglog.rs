@@ -3,9 +3,11 @@
 use perdura_store::{EventClass, Expiry, Key, Tx};
 
 use super::call::{Call, Outcome};
+use super::context::Context;
 use super::error::{CommandError, text};
 use super::options::{is, string_at};
-use crate::hll::{Corrupt, Hll, Registers};
+use crate::hll::{self, Corrupt, Hll, Registers};
+use crate::resp::Args;
 
 impl From<Corrupt> for CommandError {
     fn from(_: Corrupt) -> Self {
@@ -14,9 +16,9 @@ impl From<Corrupt> for CommandError {
 }
 
 /// Reads the HyperLogLog at `key`; `None` if there is no such key.
-fn hll_at(tx: &Tx<'_>, key: Key<'_>) -> Result<Option<Hll>, CommandError> {
+fn hll_at(call: &Call<'_, '_>, tx: &Tx<'_>, key: Key<'_>) -> Result<Option<Hll>, CommandError> {
     let Some(bytes) = string_at(tx, key)? else { return Ok(None) };
-    Hll::of(bytes).map(Some).ok_or(CommandError::NotHll)
+    Hll::of(bytes, call.config.hll_sparse_max_bytes).map(Some).ok_or(CommandError::NotHll)
 }
 
 /// Writes what differs from the bytes that the key has: of a dense one a few of 12 KiB.
@@ -39,9 +41,9 @@ fn write(tx: &mut Tx<'_>, key: Key<'_>, hll: &Hll) -> Outcome {
 /// PFADD key [element [element ...]]
 pub(super) fn pfadd(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let key = call.key(1);
-    let old = hll_at(tx, key)?;
+    let old = hll_at(call, tx, key)?;
     let mut changed = old.is_none();
-    let mut hll = old.unwrap_or_else(Hll::new);
+    let mut hll = old.unwrap_or_else(|| Hll::new(call.config.hll_sparse_max_bytes));
     for element in call.args.from(2) {
         changed |= hll.add(element)?;
     }
@@ -59,7 +61,7 @@ pub(super) fn pfcount(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if call.args.len() > 2 {
         let mut registers = Registers::new();
         for at in 1..call.args.len() {
-            if let Some(hll) = hll_at(tx, call.key(at))? {
+            if let Some(hll) = hll_at(call, tx, call.key(at))? {
                 registers.merge(&hll)?;
             }
         }
@@ -67,7 +69,7 @@ pub(super) fn pfcount(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         return Ok(());
     }
     let key = call.key(1);
-    let Some(mut hll) = hll_at(tx, key)? else {
+    let Some(mut hll) = hll_at(call, tx, key)? else {
         call.reply.int(0);
         return Ok(());
     };
@@ -88,13 +90,14 @@ pub(super) fn pfcount(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 pub(super) fn pfmerge(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let (mut registers, mut is_dense) = (Registers::new(), false);
     for at in 1..call.args.len() {
-        if let Some(hll) = hll_at(tx, call.key(at))? {
+        if let Some(hll) = hll_at(call, tx, call.key(at))? {
             is_dense |= hll.is_dense();
             registers.merge(&hll)?;
         }
     }
     let key = call.key(1);
-    let mut merged = hll_at(tx, key)?.unwrap_or_else(Hll::new);
+    let mut merged =
+        hll_at(call, tx, key)?.unwrap_or_else(|| Hll::new(call.config.hll_sparse_max_bytes));
     if is_dense {
         merged.make_dense()?;
     }
@@ -108,10 +111,17 @@ pub(super) fn pfmerge(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     Ok(())
 }
 
+/// PFSELFTEST
+pub(super) fn pfselftest(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    hll::self_test().map_err(CommandError::SelfTest)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
 /// PFDEBUG GETREG | DECODE | ENCODING | TODENSE key
 pub(super) fn pfdebug(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let (name, key) = (call.args.get(1), call.key(2));
-    let Some(mut hll) = hll_at(tx, key)? else { return Err(CommandError::NoSpecifiedKey) };
+    let Some(mut hll) = hll_at(call, tx, key)? else { return Err(CommandError::NoSpecifiedKey) };
     let names = ["GETREG", "DECODE", "ENCODING", "TODENSE"];
     if !names.iter().any(|known| is(name, known)) {
         return Err(CommandError::PfdebugUnknown(text(name, 128)));

@@ -50,7 +50,6 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
         ("client-output-buffer-limit", format!("normal {} 0 0", config.output_max_bytes)),
         ("compress", server.store.region().compression().name().to_owned()),
         ("durability", config.durability.name().to_owned()),
-        ("hll-sparse-max-bytes", crate::hll::SPARSE_BYTES_MAX.to_string()),
         ("io-threads", server.shared.loops.len().to_string()),
         ("maxmemory", config.memory_max_bytes.unwrap_or(memory_bytes).to_string()),
         ("port", server.shared.tcp_port.to_string()),

@@ -104,6 +104,7 @@ pub(crate) static TABLE: &[Command] = &[
     c("pfcount", -2, READ, ALL, HyperLogLog, "2.8.9", Data(hyperloglog::pfcount), "Return the approximated cardinality of the sets observed by the HyperLogLogs"),
     c("pfdebug", 3, GROW | ADMIN, SECOND, HyperLogLog, "2.8.9", Data(hyperloglog::pfdebug), "Look at the registers of a HyperLogLog"),
     c("pfmerge", -2, GROW, ALL, HyperLogLog, "2.8.9", Data(hyperloglog::pfmerge), "Merge N different HyperLogLogs into a single one"),
+    c("pfselftest", 1, ADMIN, NONE, HyperLogLog, "2.8.9", Control(hyperloglog::pfselftest), "An internal command for testing HyperLogLog values"),
     // Hashes
     c("hdel", -3, WRITE | FAST | FIELD | STEPS, KEY, Hash, "2.0.0", Data(hashes::hdel), "Delete one or more hash fields"),
     c("hexists", 3, READ | FAST | FIELD, KEY, Hash, "2.0.0", Field(hashes::hexists), "Determine if a hash field exists"),

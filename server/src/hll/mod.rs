@@ -26,8 +26,8 @@ const DENSE_BYTES: usize = HEAD + REGISTERS * REGISTER_BITS / 8;
 const MAGIC: &[u8; 4] = b"HYLL";
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
-/// Bytes up to which a value stays sparse: Redis' `hll-sparse-max-bytes`.
-pub(crate) const SPARSE_BYTES_MAX: usize = 3000;
+/// Redis' default of `hll-sparse-max-bytes`.
+pub(crate) const SPARSE_BYTES_MAX_DEFAULT: u64 = 3000;
 
 /// The registers do not add up: no Redis writes such bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub(crate) struct Corrupt;
 /// The bytes of a HyperLogLog.
 pub(crate) struct Hll {
     bytes: Vec<u8>,
+    /// Bytes up to which it stays sparse (`hll-sparse-max-bytes`).
+    sparse_bytes_max: u64,
 }
 
 /// All registers, a byte each.
@@ -43,23 +45,23 @@ pub(crate) struct Registers(Box<[u8; REGISTERS]>);
 
 impl Hll {
     /// One to which nothing was added.
-    pub fn new() -> Self {
+    pub fn new(sparse_bytes_max: u64) -> Self {
         let mut bytes = vec![0; HEAD];
         bytes[..4].copy_from_slice(MAGIC);
         bytes[4] = SPARSE;
         sparse::push_zeros(&mut bytes, REGISTERS);
-        Self { bytes }
+        Self { bytes, sparse_bytes_max }
     }
 
     /// The one with these bytes; `None` if they are not those of one.
-    pub fn of(bytes: &[u8]) -> Option<Self> {
+    pub fn of(bytes: &[u8], sparse_bytes_max: u64) -> Option<Self> {
         let head = bytes.get(..HEAD)?;
         let fits = match head[4] {
             DENSE => bytes.len() == DENSE_BYTES,
             SPARSE => true,
             _ => false,
         };
-        (fits && head[..4] == *MAGIC).then(|| Self { bytes: bytes.to_vec() })
+        (fits && head[..4] == *MAGIC).then(|| Self { bytes: bytes.to_vec(), sparse_bytes_max })
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -82,7 +84,7 @@ impl Hll {
     /// Sets a register to a value, if it is lower. Returns whether it was.
     pub fn raise(&mut self, index: usize, value: u8) -> Result<bool, Corrupt> {
         if !self.is_dense() {
-            match sparse::raise(&mut self.bytes, index, value)? {
+            match sparse::raise(&mut self.bytes, index, value, self.sparse_bytes_max)? {
                 sparse::Raised::Yes => return Ok(true),
                 sparse::Raised::No => return Ok(false),
                 sparse::Raised::NoRoom => self.make_dense()?,
@@ -184,6 +186,34 @@ impl Registers {
     }
 }
 
+/// Checks that sparse and dense registers say the same of many elements, and count them well; else
+/// says what is wrong (PFSELFTEST).
+pub(crate) fn self_test() -> Result<(), String> {
+    let (mut grown, mut dense) = (Hll::new(SPARSE_BYTES_MAX_DEFAULT), Hll::new(0));
+    for number in 1..=SELF_TEST_ELEMENTS {
+        let element = number.to_string();
+        let is_same = grown.add(element.as_bytes()) == dense.add(element.as_bytes());
+        if !is_same {
+            return Err(format!("element {number} does not change both forms"));
+        }
+        if !number.is_power_of_two() {
+            continue;
+        }
+        let [Ok(sparse_count), Ok(dense_count)] = [grown.count(), dense.count()] else {
+            return Err(format!("the registers of {number} elements do not add up"));
+        };
+        let is_close = sparse_count.abs_diff(u64::from(number)) <= u64::from(number / 20 + 1);
+        if sparse_count != dense_count || !is_close {
+            let counts = format!("{sparse_count} and {dense_count}");
+            return Err(format!("{number} elements are counted as {counts}"));
+        }
+    }
+    Ok(())
+}
+
+/// Elements that the test of itself adds.
+const SELF_TEST_ELEMENTS: u32 = 1 << 16;
+
 /// A register lies in one byte or in two.
 fn dense_get(registers: &[u8], index: usize) -> u8 {
     let (at, shift) = (index * REGISTER_BITS / 8, index * REGISTER_BITS % 8);
@@ -209,7 +239,8 @@ mod tests {
 
     #[test]
     fn sparse_and_dense_hold_the_same_registers() {
-        let (mut grown, mut dense) = (Hll::new(), Hll::new());
+        let new = || Hll::new(SPARSE_BYTES_MAX_DEFAULT);
+        let (mut grown, mut dense) = (new(), new());
         dense.make_dense().unwrap();
         for number in 0..20_000u32 {
             let element = number.to_string();
@@ -222,7 +253,7 @@ mod tests {
                 assert_eq!(a.all(), b.all());
                 assert_eq!((grown.count(), b.count()), (dense.count(), dense.count().unwrap()));
             }
-            assert!(grown.is_dense() || grown.bytes().len() <= SPARSE_BYTES_MAX);
+            assert!(grown.is_dense() || grown.bytes().len() as u64 <= SPARSE_BYTES_MAX_DEFAULT);
         }
         assert!(grown.is_dense());
         let count = grown.count().unwrap();
@@ -230,21 +261,27 @@ mod tests {
     }
 
     #[test]
+    fn the_test_of_itself_passes() {
+        assert_eq!(self_test(), Ok(()));
+    }
+
+    #[test]
     fn what_is_cut_short_or_too_long_is_corrupt() {
-        let mut hll = Hll::new();
+        let of = |bytes: &[u8]| Hll::of(bytes, SPARSE_BYTES_MAX_DEFAULT);
+        let mut hll = Hll::new(SPARSE_BYTES_MAX_DEFAULT);
         (0..50u8).for_each(|byte| assert!(hll.add(&[byte]).is_ok()));
         let whole = hll.bytes().to_vec();
-        assert!(Hll::of(&whole[..HEAD - 1]).is_none());
+        assert!(of(&whole[..HEAD - 1]).is_none());
         for len in HEAD..whole.len() {
-            let cut = Hll::of(&whole[..len]).unwrap();
+            let cut = of(&whole[..len]).unwrap();
             assert_eq!((cut.count(), Registers::new().merge(&cut)), (Err(Corrupt), Err(Corrupt)));
         }
-        let mut long = Hll::of(&[&whole[..], &[0x7f, 0xff]].concat()).unwrap();
+        let mut long = of(&[&whole[..], &[0x7f, 0xff]].concat()).unwrap();
         assert_eq!((long.count(), long.make_dense()), (Err(Corrupt), Err(Corrupt)));
         let mut other = whole.clone();
         other[4] = 2;
-        assert!(Hll::of(&other).is_none());
+        assert!(of(&other).is_none());
         other[4] = DENSE;
-        assert!(Hll::of(&other).is_none());
+        assert!(of(&other).is_none());
     }
 }

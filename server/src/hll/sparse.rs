@@ -8,7 +8,7 @@
 //! Which of the possible spellings stands there after an addition is a part of the format: other
 //! servers' values must have the same bytes.
 
-use super::{Corrupt, HEAD, REGISTERS, SPARSE_BYTES_MAX};
+use super::{Corrupt, HEAD, REGISTERS};
 
 const SHORT_ZEROS_MAX: usize = 64;
 const VALUE_MAX: u8 = 32;
@@ -82,8 +82,13 @@ pub(super) fn each_run(bytes: &[u8], f: &mut dyn FnMut(usize, usize, u8)) -> Res
     if first == REGISTERS { Ok(()) } else { Err(Corrupt) }
 }
 
-/// Sets a register to a value, if it is lower.
-pub(super) fn raise(bytes: &mut Vec<u8>, index: usize, value: u8) -> Result<Raised, Corrupt> {
+/// Sets a register to a value, if it is lower and the bytes stay that few.
+pub(super) fn raise(
+    bytes: &mut Vec<u8>,
+    index: usize,
+    value: u8,
+    bytes_max: u64,
+) -> Result<Raised, Corrupt> {
     if value > VALUE_MAX {
         return Ok(Raised::NoRoom);
     }
@@ -104,7 +109,7 @@ pub(super) fn raise(bytes: &mut Vec<u8>, index: usize, value: u8) -> Result<Rais
     push(&mut split, value, 1);
     push(&mut split, run.value, first + run.len - 1 - index);
     let longer = split.len() > run.bytes;
-    if longer && bytes.len() + split.len() - run.bytes > SPARSE_BYTES_MAX {
+    if longer && (bytes.len() + split.len() - run.bytes) as u64 > bytes_max {
         return Ok(Raised::NoRoom);
     }
     bytes.splice(at..at + run.bytes, split);

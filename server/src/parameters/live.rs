@@ -46,7 +46,7 @@ const OLDER: [(&str, &str); 5] = [
 ];
 
 /// The names of all parameters of this file.
-pub const LIVE: [&str; 36] = [
+pub const LIVE: [&str; 37] = [
     "acl-pubsub-default",
     "acllog-max-len",
     "busy-reply-threshold",
@@ -54,6 +54,7 @@ pub const LIVE: [&str; 36] = [
     "hash-max-listpack-value",
     "hash-max-ziplist-entries",
     "hash-max-ziplist-value",
+    "hll-sparse-max-bytes",
     "latency-monitor-threshold",
     "latency-tracking",
     "latency-tracking-info-percentiles",
@@ -107,6 +108,7 @@ pub fn get(config: &ServerConfig, name: &str) -> Option<String> {
             return Some(all.join(" "));
         }
         "notify-keyspace-events" => return Some(config.notify.letters()),
+        "hll-sparse-max-bytes" => config.hll_sparse_max_bytes,
         "acllog-max-len" => config.acl_log_len_max as u64,
         "latency-monitor-threshold" => config.latency_threshold_ms,
         "tracking-table-max-keys" => config.tracking_keys_max as u64,
@@ -244,6 +246,7 @@ fn change(config: &mut ServerConfig, name: &str, value: &[u8]) -> Result<(), Cow
                 "latency-tracking-info-percentiles argument(s) should be between 0.0 and 100.0",
             )?;
         }
+        "hll-sparse-max-bytes" => config.hll_sparse_max_bytes = bytes(0, i64::MAX)?,
         "acllog-max-len" => config.acl_log_len_max = number(0, i64::MAX)? as usize,
         "latency-monitor-threshold" => config.latency_threshold_ms = number(0, i64::MAX)?,
         "tracking-table-max-keys" => config.tracking_keys_max = number(0, i64::MAX)? as usize,
@@ -285,6 +288,7 @@ mod tests {
             ("script-memory-limit", "2000000"),
             ("proto-max-bulk-len", "2000000"),
             ("requirepass", "secret"),
+            ("hll-sparse-max-bytes", "21"),
             ("notify-keyspace-events", "xKE"),
             ("acl-pubsub-default", "allchannels"),
             ("acllog-max-len", "18"),

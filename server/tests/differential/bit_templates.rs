@@ -77,6 +77,7 @@ pub const BITS: &[&str] = &[
     "pfmerge p3 p2",
     "pfmerge x",
     "pfdebug encoding x",
+    "pfselftest x",
     "pfdebug decode p2",
     "pfdebug getreg p3",
     "pfdebug bogus x",

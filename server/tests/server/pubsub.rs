@@ -186,3 +186,18 @@ fn a_subscriber_that_never_reads_is_disconnected_and_the_others_get_everything()
     idle.stream.write_all(b"PING\r\n").ok();
     assert!(publisher.call("INFO stats").contains("client_output_buffer_limit_disconnections:1 "));
 }
+
+#[test]
+fn who_wants_no_replies_gets_messages_and_confirmations() {
+    let server = server(2);
+    let mut client = server.client();
+    client.write("CLIENT REPLY OFF");
+    client.write("SET a 1");
+    client.write("SUBSCRIBE news");
+    lines(&mut client, &["*3 $9 subscribe $4 news :1"]);
+    assert_eq!(server.client().call("PUBLISH news x"), ":1");
+    client.write("SUBSCRIBE");
+    client.write("UNSUBSCRIBE news");
+    lines(&mut client, &["*3 $7 message $4 news $1 x", "*3 $11 unsubscribe $4 news :0"]);
+    assert!(client.hears_nothing());
+}

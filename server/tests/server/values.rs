@@ -303,3 +303,75 @@ fn nothing_expires_while_a_client_imports() {
         ],
     );
 }
+
+#[test]
+fn a_string_that_was_changed_in_part_is_raw_until_it_is_set() {
+    let server = start(config());
+    let mut client = server.client();
+    for (change, reply) in [
+        ("APPEND k 2", ":2"),
+        ("SETRANGE k 0 3", ":1"),
+        ("SETBIT k 0 1", ":0"),
+        ("BITFIELD k SET u8 0 50", "*1 :49"),
+    ] {
+        check(
+            &mut client,
+            &[
+                ("SET k 1", "+OK"),
+                ("OBJECT ENCODING k", "$3 int"),
+                (change, reply),
+                ("OBJECT ENCODING k", "$3 raw"),
+                ("COPY k l REPLACE", ":1"),
+                ("OBJECT ENCODING l", "$3 raw"),
+                ("EXPIRE k 100", ":1"),
+                ("OBJECT ENCODING k", "$3 raw"),
+                ("SET k 5", "+OK"),
+                ("OBJECT ENCODING k", "$3 int"),
+            ],
+        );
+    }
+    check(
+        &mut client,
+        &[
+            ("APPEND k 0", ":2"),
+            ("OBJECT ENCODING k", "$3 raw"),
+            ("INCR k", ":51"),
+            ("OBJECT ENCODING k", "$3 int"),
+            ("APPEND new 1", ":1"),
+            ("OBJECT ENCODING new", "$3 int"),
+            ("SETRANGE new2 0 1", ":1"),
+            ("OBJECT ENCODING new2", "$3 raw"),
+        ],
+    );
+}
+
+#[test]
+fn a_write_that_changes_nothing_is_not_counted() {
+    let server = start(config());
+    let mut client = server.client();
+    let mut changes = || {
+        let info = client.call("INFO persistence");
+        let rest = info.split("rdb_changes_since_last_save:").nth(1).unwrap();
+        rest.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+    };
+    let mut before = changes();
+    let mut other = server.client();
+    for (line, counts) in [
+        ("SETBIT k 0 0", true),
+        ("SETBIT k 0 0", false),
+        ("SETBIT k 90 0", true),
+        ("BITFIELD k SET u8 0 0", false),
+        ("BITFIELD k INCRBY u8 0 0", false),
+        ("BITFIELD k INCRBY u8 0 1", true),
+        ("DEL none", false),
+        ("SREM none a", false),
+        ("EXPIRE none 1", false),
+        ("SET k 1", true),
+        ("SET k 1", true),
+    ] {
+        other.call(line);
+        let now = changes();
+        assert_eq!(now, before + u64::from(counts), "{line}");
+        before = now;
+    }
+}
