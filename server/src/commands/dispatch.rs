@@ -87,11 +87,8 @@ pub(crate) fn execute(
                 return Flow::Paused;
             }
         },
-        Err(CommandError::Arity("exec")) => {
-            // The error ends the transaction, as DISCARD does.
-            ctx.session.multi = None;
-            ctx.session.unwatch();
-            reject(&mut ctx, None, &CommandError::ExecArity);
+        Err(error @ CommandError::Arity("exec")) => {
+            refuse_exec(&mut ctx, None, error);
             false
         }
         Err(error) => {
@@ -149,7 +146,10 @@ fn attempt(
 ) -> Option<bool> {
     ctx.session.last_row = row as u16;
     if let Err(error) = check(ctx, row, spec, args) {
-        reject(ctx, Some(row), &error);
+        match spec.name == "exec" && ctx.session.multi.is_some() {
+            true => refuse_exec(ctx, Some(row), error),
+            false => reject(ctx, Some(row), &error),
+        }
         return Some(false);
     }
     if ctx.session.multi.is_some() && !spec.has(flag::UNQUEUED) {
@@ -276,6 +276,13 @@ fn reject(ctx: &mut Context<'_, '_, '_>, row: Option<usize>, error: &CommandErro
         ctx.server.stats.by_command[row].rejected.add(1);
     }
     ctx.reply.error(error);
+}
+
+/// Refuses EXEC, which ends the transaction as DISCARD does.
+fn refuse_exec(ctx: &mut Context<'_, '_, '_>, row: Option<usize>, why: CommandError) {
+    ctx.session.multi = None;
+    ctx.session.unwatch();
+    reject(ctx, row, &CommandError::ExecRefused(Box::new(why)));
 }
 
 fn queue(ctx: &mut Context<'_, '_, '_>, row: usize, args: Args<'_>) -> Outcome {

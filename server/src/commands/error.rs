@@ -247,10 +247,8 @@ pub(crate) enum CommandError {
     WatchInMulti,
     #[error("EXECABORT Transaction discarded because of previous errors.")]
     ExecAbort,
-    #[error(
-        "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"
-    )]
-    ExecArity,
+    #[error("EXECABORT Transaction discarded because of: {}", without_code(.0))]
+    ExecRefused(Box<CommandError>),
     #[error(
         "ERR Can't execute '{0}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
          allowed in this context"
@@ -468,6 +466,12 @@ impl From<StoreError> for CommandError {
             other => Self::Store(other),
         }
     }
+}
+
+/// The text of an error, without the code that says no more than that it is one.
+fn without_code(error: &CommandError) -> String {
+    let text = error.to_string();
+    text.strip_prefix("ERR ").map(str::to_owned).unwrap_or(text)
 }
 
 fn store_text(error: &StoreError) -> String {

@@ -49,6 +49,12 @@ fn memory_below_a_limit_is_refused_or_evicted() {
     );
     check(&mut other, &[("SET other x", REFUSED), ("PING", "+PONG")]);
     check(&mut client, &[("CONFIG SET maxmemory 0", "+OK"), ("SET new x", "+OK")]);
+    // A transaction that was queued while there was room.
+    check(&mut client, &[("MULTI", "+OK"), ("SET late x", "+QUEUED")]);
+    check(&mut other, &[("CONFIG SET maxmemory 100000", "+OK")]);
+    let because = format!("-EXECABORT Transaction discarded because of: {}", &REFUSED[1..]);
+    check(&mut client, &[("EXEC", because.as_str()), ("EXEC", "-ERR EXEC without MULTI")]);
+    check(&mut client, &[("CONFIG SET maxmemory 0", "+OK"), ("EXISTS late", ":0")]);
     // With a policy keys go until the limit is kept, and writes go on.
     check(
         &mut client,
