@@ -1,7 +1,7 @@
 //! MONITOR: a client sees each command that any client's loop carries out.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use super::call::Outcome;
 use super::context::{Context, Server};
@@ -33,19 +33,39 @@ pub(crate) fn end(server: &Server<'_>, session: &mut Session) {
 /// that the command used.
 #[cold]
 pub(super) fn show(server: &Server<'_>, session: &Session, db: u8, row: usize, args: Args<'_>) {
+    let line = line(server, &session.card.peer, db, row, args);
+    show_lines(server, line.unwrap_or_default().as_bytes());
+}
+
+/// Shows lines to those who watch.
+pub(super) fn show_lines(server: &Server<'_>, lines: &[u8]) {
+    if !lines.is_empty() {
+        server.shared.monitors.show(lines, &server.shared.loops);
+    }
+}
+
+/// The line that shows a command, which came from `source`; none of a command about the server.
+#[cold]
+pub(super) fn line(
+    server: &Server<'_>,
+    source: &dyn Display,
+    db: u8,
+    row: usize,
+    args: Args<'_>,
+) -> Option<String> {
     if server.index.facts(row).has(shown::ADMIN) {
-        return;
+        return None;
     }
     let (since_ns, unix_ms) = server.turn;
     let unix_us = unix_ms * 1000 + server.now_ns.saturating_sub(since_ns) / 1000;
     let (seconds, us) = (unix_us / 1_000_000, unix_us % 1_000_000);
-    let mut line = format!("+{seconds}.{us:06} [{db} {}]", session.card.peer);
+    let mut line = format!("+{seconds}.{us:06} [{db} {source}]");
     for arg in visible(server.index.specs()[row].name, args) {
         line.push(' ');
         quote(&mut line, &arg);
     }
     line.push_str("\r\n");
-    server.shared.monitors.show(line.as_bytes(), &server.shared.loops);
+    Some(line)
 }
 
 /// Writes bytes in quotes, those that cannot be printed as escapes.

@@ -12,11 +12,12 @@ use super::context::{Context, Server};
 use super::error::CommandError;
 use super::handler::Command;
 use super::keyspace;
+use super::monitor;
 use super::permit;
 use super::spec::flag;
 use super::tracking::note_read;
 use super::transactions::run_in_tx;
-use crate::resp::Reply;
+use crate::resp::{Args, Reply};
 use crate::script::{CallError, Host, Input, Stop, Words};
 use crate::session::Session;
 use crate::shared::AboutRunning;
@@ -26,6 +27,10 @@ const TELL_AFTER_NS: u64 = 1_000_000;
 
 /// Keys that clients wait for and a script has changed; beyond, all waiting clients are looked at.
 const READY_MAX: usize = 4096;
+
+/// Bytes of a script's commands that MONITOR shows, less the last one's: further ones are not
+/// shown.
+const LINES_BYTES_MAX: usize = 1 << 20;
 
 /// Why a script's attempt has ended.
 pub(super) enum Halt {
@@ -187,6 +192,7 @@ impl Caller<'_, '_, '_, '_> {
             None => scripts.calls.push((row as u16, 1)),
         }
         note_read(self.server, self.session, row, args);
+        self.watch(row, args);
         let (limit, db) = (self.server.config.script_memory_max, self.session.db);
         let mut reply = Reply::new(out, resp3, limit);
         let ctx = &mut Context {
@@ -213,6 +219,15 @@ impl Caller<'_, '_, '_, '_> {
             ));
         }
         None
+    }
+
+    /// Keeps a command for those who watch, until the script has happened.
+    fn watch(&mut self, row: usize, args: Args<'_>) {
+        let is_watched = self.server.shared.monitors.is_any();
+        if is_watched && self.server.scripts.lines.len() < LINES_BYTES_MAX {
+            let line = monitor::line(self.server, &"lua", self.session.db, row, args);
+            self.server.scripts.lines.push_str(&line.unwrap_or_default());
+        }
     }
 
     /// Tells what runs, for FUNCTION STATS.

@@ -16,6 +16,7 @@ use super::context::{Context, Server};
 use super::dispatch::table_for;
 use super::error::CommandError;
 use super::functions::load_all;
+use super::monitor;
 use super::options::is;
 use super::script_call::{Caller, Halt};
 use crate::number::parse_i64;
@@ -71,6 +72,8 @@ pub(crate) struct Scripts {
     /// that were written.
     pub(super) calls: Vec<(u16, u64)>,
     pub(super) user_bytes: u64,
+    /// Lines about these commands, for those who watch.
+    pub(super) lines: String,
 }
 
 /// Why a script's transaction came to no end of its own.
@@ -111,6 +114,7 @@ impl Scripts {
         self.wrote = false;
         self.calls.clear();
         self.user_bytes = 0;
+        self.lines.clear();
     }
 
     /// Whether a script has written since the last call.
@@ -149,6 +153,8 @@ fn settle(server: &mut Server<'_>) {
         stats.by_command[usize::from(row)].calls.add(calls);
     }
     server.own.user_bytes.add(std::mem::take(&mut server.scripts.user_bytes));
+    let lines = std::mem::take(&mut server.scripts.lines);
+    monitor::show_lines(server, lines.as_bytes());
 }
 
 /// The reason why a script was stopped, without the code of the error.

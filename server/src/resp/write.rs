@@ -100,6 +100,8 @@ impl<'a> Reply<'a> {
         let is_break = |byte: u8| matches!(byte, b'\r' | b'\n');
         let line: Vec<u8> = text.iter().map(|b| if is_break(*b) { b' ' } else { *b }).collect();
         self.raw(b"-");
+        let word = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+        self.words.push((self.out.len(), word.into()));
         self.raw(&line);
         self.raw(b"\r\n");
     }

@@ -136,3 +136,19 @@ fn slow_events_are_noted_and_times_counted() {
 }
 
 const WRONG: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+
+#[test]
+fn who_watches_sees_the_commands_of_a_script_behind_it_and_its_errors_are_counted() {
+    let server = start(config());
+    let (mut monitor, mut client) = (server.client(), server.client());
+    check(&mut monitor, &[("MONITOR", "+OK")]);
+    // The key is not named: the script is begun a second time, and shown once.
+    assert_eq!(client.call("EVAL redis.call('set','k','v') 0"), "$-1");
+    assert!(monitor.reply_text().contains("\"EVAL\""));
+    let shown = monitor.reply_text();
+    assert!(shown.ends_with("[0 lua] \"set\" \"k\" \"v\""), "{shown}");
+    let reply = client.call(r"EVAL return(redis.error_reply('MINE\32words')) 0");
+    assert_eq!(reply, "-MINE words");
+    assert!(monitor.reply_text().contains("\"EVAL\""));
+    assert!(client.call("INFO errorstats").contains("errorstat_MINE:count=1"));
+}
