@@ -34,7 +34,7 @@ fn programs() -> &'static Path {
             let manifest = format!(
                 "[package]\nname = \"fresh\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
                  [dependencies]\nperdura = {{ path = {:?} }}\n\n\
-                 [profile.dev]\ndebug = false\n",
+                 [profile.dev]\ndebug = false\nlto = \"off\"\n",
                 workspace.join("perdura")
             );
             let bin = project.path().join("src/bin");
@@ -44,8 +44,10 @@ fn programs() -> &'static Path {
             std::fs::write(bin.join("map.rs"), block("# A durable map in ten lines")).unwrap();
             std::fs::write(bin.join("bytes.rs"), block("# Durable bytes in ten lines")).unwrap();
             std::fs::write(bin.join("writer.rs"), WRITER).unwrap();
-            // This target folder stays, so that a second run compiles next to nothing.
-            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fresh");
+            // This target folder stays, so that a second run compiles next to nothing. The copy of
+            // `xtask/tests/recipes.rs` has it, too, and the same profile: what both need of others'
+            // packages is compiled once.
+            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside");
             let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
             let output = Command::new(cargo)
                 .args(["build", "--quiet", "--offline", "--target-dir"])

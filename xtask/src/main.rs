@@ -34,7 +34,8 @@ Check a change:
   test --quick   Run the lints and tests of the packages that differ from main.
   test           Run everything that CI runs: format, lints, tests, doc tests, a short simulation,
                  whole-process tests, and the tests of the Python package with Spark.
-  python         Run the tests of the Python package alone.
+  python         Run the tests of the Python package alone, from the wheel that maturin builds;
+                 `test` takes the library that the workspace's build has made.
   deps           Install the Debian packages that the tests use as clients and oracles. Without
                  root, print their names.
 
@@ -120,7 +121,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["model", "--long"] => steps::model(true),
         ["miri"] => steps::miri(),
         ["release"] => steps::release(),
-        ["python"] => match python::test(python::environment())? {
+        ["python"] => match python::test(python::environment(), python::install_wheel)? {
             None => Ok(()),
             Some(reason) => bail!("the tests of the Python package were skipped: {reason}"),
         },

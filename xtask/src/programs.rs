@@ -59,13 +59,12 @@ struct Done {
     failed: bool,
 }
 
-/// Builds the test programs that `words` choose.
-pub fn build(words: &[&str]) -> Result<Vec<Program>> {
+/// Builds, with this `cargo`, the test programs that `words` choose.
+pub fn build(mut cargo: Command, words: &[&str]) -> Result<Vec<Program>> {
     let all = [&["test", "--no-run", "--message-format", "json-render-diagnostics"], words];
     let all = all.concat();
     eprintln!("+ cargo {}", all.join(" "));
     let began = Instant::now();
-    let mut cargo = Command::new("cargo");
     let built = cargo.args(&all).stderr(Stdio::inherit()).output().context("cargo")?;
     eprintln!("  {:.0} s", began.elapsed().as_secs_f64());
     if !built.status.success() {

@@ -31,3 +31,14 @@ pub fn run(command: &mut Command) -> Result<()> {
 pub fn cargo(words: &[&str]) -> Result<()> {
     run(Command::new("cargo").args(words))
 }
+
+/// Cargo that lints what it compiles: the workspace's packages are compiled by clippy's driver,
+/// which is rustc with more lints, and a warning is an error. Linting after compiling would read
+/// every package a second time, those of others included.
+pub fn linting_cargo() -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+    // Between arguments clippy's driver expects this word, as `cargo clippy` writes it.
+    cargo.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+    cargo
+}

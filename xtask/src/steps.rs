@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::run::{cargo, run, target};
+use crate::run::{cargo, linting_cargo, run, target};
 use crate::{changed, deps, mutants, pages, product, programs, python};
 
 /// Checks the format of the code, the packages of the product, and the pages, in some seconds.
@@ -22,30 +22,31 @@ pub fn clippy(words: &[&str]) -> Result<()> {
 
 /// Runs everything that CI runs.
 ///
-/// All code is compiled once, in the development profile, with the programs that tests start. The
-/// Python environment is fetched while the tests are compiled. The Python package's tests, clippy
-/// and the simulation run beside the test programs at the lowest priority, so that they do not
-/// disturb tests that measure time and no processor is idle while a test waits.
+/// All code is compiled and linted once, in the development profile, with the programs that tests
+/// start. The Python environment is fetched while the tests are compiled. The Python package's
+/// tests, the doc tests and the simulation run beside the test programs at the lowest priority, so
+/// that they do not disturb tests that measure time and no processor is idle while a test waits.
 pub fn test() -> Result<()> {
     let missing = deps::install()?;
     format()?;
     let without_package = std::thread::scope(|scope| {
         let environment = scope.spawn(python::environment);
-        let programs = programs::build(&["--workspace"])?;
+        let programs = programs::build(linting_cargo(), &["--workspace"])?;
+        // What no test program holds: the Python package's library, and the benchmarks.
+        run(linting_cargo().args(["build", "--workspace", "--lib", "--bench", "*", "--quiet"]))?;
         let package = scope.spawn(move || {
             be_last()?;
-            python::test(programs::joined(environment))
+            python::test(programs::joined(environment), python::install_built)
         });
-        let lints = scope.spawn(|| {
+        let others = scope.spawn(|| {
             be_last()?;
-            clippy(&["--workspace"])?;
             doc_tests()?;
             // The seed is another one each day, and never that of the tests.
             sim(&["cut", "--seconds", "4"])?;
             sim(&["order", "--seed", "2", "--states-max", "32"])
         });
         programs::run(programs)?;
-        programs::joined(lints)?;
+        programs::joined(others)?;
         programs::joined(package)
     })?;
     if let Some(left) = mutants::in_ci()? {
@@ -78,7 +79,7 @@ pub fn test_changed() -> Result<()> {
     }
     let words: Vec<&str> = packages.iter().flat_map(|name| ["-p", name]).collect();
     clippy(&words)?;
-    programs::run(programs::build(&words)?)
+    programs::run(programs::build(Command::new("cargo"), &words)?)
 }
 
 /// Runs the models of locks and the schedules of a region's threads. `is_long` explores more and
@@ -149,7 +150,8 @@ pub fn release() -> Result<()> {
 /// The examples in the pages of the libraries. The C library has none, and rustdoc would confuse it
 /// with the Rust library, which has the same name.
 fn doc_tests() -> Result<()> {
-    cargo(&["test", "--workspace", "--exclude", "perdura-capi", "--doc", "--quiet"])
+    let words = ["test", "--workspace", "--exclude", "perdura-capi", "--doc", "--quiet"];
+    run(linting_cargo().args(words))
 }
 
 /// The features of a release that the default build leaves out.

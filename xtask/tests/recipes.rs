@@ -2,7 +2,8 @@
 //! commands that each recipe names.
 //!
 //! The copy stays in the target directory, so that a second run compiles only the crates that the
-//! recipes change.
+//! recipes change. Its packages of others are compiled once for it and for the fresh project of
+//! `perdura/tests/fresh_project.rs`: the profiles of both are the same.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -129,7 +130,6 @@ fn remove_others(copy: &Path, folder: &Path, wanted: &BTreeMap<PathBuf, Vec<u8>>
     for entry in entries.map(Result::unwrap) {
         let name = folder.join(entry.file_name());
         match entry.file_type().unwrap().is_dir() {
-            true if name == Path::new("target") => {}
             true => remove_others(copy, &name, wanted),
             false if !wanted.contains_key(&name) => fs::remove_file(copy.join(&name)).unwrap(),
             false => {}
@@ -154,7 +154,7 @@ fn run(copy: &Path, command: &str) {
     let output = Command::new(cargo)
         .arg("--offline")
         .args(&words)
-        .env("CARGO_TARGET_DIR", copy.join("target"))
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside"))
         .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
         .env("CARGO_PROFILE_TEST_OPT_LEVEL", "0")
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
