@@ -53,7 +53,6 @@ pub const TABLE: &[(&str, Meaning)] = &[
     ),
 ];
 
-const LAYOUT: &str = "memory is laid out in this server's own way";
 const PACE: &str = "its own pace and processors are used";
 
 fn one(option: &str, values: &[String]) -> Result<Vec<String>, String> {
