@@ -1,9 +1,9 @@
 //! Builds the workspace's test programs once, runs them on all processors, and lists skipped tests.
 //!
 //! Many tests measure time, so no more tests run at once than there are processors: as many
-//! programs, and in each program one test after another. A program's output is kept until it ends:
-//! a failed program's output is printed whole, and of others only the tests that they skipped,
-//! with the reason.
+//! programs, and in each program one test after another, but for the program whose tests mostly
+//! wait. A program's output is kept until it ends: a failed program's output is printed whole, and
+//! of others only the tests that they skipped, with the reason.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,12 @@ const LONGEST: [&str; 10] = [
     "sim: order",
     "plan: skew_sample",
 ];
+
+/// The program whose tests start servers and wait for them: they use a quarter of a processor.
+const WAITING: &str = "cli: cli";
+
+/// How many of its tests run at once.
+const WAITING_AT_ONCE: usize = 3;
 
 /// The longest that a program may run: twice as long as the longest takes beside others. A program
 /// that waits for ever is ended then, and its last lines name the test.
@@ -135,7 +141,8 @@ impl Program {
         let began = Instant::now();
         let mut command = Command::new(&self.path);
         // Without --show-output, the reasons why tests were skipped would not be printed.
-        command.args(["--show-output", "--test-threads", "1"]);
+        let at_once = if self.name() == WAITING { WAITING_AT_ONCE } else { 1 };
+        command.args(["--show-output", "--test-threads", &at_once.to_string()]);
         command.envs(KEEP_FREED_MEMORY);
         command.current_dir(&self.folder).stdin(Stdio::null());
         let (succeeded, output) =
