@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_region::LaneId;
 
-use crate::classes::{class_bytes, class_of, class_spans};
+use crate::classes::{class_bytes, class_of};
 use crate::heap::Heap;
 use crate::lane::Lane;
 use crate::layout::SPAN_BYTES;
@@ -81,12 +81,14 @@ impl Lane<'_> {
         self.uses_reserve = true;
     }
 
-    /// Whether a run is still this lane's, with slots of the same size. It may have changed hands
-    /// since it was found without the lane's lock; if not, its memory may be read.
+    /// Whether a run is still this lane's, as long, and with slots of the same size. It may have
+    /// changed hands since it was found without the lane's lock; if not, its memory may be read.
     pub fn has_run(&self, run: &Run) -> bool {
         match self.spans.head_of(run.offset / SPAN_BYTES) {
-            Some(SpanWord::Small { class, lane, .. }) => {
-                lane == self.id() && class_bytes(usize::from(class)) == run.slot_bytes
+            Some(SpanWord::Small { class, lane, spans }) => {
+                lane == self.id()
+                    && class_bytes(usize::from(class)) == run.slot_bytes
+                    && u64::from(spans) * SPAN_BYTES == run.len_bytes
             }
             _ => false,
         }
@@ -136,9 +138,9 @@ impl Lane<'_> {
             list.free.extend(free);
             return false;
         }
-        list.runs -= 1;
-        list.empty_runs -= 1;
-        state.pending.push((start, class_spans(class) as u32));
+        list.run_bytes -= run.len_bytes;
+        list.empty_bytes -= run.len_bytes;
+        state.pending.push((start, (run.len_bytes / SPAN_BYTES) as u32));
         true
     }
 }

@@ -15,7 +15,7 @@ const LEDGER_SHARE: f64 = (2.0 + 4.0 / 8.0) / 64.0;
 
 fn store() -> (Store, u64) {
     let region_bytes = 512 << 20;
-    // Few lanes: each has a span of its own begun, which counts for nothing with millions of keys.
+    // Few lanes: each has blocks of its own begun, which counts for nothing with millions of keys.
     let config = Config {
         lanes: Some(3),
         thread: false,

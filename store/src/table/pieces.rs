@@ -9,7 +9,7 @@
 //! piece of segment k: 8 buckets up to segment 7, then eight times as many every third segment
 //! ```
 //! Pieces have few sizes, because each size is a size class, and each class costs a lane half a
-//! span.
+//! run.
 
 use perdura_slots::{Heat, Lane, LaneId, OBJECT_BYTES_MAX, Op, Stop};
 
