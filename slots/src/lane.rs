@@ -136,6 +136,12 @@ impl<'h> Lane<'h> {
         }
     }
 
+    /// Whether an object of `bytes` would get a slot of the size that the object at `offset` has.
+    pub fn is_slot_for(&self, offset: u64, bytes: u64) -> bool {
+        let class = self.spans.run_of(offset).1;
+        matches!(class, SpanWord::Small { class, .. } if class_of(bytes) == Some(class.into()))
+    }
+
     /// Takes over spans that are free in the lane's blocks.
     pub(crate) fn own_spans(&mut self, own: Pool) {
         self.state_mut().own = own;

@@ -41,6 +41,9 @@ pub struct Op<'h> {
     done: bool,
 }
 
+/// Objects that [`Op::is_fresh`] looks at.
+const FRESH_LOOKED_AT: usize = 16;
+
 /// A change of one word that waits for the commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastStore {
@@ -250,6 +253,12 @@ impl<'h> Op<'h> {
         })?;
         noted(&mut self.fresh, &mut self.lead.state_mut().scratch[0]).push(taken);
         Ok(taken)
+    }
+
+    /// Whether an object is one of those that the operation took last: to these no committed
+    /// reference leads, so they may be filled again.
+    pub fn is_fresh(&self, offset: u64) -> bool {
+        self.fresh.iter().rev().take(FRESH_LOOKED_AT).any(|fresh| *fresh == offset)
     }
 
     /// Frees an object when the operation commits.
