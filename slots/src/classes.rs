@@ -8,6 +8,8 @@
 //! on average, so there are no such classes. Each class costs each lane half a run, so there are no
 //! shared classes above 256 B.
 //!
+//! A class apart has grains for parts of indexes.
+//!
 //! The first runs of a class are short, because a lane has few objects of most sizes; with the
 //! class its runs grow to a block and a little more, so that a large class seldom asks for one.
 
@@ -16,7 +18,10 @@ use perdura_region::BLOCK_BYTES;
 use crate::layout::{BLOCK_SPANS, GRAIN_BYTES, OBJECT_ALIGN_BYTES, SPAN_BYTES};
 
 /// Number of size classes.
-pub(crate) const CLASSES: usize = FIRST_SHARED + SHARED.len();
+pub(crate) const CLASSES: usize = LASTING + 1;
+/// The class of grains that outlive most objects of their size, which are parts of indexes. Among
+/// values that grow into other classes they would keep nearly empty runs from going back.
+pub(crate) const LASTING: usize = FIRST_SHARED + SHARED.len();
 /// Classes whose sizes are all multiples of a grain. Behind them stand the classes of the later
 /// doublings, and then those that share grains.
 const WHOLE: usize = 32;
@@ -25,7 +30,7 @@ const FIRST_SHARED: usize = WHOLE + 20;
 /// Slot bytes of the classes whose slots share grains.
 const SHARED: [u64; 8] = [16, 32, 80, 96, 144, 160, 208, 224];
 /// The next run of a class is to be one of so many, all of its length, that the class has.
-const RUNS_OF_CLASS: u64 = 8;
+const RUNS_OF_CLASS: u64 = 16;
 /// Spans of each class's runs, from the short ones of a small class to those of about a block.
 static RUN_SPANS: [[u8; RUN_LENGTHS]; CLASSES] = {
     let mut all = [[0; RUN_LENGTHS]; CLASSES];
@@ -89,6 +94,9 @@ pub(crate) const fn class_bytes(class: usize) -> u64 {
     if class < WHOLE {
         return (class as u64 + 1) * GRAIN_BYTES;
     }
+    if class == LASTING {
+        return GRAIN_BYTES;
+    }
     if class >= FIRST_SHARED {
         return SHARED[class - FIRST_SHARED];
     }
@@ -138,10 +146,10 @@ mod tests {
 
     #[test]
     fn every_size_gets_the_smallest_class_that_holds_it() {
-        let mut sizes: Vec<u64> = (0..CLASSES).map(class_bytes).collect();
+        let mut sizes: Vec<u64> = (0..LASTING).map(class_bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        assert_eq!(sizes.len(), CLASSES);
+        assert_eq!(sizes.len(), LASTING);
         for bytes in 0..=BLOCK_BYTES {
             let class = class_of(bytes).unwrap();
             let fits = sizes.iter().find(|size| **size >= bytes);
@@ -157,7 +165,7 @@ mod tests {
         assert_eq!(sizes(0..WHOLE), (1..=32).map(|grains| grains * 64).collect::<Vec<_>>());
         assert_eq!(sizes(32..38), [2560, 3072, 3584, 4096, 5120, 6144]);
         assert_eq!(sizes(50..56), [57344, 65536, 16, 32, 80, 96]);
-        assert_eq!(CLASSES, 60);
+        assert_eq!((CLASSES, class_bytes(60)), (61, 64));
     }
 
     #[test]
@@ -180,7 +188,7 @@ mod tests {
     #[test]
     fn runs_grow_with_their_class() {
         let spans = |kib: u64| run_spans(0, kib << 10);
-        assert_eq!([0, 127, 128, 255, 256, 512, 10_000].map(spans), [1, 1, 2, 2, 4, 8, 8]);
+        assert_eq!([0, 255, 256, 511, 512, 1024, 10_000].map(spans), [1, 1, 2, 2, 4, 8, 8]);
         assert_eq!([8, 9, 1].map(|spans| shorter_run_spans(0, spans)), [Some(4), Some(8), None]);
         // Slots of 3.5 KiB: nine fill four spans but for 512 B. Slots of 48 KiB: four fill 24.
         assert_eq!([3_500, 49_152].map(|bytes| run_spans(class_of(bytes).unwrap(), 0)), [4, 24]);

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use perdura_region::{Heat, LaneGuard, LaneId, Need};
 
-use crate::classes::{CLASSES, class_bytes, class_of, run_spans, shorter_run_spans};
+use crate::classes::{CLASSES, LASTING, class_bytes, class_of, run_spans, shorter_run_spans};
 use crate::error::Stop;
 use crate::layout::{OBJECT_BYTES_MAX, SPAN_BYTES};
 use crate::pool::Pool;
@@ -17,7 +17,7 @@ use crate::spans::Spans;
 const EMPTY_KEPT_BYTES: u64 = 64 << 10;
 /// Bytes of the empty runs of all classes that a small lane keeps while it takes another run.
 /// Values that grow leave empty runs behind in each class that they grow through.
-const EMPTY_KEPT_IN_ALL_BYTES: u64 = 32 << 10;
+const EMPTY_KEPT_IN_ALL_BYTES: u64 = 16 << 10;
 /// The part of a large lane's runs that may be empty while it takes another run.
 const EMPTY_KEPT_PART: u64 = 32;
 
@@ -232,7 +232,18 @@ impl<'h> Lane<'h> {
     /// Takes memory for an object of `bytes`.
     pub(crate) fn alloc(&mut self, bytes: u64) -> Result<u64, Stop> {
         self.state_mut().overwrites = false;
-        let Some(class) = class_of(bytes) else { return self.alloc_large(bytes) };
+        match class_of(bytes) {
+            Some(class) => self.alloc_slot(class),
+            None => self.alloc_large(bytes),
+        }
+    }
+
+    /// Takes a grain that is to last.
+    pub(crate) fn alloc_lasting_grain(&mut self) -> Result<u64, Stop> {
+        self.alloc_slot(LASTING)
+    }
+
+    fn alloc_slot(&mut self, class: usize) -> Result<u64, Stop> {
         let list = &mut self.state_mut().classes[class];
         if let Some(offset) = list.free.pop() {
             self.note_taken(class, offset);
@@ -265,7 +276,11 @@ impl<'h> Lane<'h> {
             // What cannot go back now, for want of budget, goes back when the lane is released.
             self.give_back();
         }
-        let mut spans = run_spans(class, self.state_mut().classes[class].run_bytes);
+        let state = self.state_mut();
+        let wanted = run_spans(class, state.classes[class].run_bytes);
+        // What is left of the lane's blocks is used first, even by shorter runs.
+        let lengths = std::iter::successors(Some(wanted), |spans| shorter_run_spans(class, *spans));
+        let mut spans = { lengths }.find(|spans| state.own.has(*spans)).unwrap_or(wanted);
         let start = loop {
             let word = SpanWord::Small { class: class as u8, lane: self.id(), spans: spans as u32 };
             match self.take_spans(spans, word) {

@@ -246,9 +246,26 @@ impl<'h> Op<'h> {
     /// # Errors
     /// The errors of [`Op::store`], or memory is used up.
     pub fn alloc(&mut self, id: LaneId, bytes: u64) -> Result<u64, Stop> {
+        self.alloc_with(id, |lane| lane.alloc(bytes))
+    }
+
+    /// Takes a grain as [`Op::alloc`] does, away from the objects of its size: for one that will
+    /// outlive most of them.
+    ///
+    /// # Errors
+    /// The errors of [`Op::alloc`].
+    pub fn alloc_lasting_grain(&mut self, id: LaneId) -> Result<u64, Stop> {
+        self.alloc_with(id, Lane::alloc_lasting_grain)
+    }
+
+    fn alloc_with(
+        &mut self,
+        id: LaneId,
+        alloc: impl FnOnce(&mut Lane<'h>) -> Result<u64, Stop>,
+    ) -> Result<u64, Stop> {
         let mut taken = 0;
         self.pay(id, |lane| {
-            taken = lane.alloc(bytes)?;
+            taken = alloc(lane)?;
             Ok(())
         })?;
         noted(&mut self.fresh, &mut self.lead.state_mut().scratch[0]).push(taken);

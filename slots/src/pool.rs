@@ -38,6 +38,11 @@ impl Pool {
         }
     }
 
+    /// Whether there are so many contiguous free spans.
+    pub fn has(&self, spans: u64) -> bool {
+        self.runs.values().any(|len| *len >= spans)
+    }
+
     /// Takes `spans` contiguous spans from the lowest run that has as many, and returns the first.
     pub fn take(&mut self, spans: u64) -> Option<u64> {
         let (&start, &len) = self.runs.iter().find(|(_, len)| **len >= spans)?;

@@ -97,7 +97,9 @@ fn alloc(op: &mut Op<'_>, id: LaneId, bytes: u64) -> Result<Option<u64>, Stop> {
     if bytes > OBJECT_BYTES_MAX {
         return Ok(None);
     }
-    match op.alloc(id, bytes) {
+    let taken =
+        if bytes == SHORT_LIST_BYTES { op.alloc_lasting_grain(id) } else { op.alloc(id, bytes) };
+    match taken {
         Ok(at) => Ok(Some(at)),
         Err(Stop::OutOfMemory { .. }) => Ok(None),
         Err(stop) => Err(stop),
