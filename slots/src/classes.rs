@@ -1,5 +1,6 @@
-//! Size classes: multiples of 64 B up to 2 KiB, then four for each doubling up to 64 KiB; and, up
-//! to 256 B, some multiples of 16 B between them.
+//! Size classes: multiples of 64 B up to 2 KiB, then eight for each doubling up to 8 KiB, where the
+//! largest packed values are, and four up to 64 KiB; and, up to 256 B, some multiples of 16 B
+//! between them.
 //!
 //! Slots of whole grains begin with a grain. Slots of the other classes share grains with their
 //! neighbours, which saves memory: a clean neighbour's bytes are then written along with a dirty
@@ -26,7 +27,10 @@ pub(crate) const LASTING: usize = FIRST_SHARED + SHARED.len();
 /// doublings, and then those that share grains.
 const WHOLE: usize = 32;
 const WHOLE_MAX: u64 = WHOLE as u64 * GRAIN_BYTES;
-const FIRST_SHARED: usize = WHOLE + 20;
+/// The classes of which there are eight for each doubling end here.
+const EIGHTHS_MAX: u64 = 8 << 10;
+const FIRST_QUARTER: usize = WHOLE + 2 * 8;
+const FIRST_SHARED: usize = FIRST_QUARTER + 3 * 4;
 /// Slot bytes of the classes whose slots share grains.
 const SHARED: [u64; 8] = [16, 32, 80, 96, 144, 160, 208, 224];
 /// The next run of a class is to be one of so many, all of its length, that the class has.
@@ -83,10 +87,13 @@ pub(crate) fn class_of(bytes: u64) -> Option<usize> {
     if bytes > BLOCK_BYTES {
         return None;
     }
-    // Four classes lie between 2^log and 2^(log+1).
+    // Eight classes, or four, lie between 2^log and 2^(log+1).
     let log = 63 - (bytes - 1).leading_zeros() as usize;
-    let step = (bytes - 1 - (1 << log)) >> (log - 2);
-    Some(WHOLE + (log - 11) * 4 + step as usize)
+    let above = bytes - 1 - (1 << log);
+    Some(match bytes <= EIGHTHS_MAX {
+        true => WHOLE + (log - 11) * 8 + (above >> (log - 3)) as usize,
+        false => FIRST_QUARTER + (log - 13) * 4 + (above >> (log - 2)) as usize,
+    })
 }
 
 /// Bytes of each slot of a class.
@@ -100,7 +107,11 @@ pub(crate) const fn class_bytes(class: usize) -> u64 {
     if class >= FIRST_SHARED {
         return SHARED[class - FIRST_SHARED];
     }
-    let (log, step) = (11 + (class - WHOLE) / 4, (class - WHOLE) % 4);
+    if class < FIRST_QUARTER {
+        let (log, step) = (11 + (class - WHOLE) / 8, (class - WHOLE) % 8);
+        return (1 << log) + ((step as u64 + 1) << (log - 3));
+    }
+    let (log, step) = (13 + (class - FIRST_QUARTER) / 4, (class - FIRST_QUARTER) % 4);
     (1 << log) + ((step as u64 + 1) << (log - 2))
 }
 
@@ -121,23 +132,35 @@ pub(crate) fn is_run(class: usize, spans: u64) -> bool {
 }
 
 /// Spans of a run that is to have at least so many: a part of a block of which slots leave no more
-/// than a 16th unused or, where slots are too large for that, the fewest whole blocks of which they
-/// leave no more than an eighth. So runs of all lengths fit together in blocks.
+/// than a 16th unused; of a large class up to three blocks, of which they leave no more than a 32nd.
+/// Where slots are too large for that it is the fewest blocks of which they leave no more than an
+/// eighth. So runs of all lengths fit together in blocks.
 const fn spans_from(slot_bytes: u64, wanted: u64) -> u64 {
-    let (mut spans, mut part) = (wanted, 16);
-    loop {
-        let run = spans * SPAN_BYTES;
-        if run >= slot_bytes && run % slot_bytes * part <= run {
+    let mut spans = wanted;
+    while spans <= BLOCK_SPANS && wanted < BLOCK_SPANS {
+        if fill(slot_bytes, spans, 16) {
             return spans;
         }
-        if spans < BLOCK_SPANS {
-            spans *= 2;
-        } else if part == 16 {
-            part = 8;
-        } else {
-            spans += BLOCK_SPANS;
-        }
+        spans *= 2;
     }
+    spans = BLOCK_SPANS;
+    while spans <= 3 * BLOCK_SPANS && wanted == BLOCK_SPANS {
+        if fill(slot_bytes, spans, 32) {
+            return spans;
+        }
+        spans += BLOCK_SPANS;
+    }
+    spans = BLOCK_SPANS;
+    while !fill(slot_bytes, spans, 8) {
+        spans += BLOCK_SPANS;
+    }
+    spans
+}
+
+/// Whether slots fill a run but for one of so many parts.
+const fn fill(slot_bytes: u64, spans: u64, parts: u64) -> bool {
+    let run = spans * SPAN_BYTES;
+    run >= slot_bytes && run % slot_bytes * parts <= run
 }
 
 #[cfg(test)]
@@ -163,9 +186,13 @@ mod tests {
     fn what_spans_on_media_name_keeps_its_meaning() {
         let sizes = |classes: std::ops::Range<usize>| classes.map(class_bytes).collect::<Vec<_>>();
         assert_eq!(sizes(0..WHOLE), (1..=32).map(|grains| grains * 64).collect::<Vec<_>>());
-        assert_eq!(sizes(32..38), [2560, 3072, 3584, 4096, 5120, 6144]);
-        assert_eq!(sizes(50..56), [57344, 65536, 16, 32, 80, 96]);
-        assert_eq!((CLASSES, class_bytes(60)), (61, 64));
+        assert_eq!(sizes(32..35), [2304, 2560, 2816]);
+        assert_eq!(
+            sizes(39..51),
+            [4096, 4608, 5120, 5632, 6144, 6656, 7168, 7680, 8192, 10240, 12288, 14336]
+        );
+        assert_eq!(sizes(58..64), [57344, 65536, 16, 32, 80, 96]);
+        assert_eq!((CLASSES, class_bytes(68)), (69, 64));
     }
 
     #[test]
@@ -176,7 +203,7 @@ mod tests {
             assert_eq!(bytes % unit, 0);
             for (length, spans) in lengths.iter().enumerate() {
                 let (spans, run) = (u64::from(*spans), u64::from(*spans) * SPAN_BYTES);
-                let part = if bytes <= 12 << 10 { 16 } else { 8 };
+                let part = if bytes <= 4 << 10 { 16 } else { 8 };
                 assert!(bytes <= run && run % bytes <= run / part, "class {class}: {run} B");
                 assert!(is_run(class, spans) && (1 << length..=24).contains(&spans));
                 assert!(spans.is_power_of_two() || spans.is_multiple_of(BLOCK_SPANS));
