@@ -168,7 +168,7 @@ fn open_image(path: &Path) -> Result<FileDevice> {
 
 fn slots_text(report: &SlotsReport) -> String {
     let mut text = format!(
-        "heap of the store: {} lanes; spans of 64 KiB: {} of slots, {} of large objects, {} free; \
+        "heap of the store: {} lanes; spans of 8 KiB: {} of slots, {} of large objects, {} free; \
          {} operations to undo",
         report.lanes, report.small_spans, report.large_spans, report.free_spans, report.unfinished
     );

@@ -3,8 +3,11 @@
 //! The heap keeps no list of the objects that are allocated. They can be checked only by following
 //! the store's index, which opening the store does.
 
+use perdura_region::BLOCK_BYTES;
+
 use crate::layout::{
-    AT_LANES, AT_MAGIC, AT_SPANS, AT_TABLE, AT_VERSION, MAGIC, SPAN_BYTES, VERSION, table_end,
+    AT_LANES, AT_MAGIC, AT_SPANS, AT_TABLE, AT_VERSION, BLOCK_SPANS, MAGIC, SPAN_BYTES, VERSION,
+    header_blocks,
 };
 use crate::log::read;
 use crate::span_word::SpanWord;
@@ -55,23 +58,23 @@ pub fn region_bytes(bytes: &[u8]) -> SlotsReport {
         wrong("header", AT_VERSION);
     }
     let spans = bytes.len() as u64 / SPAN_BYTES;
-    let header_spans = table_end(spans_max).div_ceil(SPAN_BYTES);
-    if header_spans >= spans || spans_max < spans {
+    let header = header_blocks(spans_max);
+    if header >= spans / BLOCK_SPANS || spans_max < spans {
         wrong("header", AT_SPANS);
         return report;
     }
     let shards = word(bytes, AT_LANES).wrapping_sub(1);
-    if shards == 0 || shards > u64::from(u16::MAX) || header_spans + shards > spans {
+    if shards == 0 || shards > u64::from(u16::MAX) || header + shards > spans / BLOCK_SPANS {
         wrong("header", AT_LANES);
         return report;
     }
-    check_table(bytes, header_spans + shards, spans, &mut report);
+    check_table(bytes, (header + shards) * BLOCK_SPANS, spans, &mut report);
     let at = |offset: u64, len: usize| {
         let start = usize::try_from(offset).ok()?;
         bytes.get(start..start.checked_add(len)?)
     };
     for lane in 0..shards {
-        let head = (header_spans + lane) * SPAN_BYTES;
+        let head = (header + lane) * BLOCK_BYTES;
         match read(&at, head) {
             Ok(entries) => report.unfinished += u64::from(!entries.is_empty()),
             Err((offset, value)) => {
@@ -84,13 +87,18 @@ pub fn region_bytes(bytes: &[u8]) -> SlotsReport {
 
 fn check_table(bytes: &[u8], first: u64, spans: u64, report: &mut SlotsReport) {
     let mut span = first;
+    // The end of the run before, and its lane.
+    let mut before = (first, None);
     while span < spans {
         let offset = AT_TABLE + span * 8;
         let value = word(bytes, offset);
         let decoded = SpanWord::from_table(value).filter(|word| {
             // The last lane is the meta lane, which has no objects.
             word.run().is_none_or(|(lane, len)| {
-                u64::from(lane.0) + 1 < report.lanes && span + len <= spans
+                let shares_block = span / BLOCK_SPANS * BLOCK_SPANS < before.0;
+                u64::from(lane.0) + 1 < report.lanes
+                    && span + len <= spans
+                    && !(shares_block && before.1.is_some_and(|before| before != lane))
             })
         });
         let len = match decoded {
@@ -119,6 +127,9 @@ fn check_table(bytes: &[u8], first: u64, spans: u64, report: &mut SlotsReport) {
             }
         }
         span += len;
+        if let Some((lane, _)) = decoded.and_then(SpanWord::run) {
+            before = (span, Some(lane));
+        }
     }
 }
 

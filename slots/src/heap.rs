@@ -23,7 +23,7 @@ pub struct Heap {
 pub struct HeapStats {
     /// Bytes of the region at its present size.
     pub region_bytes: u64,
-    /// Bytes in spans that belong to no lane.
+    /// Bytes in blocks that belong to no lane.
     pub free_bytes: u64,
 }
 
@@ -98,7 +98,8 @@ impl Heap {
         HeapStats { region_bytes: self.spans.region.len_bytes(), free_bytes }
     }
 
-    /// Bytes of free slots in the spans of lanes. Each lane is held for a moment.
+    /// Bytes of free slots, and of spans without slots, in the blocks of lanes. Each lane is held
+    /// for a moment.
     pub fn free_slot_bytes(&self) -> u64 {
         self.lanes().map(|lane| self.lock(lane).free_slot_bytes()).sum()
     }

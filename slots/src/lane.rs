@@ -4,23 +4,28 @@ use std::any::Any;
 
 use perdura_region::{Heat, LaneGuard, LaneId, Need};
 
-use crate::classes::{CLASSES, class_bytes, class_of, class_spans};
+use crate::classes::{CLASSES, LASTING, class_bytes, class_of, run_spans, shorter_run_spans};
 use crate::error::Stop;
 use crate::layout::{OBJECT_BYTES_MAX, SPAN_BYTES};
+use crate::pool::Pool;
 use crate::runs::Frozen;
 use crate::span_word::SpanWord;
 use crate::spans::Spans;
 
-/// Most empty runs of a class that are kept without asking whether it is worth a sweep of the
+/// Bytes of a class's empty runs that are kept without asking whether it is worth a sweep of the
 /// class's free list to give them back.
-const EMPTY_RUNS_KEPT: u32 = 8;
-/// Most empty runs of all classes that a lane keeps while it takes another one from the pool.
+const EMPTY_KEPT_BYTES: u64 = 64 << 10;
+/// Bytes of the empty runs of all classes that a small lane keeps while it takes another run.
 /// Values that grow leave empty runs behind in each class that they grow through.
-const EMPTY_RUNS_KEPT_IN_ALL: u32 = 4;
+const EMPTY_KEPT_IN_ALL_BYTES: u64 = 16 << 10;
+/// The part of a large lane's runs that may be empty while it takes another run.
+const EMPTY_KEPT_PART: u64 = 32;
 
 /// A lane's state between operations, none of which is durable.
 pub(crate) struct LaneState {
     pub(crate) classes: Vec<ClassList>,
+    /// Spans that are free in the lane's blocks.
+    pub(crate) own: Pool,
     /// Runs, by first span and length, that go back to the pool once the budget has room for the
     /// change of the span table.
     pub(crate) pending: Vec<(u64, u32)>,
@@ -47,10 +52,10 @@ pub(crate) struct ClassList {
     pub bump: u64,
     /// Offset behind the newest run's last slot; equal to `bump` if no slot is left.
     pub bump_end: u64,
-    /// Runs of this class.
-    pub runs: u32,
-    /// Runs of which no slot is used.
-    pub empty_runs: u32,
+    /// Bytes of the runs of this class.
+    pub run_bytes: u64,
+    /// Bytes of the runs of which no slot is used.
+    pub empty_bytes: u64,
 }
 
 impl LaneState {
@@ -58,6 +63,7 @@ impl LaneState {
         let classes = (0..CLASSES).map(|_| ClassList::default()).collect();
         Self {
             classes,
+            own: Pool::default(),
             pending: Vec::new(),
             scratch: [const { Vec::new() }; 2],
             frozen: Vec::new(),
@@ -69,9 +75,9 @@ impl LaneState {
 
     /// Enters a run that was there when the heap was opened; `free` are its free slots, the lowest
     /// last.
-    pub fn enter_run(&mut self, class: usize, free: Vec<u64>) {
+    pub fn enter_run(&mut self, class: usize, spans: u32, free: Vec<u64>) {
         let list = &mut self.classes[class];
-        list.runs += 1;
+        list.run_bytes += u64::from(spans) * SPAN_BYTES;
         list.free.extend(free);
     }
 }
@@ -130,13 +136,25 @@ impl<'h> Lane<'h> {
         }
     }
 
-    /// Bytes of the lane's slots that are free.
+    /// Whether an object of `bytes` would get a slot of the size that the object at `offset` has.
+    pub fn is_slot_for(&self, offset: u64, bytes: u64) -> bool {
+        let class = self.spans.run_of(offset).1;
+        matches!(class, SpanWord::Small { class, .. } if class_of(bytes) == Some(class.into()))
+    }
+
+    /// Takes over spans that are free in the lane's blocks.
+    pub(crate) fn own_spans(&mut self, own: Pool) {
+        self.state_mut().own = own;
+    }
+
+    /// Bytes of the lane's blocks that are free: slots, and spans without slots.
     pub(crate) fn free_slot_bytes(&self) -> u64 {
         let Some(state) = &self.state else { return 0 };
         let of = |(class, list): (usize, &ClassList)| {
             list.free.len() as u64 * class_bytes(class) + list.bump_end - list.bump
         };
-        state.classes.iter().enumerate().map(of).sum()
+        let slots: u64 = state.classes.iter().enumerate().map(of).sum();
+        slots + state.own.free_spans() * SPAN_BYTES
     }
 
     /// Whether the lane was searched for free memory since the heap was opened, without an error.
@@ -214,7 +232,18 @@ impl<'h> Lane<'h> {
     /// Takes memory for an object of `bytes`.
     pub(crate) fn alloc(&mut self, bytes: u64) -> Result<u64, Stop> {
         self.state_mut().overwrites = false;
-        let Some(class) = class_of(bytes) else { return self.alloc_large(bytes) };
+        match class_of(bytes) {
+            Some(class) => self.alloc_slot(class),
+            None => self.alloc_large(bytes),
+        }
+    }
+
+    /// Takes a grain that is to last.
+    pub(crate) fn alloc_lasting_grain(&mut self) -> Result<u64, Stop> {
+        self.alloc_slot(LASTING)
+    }
+
+    fn alloc_slot(&mut self, class: usize) -> Result<u64, Stop> {
         let list = &mut self.state_mut().classes[class];
         if let Some(offset) = list.free.pop() {
             self.note_taken(class, offset);
@@ -232,25 +261,47 @@ impl<'h> Lane<'h> {
 
     /// Counts the slot at `offset` as used.
     fn note_taken(&mut self, class: usize, offset: u64) {
-        if self.spans.count_used(self.spans.run_of(offset).0, 1) == 0 {
-            self.state_mut().classes[class].empty_runs -= 1;
+        let (start, word) = self.spans.run_of(offset);
+        if self.spans.count_used(start, 1) == 0 {
+            self.state_mut().classes[class].empty_bytes -= bytes_of(word);
         }
     }
 
     fn refill(&mut self, class: usize) -> Result<(), Stop> {
         let classes = &self.state_mut().classes;
-        if classes.iter().map(|list| list.empty_runs).sum::<u32>() > EMPTY_RUNS_KEPT_IN_ALL {
+        let sum = |of: fn(&ClassList) -> u64| classes.iter().map(of).sum::<u64>();
+        let kept_bytes = EMPTY_KEPT_IN_ALL_BYTES.max(sum(|list| list.run_bytes) / EMPTY_KEPT_PART);
+        if sum(|list| list.empty_bytes) > kept_bytes {
             self.trim_classes();
+            // What cannot go back now, for want of budget, goes back when the lane is released.
+            self.give_back();
         }
-        let spans = class_spans(class);
-        let word = SpanWord::Small { class: class as u8, lane: self.id(), spans: spans as u32 };
-        let start = self.spans.take(&mut self.guard, spans, word, self.uses_reserve)?;
-        let slots = spans * SPAN_BYTES / class_bytes(class);
+        let state = self.state_mut();
+        let wanted = run_spans(class, state.classes[class].run_bytes);
+        // What is left of the lane's blocks is used first, even by shorter runs.
+        let lengths = std::iter::successors(Some(wanted), |spans| shorter_run_spans(class, *spans));
+        let mut spans = { lengths }.find(|spans| state.own.has(*spans)).unwrap_or(wanted);
+        let start = loop {
+            let word = SpanWord::Small { class: class as u8, lane: self.id(), spans: spans as u32 };
+            match self.take_spans(spans, word) {
+                Ok(start) => break start,
+                // Less may be left, in one piece, than a run of a large class is to have.
+                Err(Stop::OutOfMemory { needed_bytes, free_bytes, lane }) => {
+                    spans = shorter_run_spans(class, spans).ok_or(Stop::OutOfMemory {
+                        needed_bytes,
+                        free_bytes,
+                        lane,
+                    })?;
+                }
+                Err(stop) => return Err(stop),
+            }
+        };
+        let (run_bytes, slot_bytes) = (spans * SPAN_BYTES, class_bytes(class));
         let list = &mut self.state_mut().classes[class];
         list.bump = start * SPAN_BYTES;
-        list.bump_end = list.bump + slots * class_bytes(class);
-        list.runs += 1;
-        list.empty_runs += 1;
+        list.bump_end = list.bump + run_bytes / slot_bytes * slot_bytes;
+        list.run_bytes += run_bytes;
+        list.empty_bytes += run_bytes;
         Ok(())
     }
 
@@ -258,7 +309,12 @@ impl<'h> Lane<'h> {
         assert!(bytes <= OBJECT_BYTES_MAX, "an object of {bytes} bytes");
         let spans = bytes.div_ceil(SPAN_BYTES);
         let word = SpanWord::Large { lane: self.id(), spans: spans as u32 };
-        Ok(self.spans.take(&mut self.guard, spans, word, self.uses_reserve)? * SPAN_BYTES)
+        Ok(self.take_spans(spans, word)? * SPAN_BYTES)
+    }
+
+    fn take_spans(&mut self, spans: u64, word: SpanWord) -> Result<u64, Stop> {
+        let Some(state) = &mut self.state else { unreachable!("a lane has its state") };
+        self.spans.take(&mut self.guard, &mut state.own, spans, word, self.uses_reserve)
     }
 
     /// Frees an object's memory and drops its dirty grains.
@@ -274,12 +330,12 @@ impl<'h> Lane<'h> {
                 let emptied = self.spans.count_used(start, -1) == 1;
                 let state = self.state_mut();
                 let list = &mut state.classes[usize::from(class)];
-                list.empty_runs += u32::from(emptied);
+                list.empty_bytes += if emptied { bytes_of(word) } else { 0 };
                 match state.frozen.iter_mut().find(|frozen| frozen.start == start) {
                     Some(frozen) => return frozen.free.push(offset),
                     None => list.free.push(offset),
                 }
-                if list.empty_runs > EMPTY_RUNS_KEPT && list.empty_runs * 4 > list.runs {
+                if list.empty_bytes > EMPTY_KEPT_BYTES && list.empty_bytes * 4 > list.run_bytes {
                     self.trim(usize::from(class));
                 }
             }
@@ -304,31 +360,32 @@ impl<'h> Lane<'h> {
     /// Takes all runs without a used slot out of a class's free list, to be given back.
     fn trim(&mut self, class: usize) {
         let all = self.spans;
-        let spans = class_spans(class) as u32;
+        let run_of = |offset: u64| {
+            let (start, word) = all.run_of(offset);
+            (start, (bytes_of(word) / SPAN_BYTES) as u32)
+        };
         let state = self.state_mut();
         let list = &mut state.classes[class];
-        let before = state.pending.len();
+        let mut emptied = Vec::new();
         if list.bump != list.bump_end && all.used_of(list.bump) == 0 {
             // Slots that were never handed out stand in no list: their run is found by `bump`.
-            state.pending.push((all.run_of(list.bump).0, spans));
+            emptied.push(run_of(list.bump));
             (list.bump, list.bump_end) = (0, 0);
         }
-        let bumped = state.pending.get(before).map(|run| run.0);
-        let mut emptied = Vec::new();
         list.free.retain(|&offset| {
             if all.used_of(offset) > 0 {
                 return true;
             }
-            emptied.push(all.run_of(offset).0);
+            emptied.push(run_of(offset));
             false
         });
         emptied.sort_unstable();
         emptied.dedup();
-        let others = emptied.into_iter().filter(|start| Some(*start) != bumped);
-        state.pending.extend(others.map(|start| (start, spans)));
-        let gone = (state.pending.len() - before) as u32;
-        list.runs -= gone;
-        list.empty_runs -= gone;
+        let gone_bytes =
+            emptied.iter().map(|(_, spans)| u64::from(*spans) * SPAN_BYTES).sum::<u64>();
+        list.run_bytes -= gone_bytes;
+        list.empty_bytes -= gone_bytes;
+        state.pending.append(&mut emptied);
     }
 
     /// Gives every empty run back to the pool. Returns how many spans went back, and the need that
@@ -340,7 +397,7 @@ impl<'h> Lane<'h> {
 
     fn trim_classes(&mut self) {
         for class in 0..CLASSES {
-            if self.state_mut().classes[class].empty_runs > 0 {
+            if self.state_mut().classes[class].empty_bytes > 0 {
                 self.trim(class);
             }
         }
@@ -357,17 +414,23 @@ impl<'h> Lane<'h> {
             // Grains that objects of the run shared were left dirty when each object was freed.
             self.guard.drop_dirty(start * SPAN_BYTES, u64::from(spans) * SPAN_BYTES);
         }
-        let outcome = self.spans.give_back(&mut self.guard, &mut pending);
-        self.state_mut().pending = pending;
+        let Some(state) = &mut self.state else { unreachable!("a lane has its state") };
+        let outcome = self.spans.give_back(&mut self.guard, &mut state.own, &mut pending);
+        state.pending = pending;
         outcome
     }
+}
+
+/// Bytes of a run with this word.
+fn bytes_of(word: SpanWord) -> u64 {
+    word.run().map_or(0, |(_, spans)| spans * SPAN_BYTES)
 }
 
 impl Drop for Lane<'_> {
     fn drop(&mut self) {
         if !self.state_mut().pending.is_empty() && !self.spans.fuse.is_burnt() {
             // Runs that are left wait for the lane's next holder, or for `Heap::reclaim`.
-            let _ = self.give_back();
+            self.give_back();
         }
         if let Some(state) = self.state.take() {
             self.guard.restore_user(state);

@@ -1,6 +1,6 @@
 //! The store's own heap: objects on a region, in slots of size classes, with an undo log and roots.
 //!
-//! The *span table* (which lane and size class each 64 KiB span belongs to), the *undo logs* and
+//! The *span table* (which lane and size class each 8 KiB span belongs to), the *undo logs* and
 //! the *roots* lie in region memory and are durable. The allocator's state, that is which slots of
 //! a span are free, is volatile. It is made anew on every open from the references that the heap's
 //! user follows ([`Heap::rebuild`]). So an allocation makes nothing dirty but the object itself,

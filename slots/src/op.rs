@@ -41,6 +41,9 @@ pub struct Op<'h> {
     done: bool,
 }
 
+/// Objects that [`Op::is_fresh`] looks at.
+const FRESH_LOOKED_AT: usize = 16;
+
 /// A change of one word that waits for the commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastStore {
@@ -243,13 +246,36 @@ impl<'h> Op<'h> {
     /// # Errors
     /// The errors of [`Op::store`], or memory is used up.
     pub fn alloc(&mut self, id: LaneId, bytes: u64) -> Result<u64, Stop> {
+        self.alloc_with(id, |lane| lane.alloc(bytes))
+    }
+
+    /// Takes a grain as [`Op::alloc`] does, away from the objects of its size: for one that will
+    /// outlive most of them.
+    ///
+    /// # Errors
+    /// The errors of [`Op::alloc`].
+    pub fn alloc_lasting_grain(&mut self, id: LaneId) -> Result<u64, Stop> {
+        self.alloc_with(id, Lane::alloc_lasting_grain)
+    }
+
+    fn alloc_with(
+        &mut self,
+        id: LaneId,
+        alloc: impl FnOnce(&mut Lane<'h>) -> Result<u64, Stop>,
+    ) -> Result<u64, Stop> {
         let mut taken = 0;
         self.pay(id, |lane| {
-            taken = lane.alloc(bytes)?;
+            taken = alloc(lane)?;
             Ok(())
         })?;
         noted(&mut self.fresh, &mut self.lead.state_mut().scratch[0]).push(taken);
         Ok(taken)
+    }
+
+    /// Whether an object is one of those that the operation took last: to these no committed
+    /// reference leads, so they may be filled again.
+    pub fn is_fresh(&self, offset: u64) -> bool {
+        self.fresh.iter().rev().take(FRESH_LOOKED_AT).any(|fresh| *fresh == offset)
     }
 
     /// Frees an object when the operation commits.

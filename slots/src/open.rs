@@ -1,9 +1,10 @@
 //! Opening: the header is checked or made, the span table is loaded, and operations that a killed
 //! process had not committed are undone.
 
-use perdura_region::{LaneId, Region};
+use perdura_region::{BLOCK_BYTES, LaneId, Region};
 
 use crate::error::HeapError;
+use crate::lane::Lane;
 use crate::layout::{
     AT_LANES, AT_MAGIC, AT_SPANS, AT_VERSION, LOG_BYTES, Layout, MAGIC, SPAN_BYTES, VERSION,
 };
@@ -16,7 +17,8 @@ pub(crate) fn open(region: Region) -> Result<Spans, HeapError> {
         return Err(HeapError::TooFewLanes { lanes: region.lanes() });
     }
     let layout = Layout::of(region.geometry(), region.lanes());
-    let (region_bytes, needed_bytes) = (region.len_bytes(), (layout.first_span() + 1) * SPAN_BYTES);
+    let needed_bytes = layout.first_span() * SPAN_BYTES + BLOCK_BYTES;
+    let region_bytes = region.len_bytes();
     if region_bytes < needed_bytes {
         return Err(HeapError::TooSmall { region_bytes, needed_bytes });
     }
@@ -26,9 +28,12 @@ pub(crate) fn open(region: Region) -> Result<Spans, HeapError> {
     }
     check_or_make(&spans)?;
     for lane in (0..layout.shards).map(LaneId) {
-        spans.region.assign_block(layout.lane_block(lane) / SPAN_BYTES, lane);
+        spans.region.assign_block(layout.lane_block(lane) / BLOCK_BYTES, lane);
     }
-    spans.load()?;
+    let free_spans = spans.load()?;
+    for (lane, own) in (0..).map(LaneId).zip(free_spans).filter(|(_, own)| own.free_spans() > 0) {
+        Lane::new(&spans, spans.region.lock(lane)).own_spans(own);
+    }
     for lane in (0..layout.shards).map(LaneId) {
         roll_back(&spans, lane)?;
     }
@@ -91,7 +96,7 @@ fn owner_of(spans: &Spans, entry: &Entry) -> Result<LaneId, HeapError> {
         Undo::Word { offset, .. } => (*offset, 8),
         Undo::Bytes { offset, old } => (*offset, old.len() as u64),
     };
-    let is_log = spans.layout.lane_of_block(offset).is_some() && offset % SPAN_BYTES < LOG_BYTES;
+    let is_log = spans.layout.lane_of_block(offset).is_some() && offset % BLOCK_BYTES < LOG_BYTES;
     spans
         .lane_at(offset)
         .filter(|lane| !is_log && is_in_lane(spans, *lane, offset, len))

@@ -143,7 +143,7 @@ fn enter_free(spans: &Spans, lane: &mut Lane<'_>, marks: &Marks<'_>) {
         spans.set_used(start, used);
         match run.class {
             _ if used == 0 => lane.state_mut().pending.push((start, run.spans)),
-            Some(class) => lane.state_mut().enter_run(class, free),
+            Some(class) => lane.state_mut().enter_run(class, run.spans, free),
             None => {}
         }
         spans.note_searched(start);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_region::LaneId;
 
-use crate::classes::{class_bytes, class_of, class_spans};
+use crate::classes::class_bytes;
 use crate::heap::Heap;
 use crate::lane::Lane;
 use crate::layout::SPAN_BYTES;
@@ -81,14 +81,23 @@ impl Lane<'_> {
         self.uses_reserve = true;
     }
 
-    /// Whether a run is still this lane's, with slots of the same size. It may have changed hands
-    /// since it was found without the lane's lock; if not, its memory may be read.
+    /// Whether a run is still this lane's, as long, and with slots of the same size. It may have
+    /// changed hands since it was found without the lane's lock; if not, its memory may be read.
     pub fn has_run(&self, run: &Run) -> bool {
-        match self.spans.head_of(run.offset / SPAN_BYTES) {
-            Some(SpanWord::Small { class, lane, .. }) => {
-                lane == self.id() && class_bytes(usize::from(class)) == run.slot_bytes
+        self.class_of_run(run).is_some()
+    }
+
+    /// The class of a run, if it is as [`Lane::has_run`] says.
+    fn class_of_run(&self, run: &Run) -> Option<usize> {
+        match self.spans.head_of(run.offset / SPAN_BYTES)? {
+            SpanWord::Small { class, lane, spans } => {
+                let class = usize::from(class);
+                let is_same = lane == self.id()
+                    && class_bytes(class) == run.slot_bytes
+                    && u64::from(spans) * SPAN_BYTES == run.len_bytes;
+                is_same.then_some(class)
             }
-            _ => false,
+            SpanWord::Large { .. } | SpanWord::Free => None,
         }
     }
 
@@ -101,11 +110,10 @@ impl Lane<'_> {
     /// more, or is frozen already.
     pub fn freeze_run(&mut self, run: &Run) -> bool {
         let (start, all) = (run.offset / SPAN_BYTES, self.spans);
-        let has_run = self.has_run(run);
-        let Some(class) = class_of(run.slot_bytes) else { return false };
+        let Some(class) = self.class_of_run(run) else { return false };
         let state = self.state_mut();
         let is_frozen = state.frozen.iter().any(|frozen| frozen.start == start);
-        if !has_run || is_frozen || !state.is_searched {
+        if is_frozen || !state.is_searched {
             return false;
         }
         let list = &mut state.classes[class];
@@ -136,9 +144,9 @@ impl Lane<'_> {
             list.free.extend(free);
             return false;
         }
-        list.runs -= 1;
-        list.empty_runs -= 1;
-        state.pending.push((start, class_spans(class) as u32));
+        list.run_bytes -= run.len_bytes;
+        list.empty_bytes -= run.len_bytes;
+        state.pending.push((start, (run.len_bytes / SPAN_BYTES) as u32));
         true
     }
 }

@@ -3,7 +3,7 @@
 
 use perdura_region::LaneId;
 
-use crate::classes::{CLASSES, class_spans};
+use crate::classes::is_run;
 
 /// The contents of a run of spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,10 +31,7 @@ impl SpanWord {
     /// Reads a word of the span table; `None` if no correct program writes it.
     pub fn from_table(word: u64) -> Option<Self> {
         Self::from_copy(word).filter(|known| match known {
-            Self::Small { class, spans, .. } => {
-                let class = usize::from(*class);
-                class < CLASSES && class_spans(class) == u64::from(*spans)
-            }
+            Self::Small { class, spans, .. } => is_run(usize::from(*class), u64::from(*spans)),
             Self::Free | Self::Large { .. } => true,
         })
     }
@@ -71,8 +68,7 @@ mod tests {
         for class in 0..=u8::MAX {
             for spans in 0..80 {
                 let word = SpanWord::Small { class, lane: LaneId(7), spans };
-                let known = usize::from(class);
-                let is_right = known < CLASSES && class_spans(known) == u64::from(spans);
+                let is_right = is_run(usize::from(class), u64::from(spans));
                 let read = SpanWord::from_table(word.encode());
                 assert_eq!(read, is_right.then_some(word));
                 let copy = SpanWord::from_copy(word.encode());

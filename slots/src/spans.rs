@@ -3,14 +3,16 @@
 //! The volatile copy is read without a lock: a span's entry changes only while the lane that owns
 //! the span is held.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use perdura_region::{LaneGuard, LaneId, Need, Region, RegionError};
+use zerocopy::FromZeros;
 
 use crate::error::{HeapError, Stop};
 use crate::fuse::Fuse;
-use crate::layout::{Layout, SPAN_BYTES};
+use crate::layout::{BLOCK_SPANS, Layout, SPAN_BYTES};
 use crate::pool::Pool;
 use crate::span_word::SpanWord;
 
@@ -31,7 +33,8 @@ pub(crate) struct Spans {
     pub reserve: AtomicU64,
 }
 
-/// The volatile copy's entry for one span.
+/// The volatile copy's entry for one span, zeros if the span is free.
+#[derive(FromZeros)]
 struct Entry {
     /// The word of the span table, or [`CONTINUATION`].
     word: AtomicU64,
@@ -43,8 +46,11 @@ struct Entry {
 impl Spans {
     /// All spans of a region, free until the span table is loaded.
     pub fn new(region: Region, layout: Layout) -> Self {
-        let entry = |_| Entry { word: AtomicU64::new(0), used: AtomicU32::new(0) };
-        let entries = (0..layout.spans_max).map(entry).collect();
+        // Most of them are for memory that the region may grow by: they are not touched here.
+        let entries = match <[Entry]>::new_box_zeroed_with_elems(layout.spans_max as usize) {
+            Ok(entries) => entries,
+            Err(_) => panic!("no memory for the entries of {} spans", layout.spans_max),
+        };
         let unsearched = (0..layout.spans_max.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let reserve = AtomicU64::new(0);
         Self { region, layout, fuse: Fuse::unlit(), entries, unsearched, reserve }
@@ -157,49 +163,74 @@ impl Spans {
         self.enter(start, word);
         self.unsearched[(start / 64) as usize].fetch_or(1 << (start % 64), Relaxed);
         let Some((lane, spans)) = word.run() else { return };
-        for block in start..start + spans {
+        for block in start / BLOCK_SPANS..(start + spans).div_ceil(BLOCK_SPANS) {
             self.region.assign_block(block, lane);
         }
     }
 
-    /// Takes contiguous spans from the pool for a held lane, and returns the first of them.
+    /// Takes contiguous spans for a held lane, from those that are free in its own blocks or from
+    /// the pool, and returns the first of them.
     pub fn take(
         &self,
         lane: &mut LaneGuard<'_>,
+        own: &mut Pool,
         spans: u64,
         word: SpanWord,
         uses_reserve: bool,
     ) -> Result<u64, Stop> {
         self.fuse.burn()?;
         let mut meta = self.lock_meta();
-        let pool = pool_of(&mut meta);
-        pool.extend(self.end());
-        let reserve = if uses_reserve { 0 } else { self.reserve.load(Relaxed) };
-        let free = pool.free_spans().saturating_sub(reserve);
-        let Some(start) = (spans <= free).then(|| pool.take(spans)).flatten() else {
-            let free_bytes = free * SPAN_BYTES;
-            let (needed_bytes, lane) = (spans * SPAN_BYTES, lane.lane());
-            return Err(Stop::OutOfMemory { needed_bytes, free_bytes, lane });
+        let (taken, is_own) = match own.take(spans) {
+            Some(start) => (start..start + spans, true),
+            None => (self.take_blocks(&mut meta, lane.lane(), spans, uses_reserve)?, false),
         };
+        let (start, end) = (taken.start, taken.start + spans);
         meta.deposit(lane.withdraw());
         let stored = meta.store(self.layout.table_word(start), word.encode());
         lane.deposit(meta.withdraw());
         if let Err(need) = stored {
-            pool_of(&mut meta).put(start, spans);
+            self.put(&mut meta, own, start, taken.end - start);
             return Err(Stop::Need(need));
         }
-        for span in start..start + spans {
-            lane.adopt_block(span);
+        if !is_own {
+            (start / BLOCK_SPANS..taken.end / BLOCK_SPANS)
+                .for_each(|block| lane.adopt_block(block));
+        }
+        if end < taken.end {
+            own.put(end, taken.end - end);
         }
         self.enter(start, word);
         Ok(start)
     }
 
-    /// Gives runs of a held lane back to the pool. Returns how many spans went back, and the need
-    /// that the runs left in `runs` wait for.
+    /// Takes whole blocks with room for so many spans from the pool.
+    fn take_blocks(
+        &self,
+        meta: &mut LaneGuard<'_>,
+        lane: LaneId,
+        spans: u64,
+        uses_reserve: bool,
+    ) -> Result<Range<u64>, Stop> {
+        let pool = pool_of(meta);
+        pool.extend(self.end());
+        let reserve = if uses_reserve { 0 } else { self.reserve.load(Relaxed) };
+        let free = pool.free_spans().saturating_sub(reserve);
+        let whole = spans.next_multiple_of(BLOCK_SPANS);
+        match (whole <= free).then(|| pool.take(whole)).flatten() {
+            Some(start) => Ok(start..start + whole),
+            None => {
+                let (needed_bytes, free_bytes) = (whole * SPAN_BYTES, free * SPAN_BYTES);
+                Err(Stop::OutOfMemory { needed_bytes, free_bytes, lane })
+            }
+        }
+    }
+
+    /// Gives runs of a held lane back, and to the pool the blocks that have none left. Returns how
+    /// many spans the pool got, and the need that the runs left in `runs` wait for.
     pub fn give_back(
         &self,
         lane: &mut LaneGuard<'_>,
+        own: &mut Pool,
         runs: &mut Vec<(u64, u32)>,
     ) -> (u64, Option<Need>) {
         let (mut returned, mut needed) = (0, None);
@@ -216,14 +247,27 @@ impl Spans {
             }
             runs.pop();
             for span in start..start + u64::from(spans) {
-                meta.adopt_block(span);
                 self.entries[span as usize].word.store(0, Relaxed);
             }
-            pool_of(&mut meta).put(start, u64::from(spans));
-            returned += u64::from(spans);
+            returned += self.put(&mut meta, own, start, u64::from(spans));
         }
         lane.deposit(meta.withdraw());
         (returned, needed)
+    }
+
+    /// Adds spans to those that are free in a lane's own blocks, and gives blocks that have become
+    /// free as a whole to the pool. Returns how many spans the pool got.
+    fn put(&self, meta: &mut LaneGuard<'_>, own: &mut Pool, start: u64, spans: u64) -> u64 {
+        own.put(start, spans);
+        let whole = own.take_blocks(start);
+        if whole.is_empty() {
+            return 0;
+        }
+        for block in whole.start / BLOCK_SPANS..whole.end / BLOCK_SPANS {
+            meta.adopt_block(block);
+        }
+        pool_of(meta).put(whole.start, whole.end - whole.start);
+        whole.end - whole.start
     }
 
     /// Spans that belong to no lane, at the region's present size.
@@ -249,12 +293,15 @@ impl Spans {
         self.entries[start as usize].word.store(word.encode(), Relaxed);
     }
 
-    /// Reads the span table, gives every block to its lane, and all free spans to the pool.
-    pub fn load(&self) -> Result<(), HeapError> {
+    /// Reads the span table, gives every block to its lane, and all free blocks to the pool.
+    /// Returns, for each lane, the spans that are free in its blocks.
+    pub fn load(&self) -> Result<Vec<Pool>, HeapError> {
         let end = self.end();
         let mut span = self.layout.first_span();
-        let mut pool = Pool::up_to(end);
+        let mut free = FreeSpans::new(end, usize::from(self.layout.shards));
         let mut free_from = span;
+        // The lane of the run that ends at `free_from`.
+        let mut before = None;
         let mut meta = self.lock_meta();
         while span < end {
             let offset = self.layout.table_word(span);
@@ -265,7 +312,9 @@ impl Spans {
                 span += 1;
                 continue;
             };
-            if lane.0 >= self.layout.shards || span + spans > end {
+            let shares_block = span / BLOCK_SPANS * BLOCK_SPANS < free_from;
+            let is_others = before.is_some_and(|before| shares_block && before != lane);
+            if lane.0 >= self.layout.shards || span + spans > end || is_others {
                 return Err(corrupt());
             }
             for later in span + 1..span + spans {
@@ -277,17 +326,43 @@ impl Spans {
                 }
             }
             self.enter_found(span, word);
-            if free_from < span {
-                pool.put(free_from, span - free_from);
-            }
+            free.put(free_from..span, before, Some(lane));
             span += spans;
-            free_from = span;
+            (free_from, before) = (span, Some(lane));
         }
-        if free_from < end {
-            pool.put(free_from, end - free_from);
+        free.put(free_from..end, before, None);
+        meta.set_user(free.blocks);
+        Ok(free.of_lanes)
+    }
+}
+
+/// The free spans that are found when the heap is opened.
+struct FreeSpans {
+    /// Whole blocks.
+    blocks: Pool,
+    /// Spans in the blocks of each lane.
+    of_lanes: Vec<Pool>,
+}
+
+impl FreeSpans {
+    fn new(end: u64, lanes: usize) -> Self {
+        let of_lanes = (0..lanes).map(|_| Pool::default()).collect();
+        Self { blocks: Pool::up_to(end), of_lanes }
+    }
+
+    /// Enters free spans between a run of the lane `before` and one of the lane `after`: those in
+    /// the same block as a run are its lane's.
+    fn put(&mut self, spans: Range<u64>, before: Option<LaneId>, after: Option<LaneId>) {
+        let first = spans.start.next_multiple_of(BLOCK_SPANS).min(spans.end);
+        let last = (spans.end / BLOCK_SPANS * BLOCK_SPANS).max(first);
+        for (lane, part) in [(before, spans.start..first), (after, last..spans.end)] {
+            if let Some(lane) = lane.filter(|_| !part.is_empty()) {
+                self.of_lanes[usize::from(lane.0)].put(part.start, part.end - part.start);
+            }
         }
-        meta.set_user(pool);
-        Ok(())
+        if first < last {
+            self.blocks.put(first, last - first);
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub struct StoreStats {
     pub shards: u64,
     /// Bytes of the region at its present size.
     pub region_bytes: u64,
-    /// Bytes in spans of 64 KiB that belong to no shard.
+    /// Bytes in blocks of 64 KiB that belong to no shard.
     pub free_bytes: u64,
 }
 

@@ -26,8 +26,13 @@ use chunk::{Chunk, part, with_element};
 use index::Path;
 use node::Node;
 
-/// Most bytes of the entries of a list in one record.
+/// Most bytes of the entries of a list in one record, whatever changes it.
 pub(crate) const PACKED_BYTES_MAX: usize = 1024;
+/// Most bytes of the entries in one record as long as the list only grows at its end, where entries
+/// are written behind the others: that takes least memory.
+pub(crate) const APPENDED_BYTES_MAX: usize = 8192;
+/// Most elements of such a list with more than [`PACKED_BYTES_MAX`]: a push counts them.
+pub(crate) const APPENDED_LEN_MAX: u64 = 128;
 /// A large list whose entries are no more bytes than this is packed again.
 pub(crate) const REPACKED_BYTES_MAX: usize = PACKED_BYTES_MAX / 4;
 /// Bytes of a root.
@@ -363,7 +368,7 @@ impl<'a> List<'a> {
         assert_eq!(met, self.len(), "elements met");
         assert!(met > 0, "an empty list");
         let root = match self.form {
-            Form::Packed(packed) => return assert!(packed.len() <= PACKED_BYTES_MAX),
+            Form::Packed(packed) => return assert!(packed.len() <= APPENDED_BYTES_MAX),
             Form::Large(root) => root,
         };
         assert_ne!(root.head | root.tail | root.top, 0, "a list without chunks");

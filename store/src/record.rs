@@ -96,17 +96,21 @@ impl RecordKind {
     /// The kind with this number, if values of that kind can be far.
     pub fn of_far_value(kind: u8) -> Option<Self> {
         let kind = Self::decode(kind)?;
-        let is_whole_value = matches!(
-            kind,
-            Self::String
-                | Self::PatchedString
-                | Self::PackedHash
+        let is_string = matches!(kind, Self::String | Self::PatchedString);
+        (is_string || kind.is_packed()).then_some(kind)
+    }
+
+    /// Whether the value is the parts of a small collection, one behind the other.
+    #[inline]
+    pub fn is_packed(self) -> bool {
+        matches!(
+            self,
+            Self::PackedHash
                 | Self::PackedSorted
                 | Self::PackedList
                 | Self::IntSet
                 | Self::PackedSet
-        );
-        is_whole_value.then_some(kind)
+        )
     }
 
     /// Whether a key of a database, and not a part of another value, has such a record.

@@ -297,7 +297,7 @@ pub(crate) fn insert(
 fn write_chain(op: &mut Op<'_>, id: LaneId, entries: &[u64]) -> Result<u64, Stop> {
     let mut link = 0;
     for entries in entries.chunks(ENTRIES).rev() {
-        let bucket = op.alloc(id, BUCKET_BYTES)?;
+        let bucket = op.alloc_lasting_grain(id)?;
         write_bucket(op, id, bucket, entries, link)?;
         link = bucket;
     }

@@ -3,8 +3,9 @@
 //! `shapes` says what is written; here each server is started anew for each shape, asked for its
 //! memory, loaded, left alone for a moment, and asked again. Before it is asked first, one key is
 //! overwritten many times, so that buffers of a fixed size are in use. The differences are divided
-//! by the number of elements: `used_memory` as the server's `INFO` says it, and the resident memory
-//! of the process as the kernel says it. A holder, which is another process, has the same pages
+//! by the number of elements: `used_memory` as the server's `INFO` says it, the memory that its
+//! allocator has taken for that (`allocator_active`), and the resident memory of the process as the
+//! kernel says it. A holder, which is another process, has the same pages
 //! mapped.
 //!
 //! Elements come one in each command, and every key gets its first element before any gets its
@@ -28,9 +29,10 @@ const HELP: &str = "\
 memory_client --directory DIR NAME=PROGRAM... [--only WORD] [--port N] [--memory SIZE]
 memory_client --directory DIR NAME=PERDURA --dirty yes
 
-Prints, as rows of a table, bytes for an element (for a key with strings): `used_memory` and
-resident memory of each server, less what the empty server has. A PROGRAM whose name ends with `perdura` gets
-Perdura's options, every other one Redis'. With --only, the rows whose name has WORD.
+Prints, as rows of a table, bytes for an element (for a key with strings): `used_memory`,
+`allocator_active` and resident memory of each server, less what the empty server has. A PROGRAM
+whose name ends with `perdura` gets Perdura's options, every other one Redis'. With --only, the rows
+whose name has WORD.
 With --dirty, bytes that an added element makes dirty instead.";
 
 /// Time in which a checkpoint ends, and Redis resizes its tables.
@@ -57,16 +59,16 @@ fn main() -> Result<(), AnyError> {
         return dirty::print(&settings, program);
     }
     print!("| elements |");
-    settings.programs.iter().for_each(|(name, _)| print!(" {name}: used | resident |"));
-    println!("\n|---|{}", "---|---|".repeat(settings.programs.len()));
+    settings.programs.iter().for_each(|(name, _)| print!(" {name}: used | active | resident |"));
+    println!("\n|---|{}", "---|---|---|".repeat(settings.programs.len()));
     for shape in shapes::all() {
         if !shape.name().contains(&settings.only) {
             continue;
         }
         print!("| {} |", shape.name());
         for (_, program) in &settings.programs {
-            let [used, resident] = measure(&settings, program, &shape)?;
-            print!(" {used:.1} | {resident:.1} |");
+            let [used, active, resident] = measure(&settings, program, &shape)?;
+            print!(" {used:.1} | {active:.1} | {resident:.1} |");
             std::io::stdout().flush()?;
         }
         println!();
@@ -105,8 +107,8 @@ fn parse(words: &[String]) -> Result<Settings, String> {
     }
 }
 
-/// Bytes for an element, of `used_memory` and resident.
-fn measure(settings: &Settings, program: &str, shape: &Shape) -> Result<[f64; 2], AnyError> {
+/// Bytes for an element, of `used_memory`, of `allocator_active` and resident.
+fn measure(settings: &Settings, program: &str, shape: &Shape) -> Result<[f64; 3], AnyError> {
     let server = Server::start(settings, program)?;
     let mut stream = BufReader::new(TcpStream::connect(&server.address)?);
     let (mut bytes, mut commands) = (Vec::new(), 0);
@@ -124,7 +126,7 @@ fn measure(settings: &Settings, program: &str, shape: &Shape) -> Result<[f64; 2]
     std::thread::sleep(REST);
     let after = server.memory(&mut stream)?;
     let elements = (shape.keys * shape.elements) as f64;
-    Ok([0, 1].map(|which| (after[which] as f64 - before[which] as f64) / elements))
+    Ok([0, 1, 2].map(|which| (after[which] as f64 - before[which] as f64) / elements))
 }
 
 /// Writes all elements of a shape.
@@ -213,13 +215,14 @@ impl Server {
     }
 
     /// Bytes that the server says are used, and resident bytes of its process.
-    fn memory(&self, stream: &mut BufReader<TcpStream>) -> Result<[u64; 2], AnyError> {
+    fn memory(&self, stream: &mut BufReader<TcpStream>) -> Result<[u64; 3], AnyError> {
         stream.get_mut().write_all(b"INFO memory\r\n")?;
         let info = String::from_utf8(reply(stream)?)?;
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let resident_kib = field(&status, "VmRSS:").ok_or("the kernel says no VmRSS")?;
         let used = field(&info, "used_memory:").ok_or("INFO says no used_memory")?;
-        Ok([used, resident_kib << 10])
+        let active = field(&info, "allocator_active:").ok_or("INFO says no allocator_active")?;
+        Ok([used, active, resident_kib << 10])
     }
 }
 

@@ -198,7 +198,7 @@ impl<'a> Server<'a> {
             self.facts.keys_with_expiry[usize::from(db)] = keys_with_expiry;
         }
         let store = self.store.stats();
-        self.facts.used_bytes = store.region_bytes.saturating_sub(store.free_bytes);
+        self.facts.used_bytes = self.store.used_bytes();
         let used_bytes = self.facts.used_bytes;
         let before = self.shared.used_bytes_max.fetch_max(used_bytes, Relaxed);
         self.facts.used_bytes_max = before.max(used_bytes);

@@ -1,7 +1,8 @@
 //! How much memory is in use: INFO's section about it and the MEMORY commands.
 //!
-//! `used_memory` counts the memory of the store alone, so all of it is data, and the overhead and
-//! what a server has at its start are 0. The process' own memory is in `used_memory_rss`.
+//! `used_memory` counts the memory of the store alone, slot by slot, as `maxmemory` does: so all of
+//! it is data, and the overhead and what a server has at its start are 0. The blocks that these
+//! slots lie in are in `allocator_active`, the process' own memory is in `used_memory_rss`.
 
 use std::fmt::{Result, Write};
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +17,7 @@ use crate::resp::{Args, Reply};
 struct Used {
     /// Values and the tables of keys.
     allocated: u64,
-    /// The spans that shards have taken for them.
+    /// The blocks that shards have taken for them.
     active: u64,
     /// The resident memory of the process.
     resident: u64,

@@ -9,15 +9,20 @@ use perdura_slots::check::region_bytes;
 use perdura_slots::{Heap, HeapError, LaneId, LaneSet};
 
 const REGION_BYTES: u64 = 8 << 20;
-const SPAN_BYTES: u64 = 64 << 10;
+const BLOCK_BYTES: u64 = 64 << 10;
+const SPAN_BYTES: u64 = 8 << 10;
+const BLOCK_SPANS: u64 = BLOCK_BYTES / SPAN_BYTES;
 const LANES: u16 = 3;
 const LANE: LaneId = LaneId(0);
 
 const AT_SPANS: u64 = 24;
 const AT_TABLE: u64 = 4096;
-/// Header and span table take one span, the two shard lanes one each.
-const FIRST_SPAN: u64 = 3;
-const LOG: u64 = SPAN_BYTES;
+/// Header and span table take one block, the two shard lanes one each.
+const FIRST_SPAN: u64 = 3 * BLOCK_SPANS;
+const LOG: u64 = BLOCK_BYTES;
+/// Spans of the large object in the image, and the span of the run behind it.
+const LARGE_SPANS: u64 = 9;
+const SMALL: u64 = FIRST_SPAN + LARGE_SPANS;
 const BYTES_FLAG: u64 = 1 << 63;
 
 fn region(device: &SimDevice) -> Region {
@@ -32,14 +37,14 @@ fn region(device: &SimDevice) -> Region {
     Region::open(Arc::new(device.clone()), Arc::new(SimClock::new(1)), config).unwrap()
 }
 
-/// The image of a heap with one large object of two spans and one small object.
+/// The image of a heap with a large object, and a small one behind it in the same block.
 fn image() -> SimDevice {
     let device = SimDevice::new(0, 1);
     let heap = Heap::open(region(&device)).unwrap();
     let mut op = heap.begin(LaneSet::One(LANE), 0);
-    let large = op.alloc(LANE, 2 * SPAN_BYTES).unwrap();
+    let large = op.alloc(LANE, LARGE_SPANS * SPAN_BYTES).unwrap();
     assert_eq!(large, FIRST_SPAN * SPAN_BYTES);
-    op.alloc(LANE, 100).unwrap();
+    assert_eq!(op.alloc(LANE, 100).unwrap(), SMALL * SPAN_BYTES);
     op.commit().unwrap();
     heap.region().close(1).unwrap();
     device
@@ -79,9 +84,10 @@ fn a_damaged_span_table_is_refused_by_place_and_value() {
         ("no kind", FIRST_SPAN, 9),
         ("no length", FIRST_SPAN, 2),
         ("a class that there is not", FIRST_SPAN, 1 | 200 << 8 | 1 << 32),
-        ("another length than the class has", FIRST_SPAN, 1 | 2 << 32),
+        ("another length than runs of the class have", FIRST_SPAN, 1 | 3 << 32),
         ("a lane that there is not", FIRST_SPAN, 2 | 7 << 16 | 2 << 32),
         ("the meta lane", FIRST_SPAN, 2 | 2 << 16 | 2 << 32),
+        ("another lane's run in the block", SMALL, 1 | 1 << 8 | 1 << 16 | 1 << 32),
         ("a run that leaves the region", last, 2 | 2 << 32),
         ("a word inside a run", FIRST_SPAN + 1, 1 | 1 << 32),
         ("a free span with a lane", last, 1 << 16),
@@ -95,7 +101,7 @@ fn a_damaged_span_table_is_refused_by_place_and_value() {
 #[test]
 fn a_damaged_undo_log_is_refused_by_place_and_value() {
     let (used, next, first, second) = (LOG, LOG + 8, LOG + 16, LOG + 24);
-    let root = LOG + SPAN_BYTES - 4096;
+    let root = LOG + BLOCK_BYTES - 4096;
     // Entries are refused before the first of them is undone.
     let log = |words: &[(u64, u64)], blamed| expect_refused("undo log", words, blamed);
     log(&[(used, 24), (first, root)], (used, 24));
@@ -104,7 +110,7 @@ fn a_damaged_undo_log_is_refused_by_place_and_value() {
     log(&[(used, 16), (first, 8)], (first, 8));
     log(&[(used, 16), (first, LOG)], (first, LOG));
     log(&[(used, 16), (first, REGION_BYTES)], (first, REGION_BYTES));
-    let free = (FIRST_SPAN + 9) * SPAN_BYTES;
+    let free = (FIRST_SPAN + 3 * BLOCK_SPANS) * SPAN_BYTES;
     log(&[(used, 16), (first, free)], (first, free));
     let bytes = BYTES_FLAG | root;
     log(&[(used, 16), (first, bytes), (second, 16_385)], (second, 16_385));
@@ -129,6 +135,7 @@ fn a_check_names_the_words_that_opening_refuses() {
         ("span table", table(FIRST_SPAN), 9),
         ("span table", table(FIRST_SPAN), 1 | 200 << 8 | 1 << 32),
         ("span table", table(FIRST_SPAN + 1), 1 | 1 << 32),
+        ("span table", table(SMALL), 1 | 1 << 8 | 1 << 16 | 1 << 32),
         ("undo log", LOG, u64::MAX),
     ] {
         let old = bare.lock(LaneId(0)).load(offset);
@@ -146,15 +153,17 @@ fn a_check_counts_every_span_once() {
     let bytes = || bare.lock(LaneId(0)).bytes(0, REGION_BYTES as usize).to_vec();
     let report = region_bytes(&bytes());
     let spans = REGION_BYTES / SPAN_BYTES;
-    assert_eq!((report.lanes, report.small_spans, report.large_spans), (u64::from(LANES), 1, 2));
-    assert_eq!(report.free_spans, spans - FIRST_SPAN - 3);
+    assert_eq!((report.lanes, report.small_spans), (u64::from(LANES), 1));
+    assert_eq!(report.large_spans, LARGE_SPANS);
+    assert_eq!(report.free_spans, spans - SMALL - 1);
     assert_eq!((report.unfinished, report.damage), (0, vec![]));
     // A log with one entry, in the last of the shard lanes.
-    bare.lock(LaneId(0)).store(LOG + SPAN_BYTES, 16).unwrap();
-    bare.lock(LaneId(0)).store(LOG + SPAN_BYTES + 16, LOG + 2 * SPAN_BYTES - 4096).unwrap();
+    let log = LOG + BLOCK_BYTES;
+    bare.lock(LaneId(0)).store(log, 16).unwrap();
+    bare.lock(LaneId(0)).store(log + 16, log + BLOCK_BYTES - 4096).unwrap();
     let report = region_bytes(&bytes());
     assert_eq!((report.unfinished, report.damage), (1, vec![]));
-    bare.lock(LaneId(0)).store(LOG + SPAN_BYTES, 0).unwrap();
+    bare.lock(LaneId(0)).store(log, 0).unwrap();
     // A run that ends with the region, and one that ends a span later.
     for (len, is_damaged) in [(1, false), (2, true)] {
         bare.lock(LaneId(0)).store(table(spans - 1), 2 | len << 32).unwrap();

@@ -315,7 +315,7 @@ fn runs_that_were_emptied_go_back_by_themselves_once_they_are_many() {
 /// Objects that grow together leave no runs behind in the classes that they have outgrown.
 #[test]
 fn runs_of_outgrown_classes_go_back_when_another_class_needs_one() {
-    const RUN_BYTES: u64 = 64 << 10;
+    const BLOCK_BYTES: u64 = 64 << 10;
     let device = SimDevice::new(0, 5);
     let heap = rebuilt(region(&device, 3));
     let free = || heap.stats().free_bytes;
@@ -335,9 +335,41 @@ fn runs_of_outgrown_classes_go_back_when_another_class_needs_one() {
             }
         }
     }
-    // The objects fill four runs; the runs that the last ones left came after the last refill.
+    // The objects fill four blocks; the runs that the last ones left came after the last refill.
     let used_bytes = all_bytes - free();
-    assert!(used_bytes <= 14 * RUN_BYTES, "{} runs are held", used_bytes / RUN_BYTES);
+    assert!(used_bytes <= 7 * BLOCK_BYTES, "{} blocks are held", used_bytes / BLOCK_BYTES);
+}
+
+/// A lane has few objects of most sizes: together they lie in few blocks. What is free in these is
+/// the lane's after a start, too.
+#[test]
+fn objects_of_many_sizes_share_blocks_and_the_rest_of_a_block_is_found_again() {
+    let device = SimDevice::new(0, 6);
+    let heap = rebuilt(region(&device, 3));
+    let all_bytes = heap.stats().free_bytes;
+    let sizes = (1..=32).map(|grains| grains * 64);
+    let objects: Vec<u64> =
+        sizes.map(|bytes| run(&heap, |op| op.alloc(LANE, bytes)).unwrap()).collect();
+    let used_bytes = all_bytes - heap.stats().free_bytes;
+    // Before runs were shorter than blocks, this was 32 blocks.
+    assert!(used_bytes <= 7 * (64 << 10), "{used_bytes}");
+    heap.region().close(1).unwrap();
+    drop(heap);
+    let heap = Heap::open(region(&device, 3)).unwrap();
+    let free_bytes = heap.stats().free_bytes;
+    let spans_bytes = heap.free_slot_bytes();
+    assert!(free_bytes == all_bytes - used_bytes && spans_bytes > 0, "{spans_bytes}");
+    heap.rebuild(|lane, marks| {
+        let reached = objects.iter().filter(|_| lane.id() == LANE);
+        reached.copied().try_for_each(|object| marks.mark(object))
+    })
+    .unwrap();
+    // A run of one span for objects of another size comes from the blocks that there are.
+    run(&heap, |op| op.alloc(LANE, 16)).unwrap();
+    assert_eq!(heap.stats().free_bytes, free_bytes);
+    objects.into_iter().for_each(|object| heap.lock(LANE).free_unreached(object));
+    heap.reclaim();
+    assert_eq!(heap.stats().free_bytes, all_bytes - (64 << 10));
 }
 
 #[test]

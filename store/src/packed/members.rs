@@ -1,24 +1,23 @@
 //! A small sorted set: its members one after another in the value of one record.
 //!
 //! ```text
-//! score f64 | name length u16 | name      for each member, by score, then name
+//! score f64 | name length, as a packed hash has it | name      for each member, by score, then name
 //! ```
 
+use super::{BYTES_MAX, len_bytes, push_len, split_len};
 use crate::tree::{Edge, order_of};
 
 /// Most members of a packed set.
 const MEMBERS_MAX: usize = 128;
-/// Most bytes of a packed set.
-const BYTES_MAX: usize = 2048;
-/// Bytes of score and length.
-const HEAD: usize = 10;
+/// Bytes of a score.
+const SCORE_BYTES: usize = 8;
 
 /// Whether these bytes are members in order, each with a score that is a number, and nothing else.
 pub(crate) fn is_whole(packed: &[u8]) -> bool {
     let mut members = iter(packed).peekable();
     let mut read = 0;
     while let Some((score, name)) = members.next() {
-        read += HEAD + name.len();
+        read += bytes_of(name);
         let is_behind =
             |next: &(f64, &[u8])| order_of(score, next.0).then_with(|| name.cmp(next.1)).is_lt();
         if score.is_nan() || !members.peek().is_none_or(is_behind) {
@@ -32,12 +31,11 @@ pub(crate) fn is_whole(packed: &[u8]) -> bool {
 pub(crate) fn iter(packed: &[u8]) -> impl Iterator<Item = (f64, &[u8])> {
     let mut rest = packed;
     std::iter::from_fn(move || {
-        let (head, body) = rest.split_first_chunk::<HEAD>()?;
-        let [s0, s1, s2, s3, s4, s5, s6, s7, l0, l1] = *head;
-        let score = f64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
-        let (name, body) = body.split_at_checked(usize::from(u16::from_le_bytes([l0, l1])))?;
+        let (score, body) = rest.split_first_chunk::<SCORE_BYTES>()?;
+        let (len, body) = split_len(body)?;
+        let (name, body) = body.split_at_checked(len)?;
         rest = body;
-        Some((score, name))
+        Some((f64::from_le_bytes(*score), name))
     })
 }
 
@@ -55,7 +53,7 @@ pub(crate) fn members_before(packed: &[u8], edge: &Edge<'_>) -> u64 {
 /// the set would be too large to be packed.
 pub(crate) fn with(packed: &[u8], member: &[u8], score: Option<f64>) -> Option<Vec<u8>> {
     let mut new = score;
-    let mut out = Vec::with_capacity(packed.len() + HEAD + member.len());
+    let mut out = Vec::with_capacity(packed.len() + bytes_of(member));
     let mut members = 0;
     for (old, name) in iter(packed).filter(|(_, name)| *name != member) {
         if let Some(score) = new
@@ -71,7 +69,7 @@ pub(crate) fn with(packed: &[u8], member: &[u8], score: Option<f64>) -> Option<V
         push(&mut out, score, member)?;
         members += 1;
     }
-    (members <= MEMBERS_MAX && out.len() <= BYTES_MAX).then_some(out)
+    (members <= MEMBERS_MAX).then_some(out)
 }
 
 /// These members, which are in order, as a packed set. Returns `None` if the set would be too large
@@ -84,14 +82,22 @@ pub(crate) fn pack(members: &[(f64, &[u8])]) -> Option<Vec<u8>> {
     for (score, name) in members {
         push(&mut out, *score, name)?;
     }
-    (out.len() <= BYTES_MAX).then_some(out)
+    Some(out)
 }
 
 fn push(out: &mut Vec<u8>, score: f64, name: &[u8]) -> Option<()> {
+    if out.len() + bytes_of(name) > BYTES_MAX {
+        return None;
+    }
     out.extend_from_slice(&score.to_le_bytes());
-    out.extend_from_slice(&u16::try_from(name.len()).ok()?.to_le_bytes());
+    push_len(out, name.len());
     out.extend_from_slice(name);
-    (out.len() <= BYTES_MAX).then_some(())
+    Some(())
+}
+
+/// Bytes of a member with its score and its length.
+fn bytes_of(name: &[u8]) -> usize {
+    SCORE_BYTES + len_bytes(name.len()) + name.len()
 }
 
 #[cfg(test)]

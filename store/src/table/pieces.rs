@@ -9,7 +9,7 @@
 //! piece of segment k: 8 buckets up to segment 7, then eight times as many every third segment
 //! ```
 //! Pieces have few sizes, because each size is a size class, and each class costs a lane half a
-//! span.
+//! run.
 
 use perdura_slots::{Heat, Lane, LaneId, OBJECT_BYTES_MAX, Op, Stop};
 
@@ -97,7 +97,9 @@ fn alloc(op: &mut Op<'_>, id: LaneId, bytes: u64) -> Result<Option<u64>, Stop> {
     if bytes > OBJECT_BYTES_MAX {
         return Ok(None);
     }
-    match op.alloc(id, bytes) {
+    let taken =
+        if bytes == SHORT_LIST_BYTES { op.alloc_lasting_grain(id) } else { op.alloc(id, bytes) };
+    match taken {
         Ok(at) => Ok(Some(at)),
         Err(Stop::OutOfMemory { .. }) => Ok(None),
         Err(stop) => Err(stop),

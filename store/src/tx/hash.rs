@@ -120,9 +120,7 @@ impl Tx<'_> {
         let mut new_fields = 0;
         for (field, value) in fields {
             if root.is_none() {
-                let is_new = packed::get(&packed, field).is_none();
-                if let Some(with) = packed::with(&packed, field, Some(value)) {
-                    packed = with;
+                if let Some(is_new) = packed::set(&mut packed, field, value) {
                     new_fields += u64::from(is_new);
                     continue;
                 }
@@ -170,14 +168,7 @@ impl Tx<'_> {
             return self.delete(key).map(drop);
         }
         let place = self.place(key);
-        let mut packed = Some(Vec::new());
-        for (field, value) in fields.clone() {
-            packed = packed.and_then(|packed| packed::with(&packed, field, Some(value)));
-            if packed.is_none() {
-                break;
-            }
-        }
-        if let Some(packed) = packed {
+        if let Some(packed) = packed::pack(fields.clone()) {
             return self.put_record(&place, key, RecordKind::PackedHash, &[&packed], expiry, 0);
         }
         let weight =
@@ -205,18 +196,15 @@ impl Tx<'_> {
             let root = entry.table_root();
             return self.delete_from_table(&place, key, root, field);
         }
-        let old = entry.value();
-        if packed::get(old, field).is_none() {
+        if packed::get(entry.value(), field).is_none() {
             return Ok(false);
         }
-        match packed::with(old, field, None) {
-            Some(new) if !new.is_empty() => {
-                self.put_record(&place, key, RecordKind::PackedHash, &[&new], Expiry::Keep, 0)?;
-            }
-            _ => {
-                self.delete(key)?;
-            }
+        let mut packed = entry.value().to_vec();
+        packed::remove(&mut packed, field);
+        if packed.is_empty() {
+            return self.delete(key);
         }
+        self.put_record(&place, key, RecordKind::PackedHash, &[&packed], Expiry::Keep, 0)?;
         Ok(true)
     }
 

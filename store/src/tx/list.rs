@@ -16,7 +16,9 @@ use crate::list::chunk::{
     CHUNK_BYTES_MAX, Chunk, HEAD_BYTES, capacity_for, part_header, with_element,
 };
 use crate::list::index::{self, Item as IndexItem};
-use crate::list::{Form, List, PACKED_BYTES_MAX, REPACKED_BYTES_MAX, Root};
+use crate::list::{
+    APPENDED_BYTES_MAX, APPENDED_LEN_MAX, Form, List, PACKED_BYTES_MAX, REPACKED_BYTES_MAX, Root,
+};
 use crate::listpack::{self, INLINE_BYTES_MAX, Item};
 use crate::record::RecordKind;
 use crate::store::Place;
@@ -131,6 +133,18 @@ impl Tx<'_> {
         expiry: Expiry,
     ) -> Result<(), TxError> {
         self.put_record(place, key, RecordKind::PackedList, &[packed], expiry, 0)
+    }
+
+    /// Makes the key a list of what is left of packed elements, of which there is at least one. A
+    /// list that does not only grow leaves its record earlier than one that does.
+    fn put_rest(&mut self, place: &Place, key: Key<'_>, packed: &[u8]) -> Result<(), TxError> {
+        if packed.len() <= PACKED_BYTES_MAX {
+            return self.put_packed_list(place, key, packed, Expiry::Keep);
+        }
+        let lane = self.op.lane(place.lane);
+        let elements = elements_of(packed, |item, f| with_element(lane, item, f));
+        let chunks = self.make_chunks(place.lane, elements.iter().map(Vec::as_slice))?;
+        self.put_chunks(place, key, chunks, Expiry::Keep)
     }
 
     /// Makes the key a list of these chunks, of which there is at least one.
@@ -277,13 +291,18 @@ fn packed_with<'e>(
     elements: impl Iterator<Item = &'e [u8]> + Clone,
     is_front: bool,
 ) -> Option<Vec<u8>> {
-    let mut bytes = packed.len();
+    let bytes_max = if is_front { PACKED_BYTES_MAX } else { APPENDED_BYTES_MAX };
+    let (mut bytes, mut new) = (packed.len(), 0);
     for element in elements.clone() {
         let is_short = element.len() <= INLINE_BYTES_MAX;
         bytes += is_short.then(|| Item::of(element).len())?;
-        if bytes > PACKED_BYTES_MAX {
+        new += 1;
+        if bytes > bytes_max {
             return None;
         }
+    }
+    if bytes > PACKED_BYTES_MAX && listpack::count(packed)?.0 + new > APPENDED_LEN_MAX {
+        return None;
     }
     let mut out = Vec::with_capacity(bytes);
     if !is_front {

@@ -12,6 +12,9 @@ use crate::store::Place;
 use crate::table::{self, Found};
 use crate::tx::{Tx, check_key, check_value};
 
+/// Bytes that are compared at a time.
+const COMPARED: usize = 64;
+
 impl Tx<'_> {
     /// Writes a record with `slack_bytes` of room behind the value, and makes the key's entry lead
     /// to the record.
@@ -59,10 +62,15 @@ impl Tx<'_> {
         let header = header_of(key, kind, value, expire_at_ms)?;
         if let Some(found) = &found
             && slack_bytes == 0
-            && self.is_hinted(key)
-            && self.overwrite(place, found, &header, key, value)?
         {
-            return Ok(());
+            if let ([packed], true) = (value, kind.is_packed())
+                && self.reshape(place, found, &header, packed)?
+            {
+                return Ok(());
+            }
+            if self.is_hinted(key) && self.overwrite(place, found, &header, key, value)? {
+                return Ok(());
+            }
         }
         let heat = found
             .map_or(Heat::COLD, |found| self.op.lane(place.lane).heat_of_successor(found.record()));
@@ -123,6 +131,63 @@ impl Tx<'_> {
             self.op.try_overwrite(place.lane, at_expiry, parts)
         };
         done.map_err(|stop| self.stop(stop))
+    }
+
+    /// Makes a record hold another packed value by writing only what differs, if nothing else of
+    /// the record differs, and the slot is the right one for the new length. Returns whether it was
+    /// done. Where a committed reference leads to the record, only a part of the value may differ,
+    /// because the old bytes are logged, and the value may not become shorter: what is written
+    /// behind a value's end is not logged, so it must not have been the value before.
+    fn reshape(
+        &mut self,
+        place: &Place,
+        found: &Found,
+        header: &Header,
+        new: &[u8],
+    ) -> Result<bool, TxError> {
+        let (lane, record) = (self.op.lane(place.lane), found.record());
+        let before = Header::load(lane, record);
+        let after = Header { value_len: header.value_len, ..before };
+        let is_alike = before.kind == header.kind
+            && before.expire_at_ms == header.expire_at_ms
+            && lane.is_slot_for(record, after.len_bytes())
+            && !self.session.is_movers;
+        if !is_alike || !self.session.staged.is_empty() {
+            return Ok(false);
+        }
+        let old = lane.bytes(record + before.value_at(), before.value_len as usize);
+        let from = common_prefix(old, new);
+        let is_as_long = old.len() == new.len();
+        let behind = if is_as_long { common_suffix(&old[from..], &new[from..]) } else { 0 };
+        let (old_end, changed) = (old.len() - behind, &new[from..new.len() - behind]);
+        let at = record + before.value_at() + from as u64;
+        if changed.len() as u64 > self.store.piece_bytes_max() {
+            return Ok(false);
+        }
+        if self.op.is_fresh(record) {
+            self.refill(place.lane, record, &after.first_word().to_le_bytes())?;
+            return self.refill(place.lane, at, changed).map(|()| true);
+        }
+        if new.len() < old_end || changed.len() * 2 > new.len() {
+            return Ok(false);
+        }
+        if from < old_end {
+            let stored = self.op.overwrite(place.lane, at, &new[from..old_end]);
+            stored.map_err(|stop| self.stop(stop))?;
+        }
+        if is_as_long {
+            return Ok(true);
+        }
+        self.extend(place, found, before, &new[old_end..])
+    }
+
+    /// Fills a part of a record that this operation wrote.
+    fn refill(&mut self, lane: LaneId, at: u64, bytes: &[u8]) -> Result<(), TxError> {
+        match self.op.fill(lane, at, bytes.len(), None) {
+            Ok(place) => place.copy_from_slice(bytes),
+            Err(stop) => return Err(self.stop(stop)),
+        }
+        Ok(())
     }
 
     /// Writes bytes behind a value in memory, if its slot has room for them. Returns whether they
@@ -262,6 +327,23 @@ fn header_of(
     let value_len = value.iter().map(|part| part.len() as u64).sum::<u64>();
     check_value(value_len)?;
     Ok(Header::of(key.bytes, key.db, kind, value_len, expire_at_ms))
+}
+
+/// Bytes that two values have in common from their beginning on.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let whole = a.chunks_exact(COMPARED).zip(b.chunks_exact(COMPARED)).take_while(|(a, b)| a == b);
+    let from = whole.count() * COMPARED;
+    from + a[from..].iter().zip(&b[from..]).take_while(|(a, b)| a == b).count()
+}
+
+/// Bytes that two equally long values have in common up to their end.
+fn common_suffix(a: &[u8], b: &[u8]) -> usize {
+    let whole =
+        a.rchunks_exact(COMPARED).zip(b.rchunks_exact(COMPARED)).take_while(|(a, b)| a == b);
+    let behind = whole.count() * COMPARED;
+    let rest = |of: &[u8]| of.len() - behind;
+    let pairs = a[..rest(a)].iter().rev().zip(b[..rest(b)].iter().rev());
+    behind + pairs.take_while(|(a, b)| a == b).count()
 }
 
 fn fill(bytes: &mut [u8], header: &Header, key: &[u8], value: &[&[u8]]) {

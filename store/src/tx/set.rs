@@ -67,7 +67,6 @@ impl Tx<'_> {
             Some(Form::Small(small)) => small,
             None => Small::empty(),
         };
-        let (old_kind, old_len) = (small.kind, small.packed.len());
         let (form, added) = self.grown(&place, small, members)?;
         match form {
             _ if added == 0 => {}
@@ -75,11 +74,7 @@ impl Tx<'_> {
                 self.put_table(&place, key, RecordKind::TableSet, root, Expiry::Keep)?;
             }
             Form::Small(small) => {
-                let is_behind = small.kind == old_kind && old_len > 0;
-                if !is_behind || !self.extend_set(&place, key, &small.packed)? {
-                    let value = [&small.packed[..]];
-                    self.put_record(&place, key, small.kind, &value, Expiry::Keep, 0)?;
-                }
+                self.put_record(&place, key, small.kind, &[&small.packed], Expiry::Keep, 0)?;
             }
         }
         Ok(added)
@@ -225,19 +220,6 @@ impl Tx<'_> {
             self.add_to_table(place, root, member, b"")?;
         }
         Ok(is_new)
-    }
-
-    /// Makes the record of a small set hold these bytes by writing what is behind those it has, if
-    /// nothing else differs and there is room. Returns whether it was done.
-    fn extend_set(&mut self, place: &Place, key: Key<'_>, new: &[u8]) -> Result<bool, TxError> {
-        let Some(found) = self.find(place, key) else { return Ok(false) };
-        let Some(entry) = self.entry(place, &found) else { return Err(TxError::Again) };
-        if entry.was_far() || !new.starts_with(entry.value()) {
-            return Ok(false);
-        }
-        let (header, old_len) = (entry.header, entry.value().len());
-        self.touch(key);
-        self.extend(place, &found, header, &new[old_len..])
     }
 }
 

@@ -150,12 +150,12 @@ fn damaged_hashes_of_expiring_fields_are_refused_by_place() {
 #[test]
 fn damaged_packed_values_are_refused_by_place() {
     let small_hash = |store: &Store| hash(store, 1);
-    let record = |store: &Store| place_of(store, header(PACKED_HASH, 18, 8) | SHORT);
+    let record = |store: &Store| place_of(store, header(PACKED_HASH, 16, 8) | SHORT);
     let lengths = |store: &Store| record(store) + 16;
     expect_refused("packed hash", &small_hash, &lengths, 999, 16);
-    expect_refused("packed hash", &small_hash, &lengths, 4 | 9 << 16, 16);
+    expect_refused("packed hash", &small_hash, &lengths, 4 | 9 << 8, 16);
     let small_set = |store: &Store| sorted(store, 2);
-    let record = |store: &Store| place_of(store, header(PACKED_SORTED, 28, 8) | SHORT);
+    let record = |store: &Store| place_of(store, header(PACKED_SORTED, 26, 8) | SHORT);
     let first = |store: &Store| record(store) + 16;
     expect_refused("packed sorted set", &small_set, &first, NAN, 16);
     // The first member would be behind the second.
@@ -233,7 +233,7 @@ fn damaged_sets_are_refused_by_place() {
 
 #[test]
 fn damaged_tables_and_trees_are_refused_by_place_and_value() {
-    let large_hash = |store: &Store| hash(store, 300);
+    let large_hash = |store: &Store| hash(store, 600);
     let field = header(FIELD, 10, 4) | SHORT;
     let a_field = |store: &Store| place_of(store, field);
     expect_refused("record's kind", &large_hash, &a_field, header(2, 10, 4) | SHORT, 0);

@@ -15,6 +15,7 @@ mod lists;
 mod loading;
 mod model;
 mod overwrite;
+mod packed;
 mod set;
 mod snapshot;
 mod sorted;

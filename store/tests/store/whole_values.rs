@@ -85,8 +85,8 @@ fn killed_inside(old: (Put, usize), new: (Put, usize), after: &Model, fuse: u64)
 fn a_whole_value_killed_at_any_step_is_there_or_the_one_before_is() {
     let cases = [
         ((Put::Hash, 3), (Put::Hash, 5), 1),
-        ((Put::List, 300), (Put::Hash, 150), 7),
-        ((Put::Hash, 150), (Put::Sorted, 150), 7),
+        ((Put::List, 300), (Put::Hash, 600), 29),
+        ((Put::Hash, 600), (Put::Sorted, 150), 7),
         ((Put::Sorted, 150), (Put::Set, 200), 7),
         ((Put::Set, 200), (Put::List, 400), 1),
     ];

@@ -120,7 +120,7 @@ impl Tx<'_> {
                     End::Front => &packed[packed_offset(&packed, count)..],
                     End::Back => &packed[..packed_offset(&packed, len - count)],
                 };
-                self.put_packed_list(&place, key, kept, Expiry::Keep)?;
+                self.put_rest(&place, key, kept)?;
             }
             Stored::Large(root) => {
                 self.touch(key);

@@ -79,7 +79,7 @@ impl Tx<'_> {
                 if kept.entries.is_empty() {
                     self.delete(key)?;
                 } else if kept.gone > 0 {
-                    self.put_packed_list(&place, key, &kept.entries, Expiry::Keep)?;
+                    self.put_rest(&place, key, &kept.entries)?;
                 }
                 Ok(kept.gone)
             }
