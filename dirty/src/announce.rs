@@ -58,6 +58,8 @@ pub struct LaneGuard<'r> {
 impl<'r> LaneGuard<'r> {
     /// Locks a lane. `backing` is asked only for blocks that are not loaded and for grains that a
     /// closing epoch owes.
+    // A guard is large: it is made where it is kept, and not moved there.
+    #[inline]
     pub fn new(tracked: &'r Tracked, backing: &'r dyn Backing, lane: LaneId) -> Self {
         let state = tracked.lanes.lock(lane).lock();
         let parity = tracked.memory.parity();
@@ -393,6 +395,7 @@ impl<'r> LaneGuard<'r> {
 }
 
 impl Drop for LaneGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.tracked.lanes.count_written(self.lane, self.dirtied_bytes, self.dropped_bytes);
         if self.state.credit_bytes == 0 {

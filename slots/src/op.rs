@@ -37,6 +37,8 @@ pub struct Op<'h> {
     fresh: Vec<u64>,
     /// Objects that are freed when the operation commits.
     doomed: Vec<u64>,
+    /// How many times the operation has begun to change memory.
+    changes: u32,
     /// Whether the operation has committed.
     done: bool,
 }
@@ -54,6 +56,8 @@ pub struct LastStore {
 impl Heap {
     /// Locks the lanes and begins an operation that may spend `credit_bytes`, which
     /// [`crate::Region::satisfy`] returned.
+    // An operation is large: it is made where it is kept, and not moved there.
+    #[inline]
     pub fn begin(&self, lanes: LaneSet<'_>, credit_bytes: u64) -> Op<'_> {
         let (lead, others) = match lanes {
             LaneSet::One(lane) => (lane, &[][..]),
@@ -67,8 +71,8 @@ impl Heap {
         let (fresh, doomed) = (Vec::new(), Vec::new());
         let (spans, has_credit) = (&self.spans, credit_bytes > 0);
         let log = Log::at(spans.layout.lane_block(lead.id()));
-        let (last, overwritten, done) = (None, None, false);
-        Op { spans, lead, rest, has_credit, log, last, overwritten, fresh, doomed, done }
+        let (last, overwritten, changes, done) = (None, None, 0, false);
+        Op { spans, lead, rest, has_credit, log, last, overwritten, fresh, doomed, changes, done }
     }
 }
 
@@ -77,6 +81,7 @@ impl<'h> Op<'h> {
     ///
     /// # Panics
     /// If the operation does not hold the lane.
+    #[inline]
     pub fn lane(&self, id: LaneId) -> &Lane<'h> {
         if self.lead.id() == id {
             return &self.lead;
@@ -97,6 +102,7 @@ impl<'h> Op<'h> {
     ///
     /// # Panics
     /// If the operation does not hold the lane.
+    #[inline]
     pub fn lane_mut(&mut self, id: LaneId) -> &mut Lane<'h> {
         if self.lead.id() == id {
             return &mut self.lead;
@@ -143,9 +149,16 @@ impl<'h> Op<'h> {
         if !is_last || !self.log.is_empty() || self.overwritten.is_some() {
             return self.store(id, offset, value);
         }
+        self.changes += 1;
         self.pay(id, |lane| lane.guard.announce(offset, 8).map_err(Stop::Need))?;
         self.last = Some(LastStore { lane: id, offset, value });
         Ok(())
+    }
+
+    /// How many times the operation has begun to change memory: while the number stays as it was,
+    /// what was read is still so.
+    pub fn changes(&self) -> u32 {
+        self.changes
     }
 
     /// The change of a word that [`Op::store_last`] has left for the commit.
@@ -172,6 +185,7 @@ impl<'h> Op<'h> {
     }
 
     fn store_logged(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
+        self.changes += 1;
         let old = self.lane(id).load(offset);
         if old == value {
             return Ok(());
@@ -220,6 +234,7 @@ impl<'h> Op<'h> {
         if self.last.is_some() || self.overwritten.is_some() || !self.log.is_empty() {
             return Ok(false);
         }
+        self.changes += 1;
         let fuse = &self.spans.fuse;
         fuse.burn()?;
         let len = parts.clone().map(<[u8]>::len).sum();
@@ -278,6 +293,7 @@ impl<'h> Op<'h> {
         len: usize,
         heat: Option<Heat>,
     ) -> Result<&mut [u8], Stop> {
+        self.changes += 1;
         self.spans.fuse.burn()?;
         let stop = |need| Stop::Need(whole(need, len as u64));
         if self.has_credit {
@@ -292,6 +308,16 @@ impl<'h> Op<'h> {
     /// # Errors
     /// A test has let the heap die ([`Stop::Killed`]).
     pub fn commit(mut self) -> Result<(), Stop> {
+        self.conclude()
+    }
+
+    /// Makes all changes final, in one store. The lanes are held until the operation is dropped,
+    /// which undoes nothing any more; no other change may follow.
+    ///
+    /// # Errors
+    /// A test has let the heap die ([`Stop::Killed`]).
+    #[inline]
+    pub fn conclude(&mut self) -> Result<(), Stop> {
         self.spans.fuse.burn()?;
         match (self.last.take(), self.overwritten.take()) {
             (Some(last), _) => {
@@ -352,6 +378,7 @@ impl<'h> Op<'h> {
         outcome
     }
 
+    #[cold]
     fn roll_back(&mut self) {
         if let Some(lane) = self.overwritten.take() {
             self.lane_mut(lane).guard.undo_overwrite();
@@ -412,6 +439,7 @@ fn fill<'b>(
 }
 
 impl Drop for Op<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.spans.fuse.is_burnt() {
             return;
