@@ -7,6 +7,8 @@
 
 mod overwrite;
 
+pub use overwrite::Undo;
+
 use std::any::Any;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::*;
@@ -48,8 +50,6 @@ pub struct LaneGuard<'r> {
     /// Bytes that became dirty; added to the lane's counter when it is released.
     dirtied_bytes: u64,
     dropped_bytes: u64,
-    /// The thread's undo slot while it keeps bytes of this lane.
-    undo: Option<u64>,
     /// Wakes those who wait for budget, because budget was taken under this hold: once the lane is
     /// free they may clean what became dirty, or take back what is left. Dropped after `state`.
     tell: Tell<'r>,
@@ -68,7 +68,7 @@ impl<'r> LaneGuard<'r> {
         // before.
         let is_closed = tracked.memory.budget.is_closed();
         let is_held = tracked.memory.budget.is_held();
-        let (dirtied_bytes, dropped_bytes, undo) = (0, 0, None);
+        let (dirtied_bytes, dropped_bytes) = (0, 0);
         Self {
             tracked,
             backing,
@@ -80,7 +80,6 @@ impl<'r> LaneGuard<'r> {
             is_held,
             dirtied_bytes,
             dropped_bytes,
-            undo,
             tell: Tell::default(),
         }
     }

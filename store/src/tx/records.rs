@@ -59,7 +59,6 @@ impl Tx<'_> {
         let header = header_of(key, kind, value, expire_at_ms)?;
         if let Some(found) = &found
             && slack_bytes == 0
-            && self.is_hinted(key)
             && self.overwrite(place, found, &header, key, value)?
         {
             return Ok(());
@@ -94,8 +93,7 @@ impl Tx<'_> {
 
     /// Writes the value over the old one if both are equally long and nothing but the value and the
     /// expiry differs: neither the index nor the allocator changes then, and only one record's
-    /// memory is used. Returns whether the value was written. An operation of several keys gains
-    /// nothing by this, because the old bytes would move to the undo log.
+    /// memory is used. Returns whether the value was written.
     fn overwrite(
         &mut self,
         place: &Place,
