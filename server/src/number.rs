@@ -149,6 +149,10 @@ pub fn format_double(value: f64) -> String {
 /// Reads a `double` as Redis does: everything that C's `strtod` takes, hexadecimal too, without a
 /// blank before it or anything behind it. NaN and numbers too large for a `double` are refused.
 pub fn parse_double(text: &[u8]) -> Option<f64> {
+    // Most are whole numbers, of which a `double` holds up to 15 digits exactly.
+    if (1..=15).contains(&text.len()) && text.iter().all(u8::is_ascii_digit) {
+        return Some(text.iter().fold(0, |n, digit| n * 10 + u64::from(digit - b'0')) as f64);
+    }
     if text.first().is_none_or(u8::is_ascii_whitespace) {
         return None;
     }

@@ -153,11 +153,12 @@ pub(crate) fn store_len(op: &mut Op<'_>, id: LaneId, root: u64, len: u64) -> Res
     op.store(id, root + AT_LEN, len)
 }
 
-#[inline]
+#[inline(always)]
 fn bucket_at(lane: &Lane<'_>, root: u64, bucket: u64) -> u64 {
     pieces::bucket_at(|word| lane.load(root + word * 8), |at| lane.load(at), bucket)
 }
 
+#[inline(always)]
 fn words(lane: &Lane<'_>, bucket_at: u64) -> [u64; 8] {
     let (chunks, _) = lane.bytes(bucket_at, BUCKET_BYTES as usize).as_chunks::<8>();
     std::array::from_fn(|index| u64::from_le_bytes(chunks[index]))

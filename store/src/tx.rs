@@ -178,6 +178,9 @@ impl<'s> Tx<'s> {
 
     /// Changes volatile state as the attempt that is about to commit does durable state.
     fn apply_changes(&mut self) {
+        if self.changes.is_empty() && self.detached.is_empty() && self.freed_far.is_empty() {
+            return;
+        }
         for change in self.changes.drain(..) {
             let Some(shard) = self.op.lane_mut(change.lane).user_mut::<Shard>() else { continue };
             let counts = self.store.key_counts.of(change.lane);
@@ -399,16 +402,24 @@ impl<'s> Tx<'s> {
     }
 
     /// The record that an entry leads to, with its value if that is in memory.
+    #[inline(always)]
     pub(crate) fn raw(&self, place: &Place, found: &Found) -> Entry<'_> {
         Entry::new(self.op.lane(place.lane), found.record()).seen_at(|| self.now_ms())
     }
 
     /// The value that an entry leads to; `None` if the value is far and not read yet. The attempt
     /// is over then, whatever the operation makes of that.
+    #[inline(always)]
     fn entry(&self, place: &Place, found: &Found) -> Option<Entry<'_>> {
         let entry = self.raw(place, found);
         let Some(at) = entry.far() else { return Some(entry) };
-        if let Some(value) = self.session.fetched.get(&at) {
+        self.fetched(entry, at)
+    }
+
+    /// The entry with its value, if an attempt before has read it from its address.
+    #[cold]
+    fn fetched<'t>(&'t self, entry: Entry<'t>, at: FarAddress) -> Option<Entry<'t>> {
+        if let Some(value) = self.session.fetched.as_ref().and_then(|all| all.get(&at)) {
             return Some(entry.with_value(&at, value));
         }
         let wanted = FarValue { db: entry.header.db, key: entry.key().into(), at };

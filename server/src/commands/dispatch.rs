@@ -208,7 +208,9 @@ fn attempt(
         monitor::show(ctx.server, ctx.session, ctx.session.db, row, args);
     }
     let shared = ctx.server.shared;
-    ctx.server.outgoing.drain(..).for_each(|message| shared.topics.send(&message));
+    if !ctx.server.outgoing.is_empty() {
+        ctx.server.outgoing.drain(..).for_each(|message| shared.topics.send(&message));
+    }
     if wrote {
         ctx.server.own.changes.add(u64::from(!left_all));
         ctx.server.own.user_bytes.add(spec.user_bytes(args));

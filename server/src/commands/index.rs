@@ -47,17 +47,33 @@ impl Index {
         &self.specs
     }
 
-    /// Finds the command that `args` ask for, with its row in the table, and checks the number of
-    /// arguments.
-    pub fn resolve(&self, args: Args<'_>) -> Result<(usize, &'static Spec), CommandError> {
-        let (row, spec) = self.find(args.get(0), None).ok_or_else(|| unknown(args))?;
+    /// Finds the command that `args` ask for, with its row in the table; `None` if there is no such
+    /// command, or it takes another number of arguments.
+    pub fn look_up(&self, args: Args<'_>) -> Option<(usize, &'static Spec)> {
+        let (row, spec) = self.find(args.get(0), None)?;
         if !spec.has(flag::SUBS) || args.len() == 1 {
-            return checked(row, spec, args);
+            return spec.accepts(args.len()).then_some((row, spec));
         }
-        let (row, sub) = self.find(args.get(0), Some(args.get(1))).ok_or_else(|| {
-            CommandError::UnknownSubcommand { container: spec.name, sub: text(args.get(1), 128) }
-        })?;
-        checked(row, sub, args)
+        let found = self.find(args.get(0), Some(args.get(1)));
+        found.filter(|(_, sub)| sub.accepts(args.len()))
+    }
+
+    /// Finds the command that `args` ask for as [`Index::look_up`] does, or says what is wrong.
+    pub fn resolve(&self, args: Args<'_>) -> Result<(usize, &'static Spec), CommandError> {
+        if let Some(found) = self.look_up(args) {
+            return Ok(found);
+        }
+        let (_, spec) = self.find(args.get(0), None).ok_or_else(|| unknown(args))?;
+        if !spec.has(flag::SUBS) || args.len() == 1 {
+            return Err(CommandError::Arity(spec.name));
+        }
+        Err(match self.find(args.get(0), Some(args.get(1))) {
+            Some((_, sub)) => CommandError::Arity(sub.name),
+            None => CommandError::UnknownSubcommand {
+                container: spec.name,
+                sub: text(args.get(1), 128),
+            },
+        })
     }
 
     /// Looks up a name, or a container's subcommand, in upper or lower case.
@@ -83,14 +99,6 @@ impl Index {
         }
         None
     }
-}
-
-fn checked(
-    row: usize,
-    spec: &'static Spec,
-    args: Args<'_>,
-) -> Result<(usize, &'static Spec), CommandError> {
-    if spec.accepts(args.len()) { Ok((row, spec)) } else { Err(CommandError::Arity(spec.name)) }
 }
 
 /// The row of the facts about a command.

@@ -100,7 +100,7 @@ impl Ahead {
         };
         while let Step::Command { consumed } = step {
             let frame = parser.frame();
-            let found = server.index.resolve(parser.args_of(frame, &buf[at..])).ok();
+            let found = server.index.look_up(parser.args_of(frame, &buf[at..]));
             let (end, place, asked) = (at + consumed, None, 0);
             self.commands.push(Command { start: at, end, frame, found, place, asked });
             at += consumed;
@@ -129,7 +129,7 @@ impl Ahead {
             let is_lone = matches!(step, Ok(Step::Command { consumed }) if consumed == bytes.len());
             if is_lone {
                 let args = parser.args(bytes);
-                if let Ok((_, spec)) = server.index.resolve(args) {
+                if let Some((_, spec)) = server.index.look_up(args) {
                     far.note(server, session.db, spec, args);
                     ask_for_buckets(&mut self.keys, server, session.db, spec, args);
                 }
