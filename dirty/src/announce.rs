@@ -7,6 +7,8 @@
 
 mod overwrite;
 
+pub use overwrite::Undo;
+
 use std::any::Any;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::*;
@@ -48,8 +50,6 @@ pub struct LaneGuard<'r> {
     /// Bytes that became dirty; added to the lane's counter when it is released.
     dirtied_bytes: u64,
     dropped_bytes: u64,
-    /// The thread's undo slot while it keeps bytes of this lane.
-    undo: Option<u64>,
     /// Wakes those who wait for budget, because budget was taken under this hold: once the lane is
     /// free they may clean what became dirty, or take back what is left. Dropped after `state`.
     tell: Tell<'r>,
@@ -58,6 +58,8 @@ pub struct LaneGuard<'r> {
 impl<'r> LaneGuard<'r> {
     /// Locks a lane. `backing` is asked only for blocks that are not loaded and for grains that a
     /// closing epoch owes.
+    // A guard is large: it is made where it is kept, and not moved there.
+    #[inline]
     pub fn new(tracked: &'r Tracked, backing: &'r dyn Backing, lane: LaneId) -> Self {
         let state = tracked.lanes.lock(lane).lock();
         let parity = tracked.memory.parity();
@@ -66,7 +68,7 @@ impl<'r> LaneGuard<'r> {
         // before.
         let is_closed = tracked.memory.budget.is_closed();
         let is_held = tracked.memory.budget.is_held();
-        let (dirtied_bytes, dropped_bytes, undo) = (0, 0, None);
+        let (dirtied_bytes, dropped_bytes) = (0, 0);
         Self {
             tracked,
             backing,
@@ -78,7 +80,6 @@ impl<'r> LaneGuard<'r> {
             is_held,
             dirtied_bytes,
             dropped_bytes,
-            undo,
             tell: Tell::default(),
         }
     }
@@ -235,38 +236,30 @@ impl<'r> LaneGuard<'r> {
         }
         let shift = self.tracked.memory.ledger.geometry().grain_shift;
         let (first, last) = (offset >> shift, (offset + len - 1) >> shift);
-        for_words(first, last + 1, |word, mask| self.open_word(word, mask, heat))?;
+        // Nearly always one word of the bitmap has all of the grains.
+        match first / WORD_GRAINS == last / WORD_GRAINS {
+            true => {
+                let grains = mask(first % WORD_GRAINS, last - first + 1);
+                self.open_word((first / WORD_GRAINS) as usize, grains, heat)?;
+            }
+            false => for_words(first, last + 1, |word, mask| self.open_word(word, mask, heat))?,
+        }
         // The ledger's bits are visible to any process before the bytes they cover change.
         fence(Release);
         point();
         Ok(())
     }
 
+    #[inline]
     fn open_word(&mut self, word: usize, mask: u64, heat: Option<Heat>) -> Result<(), Need> {
         let memory = &*self.tracked.memory;
         if self.closing {
-            let owed = memory.ledger.dirty_word(self.parity ^ 1, word).load(Relaxed) & mask;
-            if owed != 0 {
-                self.backing.capture(self.parity ^ 1, word, owed)?;
-            }
+            self.capture_owed(word, mask)?;
         }
-        let bits = memory.ledger.dirty_word(self.parity, word);
-        let dirty = bits.load(Relaxed);
+        let dirty = memory.ledger.dirty_word(self.parity, word).load(Relaxed);
         let new = mask & !dirty;
-        if new != 0 {
-            if memory.ledger.is_capacity_word(word) {
-                return Ok(());
-            }
-            let cost_bytes = u64::from(new.count_ones()) << memory.ledger.geometry().grain_shift;
-            if memory.planted.is(Planted::OpenBeforeAccounting) && word % 7 == 3 {
-                return Ok(());
-            }
-            self.spend(cost_bytes)?;
-            bits.store(dirty | new, Release);
-            if dirty == 0 {
-                memory.summary(self.parity).mark_held(word);
-            }
-            self.dirtied_bytes += cost_bytes;
+        if new != 0 && !self.enter(word, dirty, new)? {
+            return Ok(());
         }
         if memory.hints.recency {
             memory.hints.heat.written(word, mask, dirty, heat);
@@ -275,6 +268,37 @@ impl<'r> LaneGuard<'r> {
             self.mark_units(word, mask, dirty);
         }
         Ok(())
+    }
+
+    /// Copies the grains that the closing epoch still has to write, before they change.
+    #[cold]
+    fn capture_owed(&self, word: usize, mask: u64) -> Result<(), Need> {
+        let ledger = &self.tracked.memory.ledger;
+        match ledger.dirty_word(self.parity ^ 1, word).load(Relaxed) & mask {
+            0 => Ok(()),
+            owed => self.backing.capture(self.parity ^ 1, word, owed),
+        }
+    }
+
+    /// Enters clean grains as dirty, and pays for them. Returns false for memory whose grains are
+    /// never entered.
+    #[inline(never)]
+    fn enter(&mut self, word: usize, dirty: u64, new: u64) -> Result<bool, Need> {
+        let memory = &*self.tracked.memory;
+        if memory.ledger.is_capacity_word(word) {
+            return Ok(false);
+        }
+        let cost_bytes = u64::from(new.count_ones()) << memory.ledger.geometry().grain_shift;
+        if memory.planted.is(Planted::OpenBeforeAccounting) && word % 7 == 3 {
+            return Ok(false);
+        }
+        self.spend(cost_bytes)?;
+        memory.ledger.dirty_word(self.parity, word).store(dirty | new, Release);
+        if dirty == 0 {
+            memory.summary(self.parity).mark_held(word);
+        }
+        self.dirtied_bytes += cost_bytes;
+        Ok(true)
     }
 
     fn spend(&mut self, cost_bytes: u64) -> Result<(), Need> {
@@ -393,6 +417,7 @@ impl<'r> LaneGuard<'r> {
 }
 
 impl Drop for LaneGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.tracked.lanes.count_written(self.lane, self.dirtied_bytes, self.dropped_bytes);
         if self.state.credit_bytes == 0 {

@@ -34,6 +34,7 @@ pub(crate) use segment::SegmentEntry;
 pub use segment::SegmentState;
 pub use undo::UNDO_BYTES_MAX;
 use undo::UNDO_TOTAL_BYTES;
+pub(crate) use undo::UndoSlot;
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change once a release has written it.

@@ -56,7 +56,7 @@ pub use memory::{Memory, MemoryParts};
 pub use stats::{Counters, Stats};
 
 // How writes are noticed.
-pub use announce::LaneGuard;
+pub use announce::{LaneGuard, Undo};
 pub use backing::{Backing, Need};
 pub use lanes::{LaneId, LaneState, Lanes};
 pub use tracked::Tracked;

@@ -17,6 +17,7 @@
 
 mod stream;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::fence;
 
@@ -159,7 +160,9 @@ pub(crate) fn commit_all(
     options: FlushOptions,
 ) -> Result<Committed, RegionError> {
     let failed = |error: DeviceError| RegionError::Latched { cause: error.to_string() };
-    ledger.put_back(map, Planted::None);
+    ledger
+        .put_back(map, Planted::None)
+        .map_err(|source| RegionError::DamagedLedger { source: Arc::new(source) })?;
     let redone = redo(ledger, layout, device).map_err(failed)?;
     let mut report = FlushReport { redone_bytes: redone.written_bytes, ..FlushReport::default() };
     let segments = ledger.segments().load(Acquire) as u32;

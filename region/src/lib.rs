@@ -73,6 +73,6 @@ pub use perdura_dirty::promise::{
 pub use perdura_dirty::sys::{Mapping, prefetch, prefetch_to_store};
 pub use perdura_dirty::{
     Guest, Heat, Kind, LaneGuard, LaneId, Need, Rank, Ranked, RegionError, SetupError, Stats,
-    TrackingKind, TrapKind,
+    TrackingKind, TrapKind, Undo,
 };
 pub use perdura_image::{Compression, ImageError, LoadProgress, OpenError, Unreadable};

@@ -123,7 +123,7 @@ impl Region {
         check_size(ledger.geometry(), config.region_bytes)?;
         let memory = take_over(&ledger, memory, config.planted)?;
         reserve(&memory, config.region_bytes)?;
-        ledger.put_back(&map_region(&memory)?, config.planted);
+        ledger.put_back(&map_region(&memory)?, config.planted)?;
         let layout = Layout::of(ledger.geometry());
         forget_prezeroing(&ledger);
         let is_whole = ledger.loading().load(Acquire) == 0;

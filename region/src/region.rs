@@ -88,11 +88,13 @@ impl Region {
     }
 
     /// Locks a lane for writing or reading its blocks.
+    #[inline]
     pub fn lock(&self, lane: LaneId) -> LaneGuard<'_> {
         LaneGuard::new(&self.backed().tracked, self.backed(), lane)
     }
 
     /// Locks a lane with budget bytes obtained by [`Region::satisfy`].
+    #[inline]
     pub fn lock_with(&self, lane: LaneId, credit_bytes: u64) -> LaneGuard<'_> {
         self.running.lock_with(lane, credit_bytes)
     }

@@ -101,6 +101,7 @@ impl Running {
     }
 
     /// Locks a lane and gives it `credit_bytes`, which [`Running::satisfy`] has taken.
+    #[inline]
     pub(crate) fn lock_with(&self, lane: LaneId, credit_bytes: u64) -> LaneGuard<'_> {
         let mut guard = LaneGuard::new(&self.backed.tracked, &self.backed, lane);
         guard.deposit(credit_bytes);

@@ -59,12 +59,14 @@ impl Heap {
     }
 
     /// Locks one lane.
+    #[inline]
     pub fn lock(&self, lane: LaneId) -> Lane<'_> {
         assert!(lane.0 < self.shards(), "lane {} is not for users", lane.0);
         Lane::new(&self.spans, self.spans.region.lock(lane))
     }
 
     /// Locks one lane, with budget bytes that [`Region::satisfy`] returned.
+    #[inline]
     pub fn lock_with(&self, lane: LaneId, credit_bytes: u64) -> Lane<'_> {
         assert!(lane.0 < self.shards(), "lane {} is not for users", lane.0);
         Lane::new(&self.spans, self.spans.region.lock_with(lane, credit_bytes))

@@ -92,6 +92,7 @@ pub struct Lane<'h> {
 }
 
 impl<'h> Lane<'h> {
+    #[inline]
     pub(crate) fn new(spans: &'h Spans, mut guard: LaneGuard<'h>) -> Self {
         let state = guard.take_user().and_then(|user| user.downcast().ok());
         let state = state.unwrap_or_else(|| Box::new(LaneState::new()));
@@ -427,6 +428,7 @@ fn bytes_of(word: SpanWord) -> u64 {
 }
 
 impl Drop for Lane<'_> {
+    #[inline]
     fn drop(&mut self) {
         if !self.state_mut().pending.is_empty() && !self.spans.fuse.is_burnt() {
             // Runs that are left wait for the lane's next holder, or for `Heap::reclaim`.

@@ -1,12 +1,14 @@
 //! One operation over one or more lanes, of which everything happens or nothing.
 
-use perdura_region::{Heat, LaneId};
+use std::sync::atomic::Ordering::Release;
+
+use perdura_region::{Heat, LaneId, Undo};
 
 use crate::error::Stop;
 use crate::fuse::Fuse;
 use crate::heap::Heap;
 use crate::lane::Lane;
-use crate::log::{Log, RECORD_BYTES_MAX, Undo, whole};
+use crate::log::{self, Log, RECORD_BYTES_MAX, whole};
 use crate::spans::Spans;
 
 /// The lanes that an operation works on.
@@ -27,16 +29,19 @@ pub struct Op<'h> {
     rest: Vec<Lane<'h>>,
     /// Whether the operation began with budget bytes to pay with.
     has_credit: bool,
-    log: Log,
     /// A change that is not made yet: as long as it is the only one, making it is the commit.
     last: Option<LastStore>,
-    /// The lane whose bytes are overwritten with their old ones in the thread's undo slot: as long
-    /// as that is the only change, closing the slot is the commit.
-    overwritten: Option<LaneId>,
+    /// What is changed, with the old bytes in the thread's undo slot: as long as they have room
+    /// there, closing the slot is the commit.
+    undo: Undo<'h>,
+    /// What is changed, once there is no room in the slot: then everything is in the log.
+    log: Log,
     /// Objects allocated, which are freed if the operation is rolled back.
     fresh: Vec<u64>,
     /// Objects that are freed when the operation commits.
     doomed: Vec<u64>,
+    /// How many times the operation has begun to change memory.
+    changes: u32,
     /// Whether the operation has committed.
     done: bool,
 }
@@ -57,6 +62,8 @@ pub struct LastStore {
 impl Heap {
     /// Locks the lanes and begins an operation that may spend `credit_bytes`, which
     /// [`crate::Region::satisfy`] returned.
+    // An operation is large: it is made where it is kept, and not moved there.
+    #[inline]
     pub fn begin(&self, lanes: LaneSet<'_>, credit_bytes: u64) -> Op<'_> {
         let (lead, others) = match lanes {
             LaneSet::One(lane) => (lane, &[][..]),
@@ -70,8 +77,8 @@ impl Heap {
         let (fresh, doomed) = (Vec::new(), Vec::new());
         let (spans, has_credit) = (&self.spans, credit_bytes > 0);
         let log = Log::at(spans.layout.lane_block(lead.id()));
-        let (last, overwritten, done) = (None, None, false);
-        Op { spans, lead, rest, has_credit, log, last, overwritten, fresh, doomed, done }
+        let (last, undo, changes, done) = (None, lead.guard.undo(), 0, false);
+        Op { spans, lead, rest, has_credit, last, undo, log, fresh, doomed, changes, done }
     }
 }
 
@@ -80,6 +87,7 @@ impl<'h> Op<'h> {
     ///
     /// # Panics
     /// If the operation does not hold the lane.
+    #[inline]
     pub fn lane(&self, id: LaneId) -> &Lane<'h> {
         if self.lead.id() == id {
             return &self.lead;
@@ -100,6 +108,7 @@ impl<'h> Op<'h> {
     ///
     /// # Panics
     /// If the operation does not hold the lane.
+    #[inline]
     pub fn lane_mut(&mut self, id: LaneId) -> &mut Lane<'h> {
         if self.lead.id() == id {
             return &mut self.lead;
@@ -132,7 +141,7 @@ impl<'h> Op<'h> {
     /// The operation must end without commit, for the reason that [`Stop`] names.
     pub fn store(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
         self.settle()?;
-        self.store_logged(id, offset, value)
+        self.store_undoably(id, offset, value)
     }
 
     /// Changes a word as [`Op::store`] does, but together with the commit if no other change
@@ -143,12 +152,19 @@ impl<'h> Op<'h> {
     /// The errors of [`Op::store`].
     pub fn store_last(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
         let is_last = self.last.is_none_or(|last| last.offset == offset);
-        if !is_last || !self.log.is_empty() || self.overwritten.is_some() {
+        if !is_last || !self.undo.is_empty() || !self.log.is_empty() {
             return self.store(id, offset, value);
         }
-        self.pay(id, |lane| lane.guard.announce(offset, 8).map_err(Stop::Need))?;
+        self.changes += 1;
+        self.pay(id, |lane, _| lane.guard.announce(offset, 8).map_err(Stop::Need))?;
         self.last = Some(LastStore { lane: id, offset, value });
         Ok(())
+    }
+
+    /// How many times the operation has begun to change memory: while the number stays as it was,
+    /// what was read is still so.
+    pub fn changes(&self) -> u32 {
+        self.changes
     }
 
     /// The change of a word that [`Op::store_last`] has left for the commit.
@@ -156,36 +172,59 @@ impl<'h> Op<'h> {
         self.last
     }
 
-    /// Makes the change that waits for the commit, so that other changes can follow. Bytes that
-    /// were overwritten get an entry in the log, so that one store commits them and what follows.
+    /// Makes the change that waits for the commit, so that other changes can follow.
+    #[inline]
     fn settle(&mut self) -> Result<(), Stop> {
-        if let Some(id) = self.overwritten {
-            let undo = self.lane(id).guard.overwritten().map(|(at, old)| (at, old.to_vec()));
-            if let Some((offset, old)) = undo {
-                self.log.bytes(&self.spans.fuse, &mut self.lead, offset, &old)?;
-                self.spans.fuse.burn()?;
-            }
-            self.lane_mut(id).guard.commit_overwrite();
-            self.overwritten = None;
-        }
         match self.last.take() {
-            Some(last) => self.store_logged(last.lane, last.offset, last.value),
+            Some(last) => self.store_undoably(last.lane, last.offset, last.value),
             None => Ok(()),
         }
     }
 
-    fn store_logged(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
+    /// Moves what the undo slot keeps to the log, whose end then commits everything.
+    #[cold]
+    fn spill(&mut self) -> Result<(), Stop> {
+        let (fuse, lead) = (&self.spans.fuse, &mut self.lead);
+        for (offset, old) in self.undo.entries() {
+            match old.first_chunk::<8>() {
+                Some(word) if old.len() == 8 && offset.is_multiple_of(8) => {
+                    self.log.word(fuse, lead, [offset, u64::from_le_bytes(*word)])?;
+                }
+                _ => self.log.bytes(fuse, lead, offset, old)?,
+            }
+        }
+        fuse.burn()?;
+        self.undo.close();
+        Ok(())
+    }
+
+    fn store_undoably(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
+        self.changes += 1;
         let old = self.lane(id).load(offset);
         if old == value {
             return Ok(());
         }
-        self.log.word(&self.spans.fuse, &mut self.lead, [offset, old])?;
-        self.spans.fuse.burn()?;
-        self.pay(id, |lane| {
-            lane.guard.announce(offset, 8).map_err(Stop::Need)?;
-            lane.guard.store_announced(offset, value);
-            Ok(())
-        })
+        let fuse = &self.spans.fuse;
+        fuse.burn()?;
+        if self.log.is_empty() {
+            let mut is_kept = false;
+            self.pay(id, |lane, undo| {
+                let Some(word) = lane.guard.keep_word(undo, offset).map_err(Stop::Need)? else {
+                    return Ok(());
+                };
+                is_kept = true;
+                fuse.burn()?;
+                word.store(value, Release);
+                Ok(())
+            })?;
+            if is_kept {
+                return Ok(());
+            }
+            self.spill()?;
+        }
+        self.log.word(fuse, &mut self.lead, [offset, old])?;
+        fuse.burn()?;
+        self.pay(id, |lane, _| lane.guard.store(offset, value).map_err(Stop::Need))
     }
 
     /// Changes bytes that references lead to. The change is undone if the operation is.
@@ -196,7 +235,9 @@ impl<'h> Op<'h> {
         if self.try_overwrite(id, offset, std::iter::once(bytes))? {
             return Ok(());
         }
-        self.settle()?;
+        if self.log.is_empty() {
+            self.spill()?;
+        }
         let mut at = offset;
         for piece in bytes.chunks(RECORD_BYTES_MAX) {
             let old = self.lane(id).bytes(at, piece.len()).to_vec();
@@ -209,8 +250,8 @@ impl<'h> Op<'h> {
     }
 
     /// Changes bytes that references lead to, as [`Op::overwrite`] does, if that costs little more
-    /// than storing them: nothing was changed before, and the old bytes fit the thread's undo slot.
-    /// `parts` follow one another from `offset` on. Returns whether the bytes were changed.
+    /// than storing them: the old bytes fit the thread's undo slot. `parts` follow one another from
+    /// `offset` on. Returns whether the bytes were changed.
     ///
     /// # Errors
     /// The errors of [`Op::store`].
@@ -220,23 +261,24 @@ impl<'h> Op<'h> {
         offset: u64,
         parts: impl Iterator<Item = &'b [u8]> + Clone,
     ) -> Result<bool, Stop> {
-        if self.last.is_some() || self.overwritten.is_some() || !self.log.is_empty() {
+        self.settle()?;
+        if !self.log.is_empty() {
             return Ok(false);
         }
+        self.changes += 1;
         let fuse = &self.spans.fuse;
         fuse.burn()?;
         let len = parts.clone().map(<[u8]>::len).sum();
         let stop = |need| Stop::Need(whole(need, len as u64));
         let mut is_done = false;
-        self.pay(id, |lane| {
-            if let Some(place) = lane.guard.begin_overwrite(offset, len).map_err(stop)? {
+        self.pay(id, |lane, undo| {
+            if let Some(place) = lane.guard.keep(undo, offset, len).map_err(stop)? {
                 is_done = true;
                 fill(place, parts, fuse)?;
                 lane.note_overwritten();
             }
             Ok(())
         })?;
-        self.overwritten = is_done.then_some(id);
         Ok(is_done)
     }
 
@@ -264,7 +306,7 @@ impl<'h> Op<'h> {
         alloc: impl FnOnce(&mut Lane<'h>) -> Result<u64, Stop>,
     ) -> Result<u64, Stop> {
         let mut taken = 0;
-        self.pay(id, |lane| {
+        self.pay(id, |lane, _| {
             taken = alloc(lane)?;
             Ok(())
         })?;
@@ -304,11 +346,12 @@ impl<'h> Op<'h> {
         len: usize,
         heat: Option<Heat>,
     ) -> Result<&mut [u8], Stop> {
+        self.changes += 1;
         self.spans.fuse.burn()?;
         let stop = |need| Stop::Need(whole(need, len as u64));
         if self.has_credit {
             // Paid for here; the second announcement below finds everything entered.
-            self.pay(id, |lane| lane.guard.announce(offset, len as u64).map_err(stop))?;
+            self.pay(id, |lane, _| lane.guard.announce(offset, len as u64).map_err(stop))?;
         }
         self.lane_mut(id).guard.announced_mut(offset, len, heat).map_err(stop)
     }
@@ -318,14 +361,23 @@ impl<'h> Op<'h> {
     /// # Errors
     /// A test has let the heap die ([`Stop::Killed`]).
     pub fn commit(mut self) -> Result<(), Stop> {
+        self.conclude()
+    }
+
+    /// Makes all changes final, in one store. The lanes are held until the operation is dropped,
+    /// which undoes nothing any more; no other change may follow.
+    ///
+    /// # Errors
+    /// A test has let the heap die ([`Stop::Killed`]).
+    #[inline]
+    pub fn conclude(&mut self) -> Result<(), Stop> {
         self.spans.fuse.burn()?;
-        match (self.last.take(), self.overwritten.take()) {
-            (Some(last), _) => {
-                self.lane_mut(last.lane).guard.store_announced(last.offset, last.value);
-            }
-            (None, Some(lane)) => self.lane_mut(lane).guard.commit_overwrite(),
-            (None, None) if self.log.is_empty() => {}
-            (None, None) => self.log.void(&mut self.lead),
+        if let Some(last) = self.last.take() {
+            self.lane_mut(last.lane).guard.store_announced(last.offset, last.value);
+        } else if !self.undo.is_empty() {
+            self.undo.close();
+        } else if !self.log.is_empty() {
+            self.log.void(&mut self.lead);
         }
         self.done = true;
         if self.spans.fuse.burn().is_ok() {
@@ -361,32 +413,36 @@ impl<'h> Op<'h> {
     }
 
     /// Runs `f` on a lane to which the operation's credit is lent meanwhile.
+    #[inline]
     fn pay(
         &mut self,
         id: LaneId,
-        f: impl FnOnce(&mut Lane<'h>) -> Result<(), Stop>,
+        f: impl FnOnce(&mut Lane<'h>, &mut Undo<'h>) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
-        if !self.has_credit || self.lead.id() == id {
-            return f(self.lane_mut(id));
+        if self.lead.id() == id {
+            return f(&mut self.lead, &mut self.undo);
         }
-        let credit = self.lead.guard.withdraw();
-        let lane = self.lane_mut(id);
-        lane.guard.deposit(credit);
-        let outcome = f(lane);
-        let rest = lane.guard.withdraw();
-        self.lead.guard.deposit(rest);
+        let lane = match self.rest.binary_search_by_key(&id, Lane::id) {
+            Ok(index) => &mut self.rest[index],
+            Err(_) => panic!("the operation does not hold lane {}", id.0),
+        };
+        if !self.has_credit {
+            return f(lane, &mut self.undo);
+        }
+        lane.guard.deposit(self.lead.guard.withdraw());
+        let outcome = f(lane, &mut self.undo);
+        self.lead.guard.deposit(lane.guard.withdraw());
         outcome
     }
 
+    #[cold]
     fn roll_back(&mut self) {
-        if let Some(lane) = self.overwritten.take() {
-            self.lane_mut(lane).guard.undo_overwrite();
-        }
+        self.undo.put_back();
         if !self.log.is_empty() {
             for undo in self.log.entries(&self.lead).into_iter().rev() {
                 let (offset, old) = match undo {
-                    Undo::Word { offset, old } => (offset, old.to_le_bytes().to_vec()),
-                    Undo::Bytes { offset, old } => (offset, old),
+                    log::Undo::Word { offset, old } => (offset, old.to_le_bytes().to_vec()),
+                    log::Undo::Bytes { offset, old } => (offset, old),
                 };
                 let lane = self.holder(offset);
                 // Bytes that could not be announced were not changed, and must not be stored to.
@@ -438,6 +494,7 @@ fn fill<'b>(
 }
 
 impl Drop for Op<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.spans.fuse.is_burnt() {
             return;

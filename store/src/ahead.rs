@@ -9,33 +9,40 @@ use crate::record::{Header, hash_field};
 use crate::store::{Place, Store};
 use crate::table::{self, BUCKET_BYTES, ROOT_BYTES};
 
+/// A key, a field or a member that is looked for, and the bucket that likely has its entry.
+#[derive(Debug, Clone, Copy)]
+pub struct Sought {
+    bucket: u64,
+    hash: u64,
+}
+
 impl Store {
-    /// Starts loading the bucket of a key into the cache.
-    pub fn prefetch_bucket(&self, place: &Place) {
+    /// Starts loading the bucket of a key into the cache. `None`: its table is empty.
+    pub fn prefetch_bucket(&self, place: &Place) -> Option<Sought> {
         let region = self.region();
-        // No lock is needed, because the root's words change by single stores only.
-        if let Some(at) = table::first_bucket(|at| region.peek(at), place.root, place.hash) {
-            region.prefetch(at, BUCKET_BYTES);
-        }
         self.recency.prefetch(place.hash);
         if let Some(far) = &self.far {
             far.uses.prefetch(place.hash);
         }
+        // No lock is needed, because the root's words change by single stores only.
+        let bucket = table::first_bucket(|at| region.peek(at), place.root, place.hash)?;
+        region.prefetch(bucket, BUCKET_BYTES);
+        Some(Sought { bucket, hash: place.hash })
     }
 
-    /// Starts loading the record of a key, whose bucket is in the cache, into the cache.
-    pub fn prefetch_record(&self, place: &Place) {
-        let region = self.region();
+    /// Starts loading the record of a key, whose bucket is in the cache, into the cache. Returns
+    /// where the record likely lies.
+    pub fn prefetch_record(&self, key: &Sought) -> Option<u64> {
         // No lock is needed: a bucket that changes meanwhile makes at worst a wrong guess.
-        if let Some(record) = self.likely_record(place) {
-            region.prefetch(record, RECORD_BYTES_AHEAD);
-        }
+        let record = self.likely_record(key)?;
+        self.region().prefetch(record, RECORD_BYTES_AHEAD);
+        Some(record)
     }
 
-    /// Starts loading the bucket of a field, or of a member, of the key's value into the cache, if
-    /// the value has a table of its own. The key's record should be in the cache.
-    pub fn prefetch_field_bucket(&self, place: &Place, field: &[u8]) -> Option<FieldPlace> {
-        let record = self.likely_record(place)?;
+    /// Starts loading the bucket of a field, or of a member, of the value of the key whose record
+    /// likely lies at `record`, into the cache, if the value has a table of its own. The record
+    /// should be in the cache.
+    pub fn prefetch_field_bucket(&self, record: u64, field: &[u8]) -> Option<Sought> {
         // What is read here is a guess, like the record itself, so any word may stand there.
         let root_at = record + Header::root_at(self.peek_if_there(record)?)?;
         let root = self.peek_if_there(root_at)?;
@@ -43,32 +50,24 @@ impl Store {
         let is_root = root.is_multiple_of(8) && root <= self.region().len_bytes() - ROOT_BYTES;
         let bucket = is_root.then(|| table::first_bucket(load, root, hash)).flatten()?;
         self.region().prefetch(bucket, BUCKET_BYTES);
-        Some(FieldPlace { bucket, hash })
+        Some(Sought { bucket, hash })
     }
 
     /// Starts loading the record of a field, whose bucket is in the cache, into the cache.
-    pub fn prefetch_field_record(&self, place: &FieldPlace) {
-        let region = self.region();
-        if let Some(record) = self.likely_record_in(place.bucket, place.hash) {
-            region.prefetch(record, FIELD_BYTES_AHEAD);
+    pub fn prefetch_field_record(&self, field: &Sought) {
+        if let Some(record) = self.likely_record(field) {
+            self.region().prefetch(record, FIELD_BYTES_AHEAD);
         }
     }
 
-    /// Where the record of a key likely lies.
-    fn likely_record(&self, place: &Place) -> Option<u64> {
-        let region = self.region();
-        let at = table::first_bucket(|at| region.peek(at), place.root, place.hash)?;
-        self.likely_record_in(at, place.hash)
-    }
-
-    fn likely_record_in(&self, bucket: u64, hash: u64) -> Option<u64> {
-        let region = self.region();
+    /// Where the record likely lies.
+    fn likely_record(&self, sought: &Sought) -> Option<u64> {
+        let (region, bucket) = (self.region(), sought.bucket);
         // The list of pieces may hold something else since the root was read.
         if !bucket.is_multiple_of(BUCKET_BYTES) || bucket > region.len_bytes() - BUCKET_BYTES {
             return None;
         }
-        let words = std::array::from_fn(|index| region.peek(bucket + index as u64 * 8));
-        table::likely_record(&words, hash)
+        table::likely_record(|index| region.peek(bucket + index * 8), sought.hash)
     }
 
     /// The word at an offset that was guessed.
@@ -77,13 +76,6 @@ impl Store {
         let is_there = at.is_multiple_of(8) && at <= region.len_bytes() - 8;
         is_there.then(|| region.peek(at))
     }
-}
-
-/// Where a field or a member likely lies; see [`Store::prefetch_field_bucket`].
-#[derive(Debug, Clone, Copy)]
-pub struct FieldPlace {
-    bucket: u64,
-    hash: u64,
 }
 
 /// Bytes that are asked for of a field's record, which is smaller than a key's.

@@ -1,5 +1,7 @@
 //! The words that callers speak in: keys, kinds of values, expiry, and the keys an operation uses.
 
+use crate::store::Place;
+
 /// Databases of a store, numbered from 0.
 pub const DATABASES: u8 = 16;
 /// The program's own database, for what a server keeps beside its users' keys. Nothing that works
@@ -61,6 +63,8 @@ pub enum Expiry {
 pub enum Access<'a> {
     /// A single key.
     Key(Key<'a>),
+    /// A single key, with its place, which the caller has asked for before.
+    Placed(Key<'a>, Place),
     /// Several keys.
     Keys(&'a [Key<'a>]),
     /// All keys of all databases.

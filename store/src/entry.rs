@@ -45,13 +45,13 @@ impl<'a> Entry<'a> {
     }
 
     /// The record at `at`; unwinds with [`crate::Damaged`] if no store writes such a record.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(lane: &'a Lane<'a>, at: u64) -> Self {
         Self::of(lane, at, Header::load(lane, at))
     }
 
     /// The record at `at`, whose header is known.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(lane: &'a Lane<'a>, at: u64, header: Header) -> Self {
         let kind = match header.kind {
             RecordKind::String | RecordKind::PatchedString => Kind::String,
@@ -69,7 +69,7 @@ impl<'a> Entry<'a> {
     }
 
     /// The entry, without the fields that have expired at the time that `now_ms` returns.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn seen_at(self, now_ms: impl FnOnce() -> u64) -> Self {
         match self.header.kind {
             RecordKind::ExpiringHash => Self { now_ms: now_ms(), ..self },

@@ -56,7 +56,7 @@ mod tx;
 mod uses;
 mod watches;
 
-pub use ahead::FieldPlace;
+pub use ahead::Sought;
 pub use api::{Access, DATABASES, Expiry, KEY_BYTES_MAX, Key, Kind, OWN_DATABASE, VALUE_BYTES_MAX};
 pub use counts::StoreStats;
 pub use entry::Entry;

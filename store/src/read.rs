@@ -13,9 +13,20 @@ use crate::watches::Watch;
 impl Store {
     /// Reads one key under its shard's lock. `f` gets `None` for a key that is not there or has
     /// expired.
+    #[inline]
     pub fn read<R>(&self, key: Key<'_>, f: impl FnOnce(Option<Entry<'_>>) -> R) -> R {
         let place = self.place(key);
         self.prefetch_bucket(&place);
+        self.read_at(key, place, f)
+    }
+
+    /// Reads one key, whose place is known, as [`Store::read`] does.
+    pub fn read_at<R>(
+        &self,
+        key: Key<'_>,
+        place: Place,
+        f: impl FnOnce(Option<Entry<'_>>) -> R,
+    ) -> R {
         let lane = self.heap.lock(place.lane);
         let entry = self.live(&lane, &place, key);
         if let Some(entry) = &entry {
@@ -31,9 +42,20 @@ impl Store {
     }
 
     /// Reads kind and expiry of one key, as [`Store::read`] does; the value may not be in memory.
+    #[inline]
     pub fn look<R>(&self, key: Key<'_>, f: impl FnOnce(Option<Entry<'_>>) -> R) -> R {
         let place = self.place(key);
         self.prefetch_bucket(&place);
+        self.look_at(key, place, f)
+    }
+
+    /// Reads kind and expiry of one key, whose place is known, as [`Store::look`] does.
+    pub fn look_at<R>(
+        &self,
+        key: Key<'_>,
+        place: Place,
+        f: impl FnOnce(Option<Entry<'_>>) -> R,
+    ) -> R {
         let lane = self.heap.lock(place.lane);
         f(self.live(&lane, &place, key))
     }
@@ -53,7 +75,21 @@ impl Store {
         field: &[u8],
         f: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, WrongType> {
-        self.read(key, |entry| match entry {
+        self.hash_get_at(key, self.place(key), field, f)
+    }
+
+    /// Reads one field of a hash, whose key's place is known, as [`Store::hash_get`] does.
+    ///
+    /// # Errors
+    /// The key holds another kind of value.
+    pub fn hash_get_at<R>(
+        &self,
+        key: Key<'_>,
+        place: Place,
+        field: &[u8],
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, WrongType> {
+        self.read_at(key, place, |entry| match entry {
             None => Ok(f(None)),
             Some(entry) if entry.kind != Kind::Hash => Err(WrongType),
             Some(entry) => Ok(f(field_of(&entry, field))),

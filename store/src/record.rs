@@ -317,7 +317,7 @@ pub(crate) fn hash_record(lane: &Lane<'_>, at: u64) -> u64 {
 
 /// Whether the record at `at`, with a header of `head_bytes`, is that of `key`. The header is
 /// compared first: a record that only has the same tag may be shorter than the key.
-#[inline]
+#[inline(always)]
 pub(crate) fn is_of(lane: &Lane<'_>, at: u64, head_bytes: u64, db: u8, key: &[u8]) -> bool {
     let wanted = key.len() as u64 | u64::from(db) << 16;
     lane.load(at) >> 32 & 0xff_ffff == wanted && lane.bytes(at + head_bytes, key.len()) == key

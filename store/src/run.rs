@@ -68,7 +68,7 @@ impl Store {
     ) -> Result<R, StoreError> {
         let lanes = self.lanes_of(access);
         let hint = match (access, &lanes) {
-            (Access::Key(key), Lanes::OfKey(place)) => Some((key, *place)),
+            (Access::Key(key) | Access::Placed(key, _), Lanes::OfKey(place)) => Some((key, *place)),
             _ => None,
         };
         let set = match &lanes {
@@ -87,9 +87,12 @@ impl Store {
             if let Err(closed) = self.region().check_open() {
                 break Err(closed.into());
             }
-            let mut tx = Tx::begin(self, set, hint, credit, &mut session);
-            let result = op(&mut tx);
-            match tx.end(result) {
+            let end = {
+                let mut tx = Tx::begin(self, set, hint, credit, &mut session);
+                let result = op(&mut tx);
+                tx.end(result)
+            };
+            match end {
                 End::Done(value) => break Ok(value),
                 End::Refused(error) => break Err(error),
                 End::Halted(_) if patience == Patience::None => {
@@ -122,6 +125,7 @@ impl Store {
                 self.prefetch_bucket(&place);
                 Lanes::OfKey(place)
             }
+            Access::Placed(_, place) => Lanes::OfKey(place),
             Access::Keys([key]) => Lanes::One(self.place(*key).lane),
             Access::Keys(keys) => {
                 let mut lanes: Vec<_> = keys.iter().map(|key| self.place(*key).lane).collect();

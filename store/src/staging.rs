@@ -82,7 +82,7 @@ pub(crate) struct Session {
     /// Rounds of eviction that were made for the operation.
     evictions: u32,
     /// Values that were read because an attempt needed them.
-    pub fetched: Fetched,
+    pub fetched: Option<Box<Fetched>>,
     /// Values that were built outside of attempts.
     pub built: Vec<Built>,
     /// Whether an attempt has met a value that could have been built outside.
@@ -206,7 +206,9 @@ impl Store {
                 session.asked_bytes = wanted.min(budget_bytes);
                 Ok(self.region().satisfy(Need::Room { bytes: session.asked_bytes })?)
             }
-            Halt::Fetch(wanted) => self.fetch(wanted, &mut session.fetched).map(|()| 0),
+            Halt::Fetch(wanted) => {
+                self.fetch(wanted, session.fetched.get_or_insert_default()).map(|()| 0)
+            }
             Halt::Stop(Stop::OutOfMemory { needed_bytes, free_bytes, lane }) => {
                 match self.make_room(lane, session)? {
                     true => Ok(0),

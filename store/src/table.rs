@@ -153,11 +153,12 @@ pub(crate) fn store_len(op: &mut Op<'_>, id: LaneId, root: u64, len: u64) -> Res
     op.store(id, root + AT_LEN, len)
 }
 
-#[inline]
+#[inline(always)]
 fn bucket_at(lane: &Lane<'_>, root: u64, bucket: u64) -> u64 {
     pieces::bucket_at(|word| lane.load(root + word * 8), |at| lane.load(at), bucket)
 }
 
+#[inline(always)]
 fn words(lane: &Lane<'_>, bucket_at: u64) -> [u64; 8] {
     let (chunks, _) = lane.bytes(bucket_at, BUCKET_BYTES as usize).as_chunks::<8>();
     std::array::from_fn(|index| u64::from_le_bytes(chunks[index]))
@@ -242,9 +243,11 @@ pub(crate) fn first_bucket(load: impl Fn(u64) -> u64, root: u64, hash: u64) -> O
 }
 
 /// The record of a bucket's first entry whose tag fits, which is likely the one that is looked for.
-pub(crate) fn likely_record(bucket: &[u64; 8], hash: u64) -> Option<u64> {
-    let fits = |entry: &&u64| **entry >> (OFFSET_BITS + 1) == tag(hash) && **entry != 0;
-    bucket[..ENTRIES].iter().find(fits).map(|entry| record_of(*entry))
+/// `word` reads a word of the bucket.
+pub(crate) fn likely_record(word: impl Fn(u64) -> u64, hash: u64) -> Option<u64> {
+    let tag = tag(hash);
+    let fits = |entry: &u64| *entry >> (OFFSET_BITS + 1) == tag && *entry != 0;
+    (0..ENTRIES as u64).map(word).find(fits).map(record_of)
 }
 
 /// Makes the first buckets of an empty table.

@@ -50,6 +50,8 @@ pub struct Tx<'s> {
     written: Vec<Staged>,
     /// The key of [`crate::Access::Key`] and its place: most operations ask for no other key.
     hint: Option<(Key<'s>, Place)>,
+    /// The entry of that key as it was found, and how many changes the operation had begun then.
+    found: Cell<Option<(u32, Option<Found>)>>,
     /// Tables that this attempt cuts off, each with its shard's lane.
     detached: Vec<(LaneId, Detached)>,
     /// Keys that this attempt wrote or removed, if somebody wants to know on commit.
@@ -97,6 +99,7 @@ pub(crate) enum End<R> {
 
 impl<'s> Tx<'s> {
     /// Locks the lanes and begins an attempt.
+    #[inline]
     pub(crate) fn begin(
         store: &'s Store,
         lanes: LaneSet<'_>,
@@ -122,6 +125,7 @@ impl<'s> Tx<'s> {
             first_written,
             written,
             hint,
+            found: Cell::new(None),
             detached,
             touched,
             has_emptied: false,
@@ -135,13 +139,13 @@ impl<'s> Tx<'s> {
     }
 
     /// Commits the attempt, or rolls it back if `result` or a halt asks for that.
-    pub(crate) fn end<R>(mut self, result: Result<R, TxError>) -> End<R> {
+    /// A roll-back happens when the transaction is dropped, which also releases the lanes.
+    pub(crate) fn end<R>(&mut self, result: Result<R, TxError>) -> End<R> {
         self.session.now_ms = self.now_ms.get();
         if !self.wanted.get_mut().is_empty() && !matches!(self.halt, Some(Halt::Stop(Stop::Killed)))
         {
             // What the attempt has done since may rest on a value's absence, and is rolled back.
             let wanted = self.wanted.take();
-            drop(self.op);
             self.session.disuse();
             return End::Halted(Halt::Fetch(wanted));
         }
@@ -160,13 +164,12 @@ impl<'s> Tx<'s> {
                 if !self.events.is_empty() {
                     self.store.audiences.tell(&self.events);
                 }
-                match self.op.commit() {
+                match self.op.conclude() {
                     Ok(()) => End::Done(value),
                     Err(stop) => End::Halted(Halt::Stop(stop)),
                 }
             }
             Err(error) => {
-                drop(self.op);
                 self.session.disuse();
                 End::Refused(error.into())
             }
@@ -175,6 +178,9 @@ impl<'s> Tx<'s> {
 
     /// Changes volatile state as the attempt that is about to commit does durable state.
     fn apply_changes(&mut self) {
+        if self.changes.is_empty() && self.detached.is_empty() && self.freed_far.is_empty() {
+            return;
+        }
         for change in self.changes.drain(..) {
             let Some(shard) = self.op.lane_mut(change.lane).user_mut::<Shard>() else { continue };
             let counts = self.store.key_counts.of(change.lane);
@@ -325,8 +331,13 @@ impl<'s> Tx<'s> {
     }
 
     /// Whether this is the one key that the operation was begun for.
+    #[inline]
     fn is_hinted(&self, key: Key<'_>) -> bool {
-        self.hint.is_some_and(|(hinted, _)| hinted == key)
+        // Bytes at the same address are equal, and need not be compared.
+        self.hint.is_some_and(|(hinted, _)| {
+            hinted.db == key.db
+                && (std::ptr::eq(hinted.bytes, key.bytes) || hinted.bytes == key.bytes)
+        })
     }
 
     /// Changes a key's entry, in the same store as the commit if the operation changes nothing
@@ -341,12 +352,24 @@ impl<'s> Tx<'s> {
 
     /// The key's entry, expired or not.
     pub(crate) fn find(&self, place: &Place, key: Key<'_>) -> Option<Found> {
-        if let Some(last) = self.op.last_store()
-            && self.is_hinted(key)
-        {
+        if !self.is_hinted(key) {
+            return find(self.op.lane(place.lane), place, key);
+        }
+        if let Some(last) = self.op.last_store() {
             return (last.value != 0).then_some(Found { at: last.offset, entry: last.value });
         }
-        find(self.op.lane(place.lane), place, key)
+        if let Some(found) = self.found_before() {
+            return found;
+        }
+        let found = find(self.op.lane(place.lane), place, key);
+        self.found.set(Some((self.op.changes(), found)));
+        found
+    }
+
+    /// The entry of the key that the operation was begun for, if it was found before and nothing
+    /// was changed since.
+    fn found_before(&self) -> Option<Option<Found>> {
+        self.found.get().filter(|(changes, _)| *changes == self.op.changes()).map(|(_, at)| at)
     }
 
     /// Finds the key's entry as [`Tx::find`] does, when its record is about to be replaced by one
@@ -356,6 +379,12 @@ impl<'s> Tx<'s> {
             return self.find(place, key);
         }
         let lane = self.op.lane(place.lane);
+        if self.is_hinted(key)
+            && let Some(found) = self.found_before()
+        {
+            found.iter().for_each(|found| lane.prefetch_replaced(found.record(), bytes));
+            return found;
+        }
         table::find(lane, place.root, place.hash, |record, head| {
             lane.prefetch_replaced(record, bytes);
             is_of(lane, record, head, key.db, key.bytes)
@@ -373,16 +402,24 @@ impl<'s> Tx<'s> {
     }
 
     /// The record that an entry leads to, with its value if that is in memory.
+    #[inline(always)]
     pub(crate) fn raw(&self, place: &Place, found: &Found) -> Entry<'_> {
         Entry::new(self.op.lane(place.lane), found.record()).seen_at(|| self.now_ms())
     }
 
     /// The value that an entry leads to; `None` if the value is far and not read yet. The attempt
     /// is over then, whatever the operation makes of that.
+    #[inline(always)]
     fn entry(&self, place: &Place, found: &Found) -> Option<Entry<'_>> {
         let entry = self.raw(place, found);
         let Some(at) = entry.far() else { return Some(entry) };
-        if let Some(value) = self.session.fetched.get(&at) {
+        self.fetched(entry, at)
+    }
+
+    /// The entry with its value, if an attempt before has read it from its address.
+    #[cold]
+    fn fetched<'t>(&'t self, entry: Entry<'t>, at: FarAddress) -> Option<Entry<'t>> {
+        if let Some(value) = self.session.fetched.as_ref().and_then(|all| all.get(&at)) {
             return Some(entry.with_value(&at, value));
         }
         let wanted = FarValue { db: entry.header.db, key: entry.key().into(), at };

@@ -72,31 +72,44 @@ fn what_is_overwritten_is_captured_and_kept_before_it_changes() {
     ledger.closing().store(1, Release);
     ledger.epoch().fetch_add(1, AcqRel);
     let mut lane = LaneGuard::new(&tracked, &backing, LaneId(0));
-    let old = lane.begin_overwrite(64, 128).unwrap().unwrap();
+    let mut undo = lane.undo();
+    let old = lane.keep(&mut undo, 64, 128).unwrap().unwrap();
     assert_eq!((old[0], &backing.captured.lock().unwrap()[..]), (1, &[(0, 0, 0b10)][..]));
     old.fill(2);
     assert!(lane.is_dirty(64, 64) && lane.is_dirty(128, 64));
-    let (offset, kept) = lane.overwritten().unwrap();
-    assert_eq!((offset, kept.len(), kept[0], kept[127]), (64, 128, 1, 0));
-    assert!(lane.begin_overwrite(512, 8).unwrap().is_none(), "the slot is in use");
-    lane.undo_overwrite();
-    assert_eq!((lane.load(64), lane.load(184), lane.overwritten()), (1, 0, None));
+    let kept: Vec<_> = undo.entries().collect();
+    assert_eq!(kept.len(), 1);
+    let (offset, bytes) = kept[0];
+    assert_eq!((offset, bytes.len(), bytes[0], bytes[127]), (64, 128, 1, 0));
+    let mut other = lane.undo();
+    assert!(lane.keep(&mut other, 512, 8).unwrap().is_none(), "the slot is in use");
+    assert!(lane.keep_word(&mut other, 512).unwrap().is_none(), "the slot is in use");
+    // The word was changed before: the last is put back first.
+    lane.keep_word(&mut undo, 64).unwrap().unwrap().store(7, Release);
+    assert_eq!(undo.entries().map(|(_, old)| old.len()).sum::<usize>(), 136);
+    undo.put_back();
+    assert_eq!((lane.load(64), lane.load(184), undo.is_empty()), (1, 0, true));
     // Death in the middle: whoever takes over puts the bytes back.
-    lane.begin_overwrite(64, 128).unwrap().unwrap().fill(3);
+    lane.keep(&mut undo, 64, 128).unwrap().unwrap().fill(3);
+    lane.keep_word(&mut undo, 184).unwrap().unwrap().store(7, Release);
     drop(lane);
-    ledger.put_back(&tracked.memory.map, Planted::None);
+    ledger.put_back(&tracked.memory.map, Planted::None).unwrap();
     let mut lane = LaneGuard::new(&tracked, &backing, LaneId(0));
     assert_eq!((lane.load(64), lane.load(184)), (1, 0));
-    lane.begin_overwrite(64, 8).unwrap().unwrap().fill(4);
-    lane.commit_overwrite();
-    ledger.put_back(&tracked.memory.map, Planted::None);
+    let mut undo = lane.undo();
+    lane.keep(&mut undo, 64, 8).unwrap().unwrap().fill(4);
+    undo.close();
+    ledger.put_back(&tracked.memory.map, Planted::None).unwrap();
     assert_eq!(lane.bytes(64, 9), [4, 4, 4, 4, 4, 4, 4, 4, 0]);
     for (len, is_kept) in [(0, false), (1, true), (4096, true), (4097, false)] {
-        let range = lane.begin_overwrite(0, len).unwrap();
+        let range = lane.keep(&mut undo, 0, len).unwrap();
         assert_eq!(range.map(|range| range.len()), is_kept.then_some(len));
-        assert_eq!(lane.overwritten().is_some(), is_kept, "{len} bytes");
-        lane.commit_overwrite();
+        assert_eq!(undo.is_empty(), !is_kept, "{len} bytes");
+        undo.close();
     }
+    let full = (0..).find(|at| lane.keep_word(&mut undo, at * 8).unwrap().is_none());
+    assert_eq!((full, undo.entries().count()), (Some(260), 260));
+    undo.put_back();
 }
 
 #[test]
@@ -154,7 +167,9 @@ fn a_word_that_was_announced_or_is_capacity_memory_is_stored_and_no_other() {
     for offset in [begin, begin + 8, end - 8] {
         lane.store_announced(offset, 1);
         assert_eq!((lane.load(offset), lane.is_dirty(offset, 8)), (1, false));
-        assert_eq!(lane.begin_overwrite(offset, 8), Ok(None));
+        let mut undo = lane.undo();
+        assert_eq!(lane.keep(&mut undo, offset, 8), Ok(None));
+        assert!(lane.keep_word(&mut undo, offset).unwrap().is_none());
     }
     lane.announce(64, 8).unwrap();
     lane.store_announced(120, 2);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::geometry::GRAIN_SHIFT_BARRIER;
+use crate::planted::Planted;
 
 fn attached(ledger: &Ledger) -> Result<Ledger, SetupError> {
     let fd = ledger.memory().fd().try_clone_to_owned().unwrap();
@@ -62,10 +63,42 @@ fn states_that_nobody_knows_are_refused_with_their_place() {
     let too_much = ledger.geometry().reserved_bytes + 1;
     ledger.region_bytes().store(too_much, Relaxed);
     assert_eq!(refused(&ledger), ("size of the region", 0, too_much));
-    for (offset, len) in [(0, 4097), (BLOCK_BYTES - 8, 9)] {
-        let (ledger, word) = (empty(), offset | len << 48);
-        ledger.map.words(ledger.offsets.undo + 64, 1)[0].store(word, Relaxed);
-        assert_eq!(refused(&ledger), ("undo slot", 1, word));
+    let (ledger, used) = (empty(), 4161);
+    ledger.map.words(ledger.offsets.undo + 64, 1)[0].store(used, Relaxed);
+    assert_eq!(refused(&ledger), ("undo slot", 1, used));
+}
+
+#[test]
+fn an_undo_slot_with_an_entry_that_no_program_writes_is_refused_and_nothing_is_put_back() {
+    let region = SharedMemory::create("region", BLOCK_BYTES).unwrap().map().unwrap();
+    let end = BLOCK_BYTES;
+    // Used bytes, and the heads of two entries with 8 bytes each; the value that is blamed.
+    for (used, heads, blamed) in [
+        (32, [8 | 8 << 48, 16 | 8 << 48], None),
+        (16, [8 | 8 << 48, 7], None),
+        (32, [8 | 8 << 48, 16 | 4097 << 48], Some(16 | 4097 << 48)),
+        (32, [8 | 8 << 48, 16], Some(16)),
+        (32, [8 | 8 << 48, 16 | 9 << 48], Some(16 | 9 << 48)),
+        (24, [8 | 8 << 48, 16 | 8 << 48], Some(16 | 8 << 48)),
+        (20, [8 | 8 << 48, 16 | 8 << 48], Some(0)),
+        (32, [8 | 8 << 48, (end - 7) | 8 << 48], Some(end - 7)),
+    ] {
+        let ledger = empty();
+        let words = |at, count| ledger.map.words(ledger.offsets.undo + at, count);
+        words(64, 1)[0].store(used, Relaxed);
+        let entries = words(64 * 64 + 4160, 4);
+        let stored = [heads[0], 5, heads[1], 6];
+        entries.iter().zip(stored).for_each(|(word, value)| word.store(value, Relaxed));
+        region.words(8, 2).iter().for_each(|word| word.store(1, Relaxed));
+        let refused = match ledger.put_back(&region, Planted::None) {
+            Ok(()) => None,
+            Err(SetupError::UnknownState { what: "undo slot", index: 1, value }) => Some(value),
+            Err(other) => panic!("{other:?}"),
+        };
+        assert_eq!(refused, blamed);
+        let found: Vec<_> = region.words(8, 2).iter().map(|word| word.load(Relaxed)).collect();
+        let put_back = if used == 32 { [5, 6] } else { [5, 1] };
+        assert_eq!(found, if blamed.is_none() { put_back } else { [1, 1] });
     }
 }
 

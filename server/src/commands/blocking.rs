@@ -199,7 +199,7 @@ fn run_again(server: &mut Server<'_>, waiter: &Waiter) -> Option<Served> {
     let denied = permit::check_waiter(server, &waiter.client, row, args)?;
     let Handler::Data(handler) = command.handler else { return None };
     // Commands that wait have no steps.
-    let data = (args, waiter.db);
+    let data = (args, waiter.db, None);
     let run = || run_data(server, &mut reply, &command.spec, handler, data, &mut Done::default());
     let is_denied = denied.is_some();
     let outcome = match denied {

@@ -1,6 +1,6 @@
 //! Carries out a command: makes the checks in Redis's order, then calls the command's handler.
 
-use perdura_store::{Access, Entry, Key, StoreError, Tx, Unreadable, quietly};
+use perdura_store::{Access, Entry, Key, Place, StoreError, Tx, Unreadable, quietly};
 
 use super::blocking::{self, Wait};
 use super::call::{Call, Outcome};
@@ -44,12 +44,13 @@ pub(super) fn table_for(config: &ServerConfig) -> &'static [Command] {
     if config.null_value_bytes.is_some() { null::TABLE } else { TABLE }
 }
 
-/// Carries out one command and appends its reply to `out`. `found` is its line in the table, if it
-/// has been looked up already.
+/// Carries out one command and appends its reply to `out`. `found` is its line in the table, and
+/// `place` that of its only key, if they have been looked up already.
 pub(crate) fn execute(
     server: &mut Server<'_>,
     session: &mut Session,
     found: Option<(usize, &'static Spec)>,
+    place: Option<Place>,
     args: Args<'_>,
     out: &mut Vec<u8>,
 ) -> Flow {
@@ -79,7 +80,7 @@ pub(crate) fn execute(
     let mut reply = Reply::new(out, session.resp3, server.config.output_max_bytes);
     let mut ctx = Context { server, session, reply: &mut reply };
     let wrote = match resolved {
-        Ok((row, spec)) => match attempt(&mut ctx, row, spec, args) {
+        Ok((row, spec)) => match attempt(&mut ctx, row, spec, place, args) {
             Some(wrote) => wrote,
             None => {
                 session.reply_mode = reply_mode;
@@ -142,6 +143,7 @@ fn attempt(
     ctx: &mut Context<'_, '_, '_>,
     row: usize,
     spec: &'static Spec,
+    place: Option<Place>,
     args: Args<'_>,
 ) -> Option<bool> {
     ctx.session.last_row = row as u16;
@@ -171,7 +173,7 @@ fn attempt(
         monitor::show(ctx.server, ctx.session, ctx.session.db, row, args);
     }
     let is_quiet = ctx.session.no_touch && spec.name != "touch";
-    let mut outcome = || Unreadable::catch(|| run(ctx, command, args));
+    let mut outcome = || Unreadable::catch(|| run(ctx, command, place, args));
     let outcome = if is_quiet { quietly(outcome) } else { outcome() };
     let outcome = outcome.unwrap_or_else(|unreadable| Err(unreadable.into()));
     let has_stepped = std::mem::take(&mut ctx.server.has_stepped);
@@ -206,7 +208,9 @@ fn attempt(
         monitor::show(ctx.server, ctx.session, ctx.session.db, row, args);
     }
     let shared = ctx.server.shared;
-    ctx.server.outgoing.drain(..).for_each(|message| shared.topics.send(&message));
+    if !ctx.server.outgoing.is_empty() {
+        ctx.server.outgoing.drain(..).for_each(|message| shared.topics.send(&message));
+    }
     if wrote {
         ctx.server.own.changes.add(u64::from(!left_all));
         ctx.server.own.user_bytes.add(spec.user_bytes(args));
@@ -298,7 +302,12 @@ fn queue(ctx: &mut Context<'_, '_, '_>, row: usize, args: Args<'_>) -> Outcome {
 }
 
 /// Runs a command that is not part of a transaction.
-fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>) -> Outcome {
+fn run(
+    ctx: &mut Context<'_, '_, '_>,
+    command: &'static Command,
+    place: Option<Place>,
+    args: Args<'_>,
+) -> Outcome {
     let spec = &command.spec;
     if spec.has(flag::FACTS) {
         ctx.server.refresh_facts();
@@ -306,6 +315,8 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
     let (store, db, now_ms) = (ctx.server.store, ctx.session.db, ctx.server.unix_ms());
     let (random, config) = (&ctx.server.random, &*ctx.server.config);
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
+    let at = place;
+    let place = || at.unwrap_or_else(|| store.place(key));
     match command.handler {
         Handler::Control(handler) => handler(ctx, args),
         Handler::Exec => {
@@ -333,8 +344,8 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
                 (hit, handler(&mut call, entry.as_ref()))
             };
             let (hit, outcome) = match spec.has(flag::NOVALUE) {
-                true => store.look(key, answer),
-                false => store.read(key, answer),
+                true => store.look_at(key, place(), answer),
+                false => store.read_at(key, place(), answer),
             };
             let stats = ctx.server.stats;
             if hit { &stats.keyspace_hits } else { &stats.keyspace_misses }.add(1);
@@ -354,7 +365,7 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
                 steps,
                 wait: None,
             };
-            match store.hash_get(key, args.get(2), |value| handler(&mut call, value)) {
+            match store.hash_get_at(key, place(), args.get(2), |value| handler(&mut call, value)) {
                 Ok(outcome) => outcome,
                 Err(_wrong_type) => Err(CommandError::WrongType),
             }
@@ -375,8 +386,8 @@ fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>)
             handler(&mut call, &mut Keyspace::Store(store))
         }
         Handler::Data(handler) => {
-            let mut done = Done::default();
-            let found = run_data(ctx.server, ctx.reply, spec, handler, (args, db), &mut done);
+            let (mut done, data) = (Done::default(), (args, db, at));
+            let found = run_data(ctx.server, ctx.reply, spec, handler, data, &mut done);
             ctx.server.has_stepped = done.has_stepped;
             ctx.server.left_all = !done.has_stepped && !done.has_changed;
             ctx.server.wait = found?;
@@ -401,7 +412,7 @@ pub(super) fn run_data(
     reply: &mut Reply<'_>,
     spec: &Spec,
     handler: DataFn,
-    (args, db): (Args<'_>, u8),
+    (args, db, place): (Args<'_>, u8, Option<Place>),
     done: &mut Done,
 ) -> Result<Option<Wait>, CommandError> {
     let (now_ms, random, config) = (server.unix_ms(), &server.random, &*server.config);
@@ -410,7 +421,8 @@ pub(super) fn run_data(
     let access = if spec.needs_all_shards(args) {
         Access::Everything
     } else if spec.keys.is_one() {
-        Access::Key(Key { db, bytes: args.get(spec.keys.first.max(0) as usize) })
+        let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
+        place.map_or(Access::Key(key), |place| Access::Placed(key, place))
     } else {
         keys = spec.keys.indices(args).map(|at| Key { db, bytes: args.get(at) }).collect();
         Access::Keys(&keys)

@@ -1,5 +1,4 @@
-//! Finds the line of the table for a name on the wire, by open addressing over the lower-cased
-//! name.
+//! Finds the line of the table for a name on the wire, by open addressing.
 
 use super::error::{CommandError, text};
 use super::facts::{self, FACTS, Facts};
@@ -48,49 +47,58 @@ impl Index {
         &self.specs
     }
 
-    /// Finds the command that `args` ask for, with its row in the table, and checks the number of
-    /// arguments.
-    pub fn resolve(&self, args: Args<'_>) -> Result<(usize, &'static Spec), CommandError> {
-        let (row, spec) = self.find(args.get(0), None).ok_or_else(|| unknown(args))?;
+    /// Finds the command that `args` ask for, with its row in the table; `None` if there is no such
+    /// command, or it takes another number of arguments.
+    pub fn look_up(&self, args: Args<'_>) -> Option<(usize, &'static Spec)> {
+        let (row, spec) = self.find(args.get(0), None)?;
         if !spec.has(flag::SUBS) || args.len() == 1 {
-            return checked(row, spec, args);
+            return spec.accepts(args.len()).then_some((row, spec));
         }
-        let (row, sub) = self.find(args.get(0), Some(args.get(1))).ok_or_else(|| {
-            CommandError::UnknownSubcommand { container: spec.name, sub: text(args.get(1), 128) }
-        })?;
-        checked(row, sub, args)
+        let found = self.find(args.get(0), Some(args.get(1)));
+        found.filter(|(_, sub)| sub.accepts(args.len()))
     }
 
-    /// Looks up a name, or a container's subcommand.
-    pub fn find(&self, name: &[u8], sub: Option<&[u8]>) -> Option<(usize, &'static Spec)> {
-        let mut lower = [0u8; NAME_MAX];
-        let len = name.len() + sub.map_or(0, |s| s.len() + 1);
-        let lower = lower.get_mut(..len)?;
-        lower[..name.len()].copy_from_slice(name);
-        if let Some(sub) = sub {
-            lower[name.len()] = b'|';
-            lower[name.len() + 1..].copy_from_slice(sub);
-        } else if name.contains(&b'|') {
-            return None;
+    /// Finds the command that `args` ask for as [`Index::look_up`] does, or says what is wrong.
+    pub fn resolve(&self, args: Args<'_>) -> Result<(usize, &'static Spec), CommandError> {
+        if let Some(found) = self.look_up(args) {
+            return Ok(found);
         }
-        lower.make_ascii_lowercase();
-        let mut at = slot(lower);
+        let (_, spec) = self.find(args.get(0), None).ok_or_else(|| unknown(args))?;
+        if !spec.has(flag::SUBS) || args.len() == 1 {
+            return Err(CommandError::Arity(spec.name));
+        }
+        Err(match self.find(args.get(0), Some(args.get(1))) {
+            Some((_, sub)) => CommandError::Arity(sub.name),
+            None => CommandError::UnknownSubcommand {
+                container: spec.name,
+                sub: text(args.get(1), 128),
+            },
+        })
+    }
+
+    /// Looks up a name, or a container's subcommand, in upper or lower case.
+    pub fn find(&self, name: &[u8], sub: Option<&[u8]>) -> Option<(usize, &'static Spec)> {
+        let Some(sub) = sub else {
+            return self.find_whole(name).filter(|_| !name.contains(&b'|'));
+        };
+        let mut whole = [0u8; NAME_MAX];
+        let whole = whole.get_mut(..name.len() + 1 + sub.len())?;
+        whole[..name.len()].copy_from_slice(name);
+        whole[name.len()] = b'|';
+        whole[name.len() + 1..].copy_from_slice(sub);
+        self.find_whole(whole)
+    }
+
+    fn find_whole(&self, name: &[u8]) -> Option<(usize, &'static Spec)> {
+        let mut at = slot(name);
         while let Some(spec) = self.specs.get(usize::from(self.slots[at])) {
-            if spec.name.as_bytes() == lower {
+            if spec.name.as_bytes().eq_ignore_ascii_case(name) {
                 return Some((usize::from(self.slots[at]), spec));
             }
             at = (at + 1) % SLOTS;
         }
         None
     }
-}
-
-fn checked(
-    row: usize,
-    spec: &'static Spec,
-    args: Args<'_>,
-) -> Result<(usize, &'static Spec), CommandError> {
-    if spec.accepts(args.len()) { Ok((row, spec)) } else { Err(CommandError::Arity(spec.name)) }
 }
 
 /// The row of the facts about a command.
@@ -112,13 +120,25 @@ fn unknown(args: Args<'_>) -> CommandError {
     CommandError::UnknownCommand { name: text(args.get(0), 128), args: shown }
 }
 
-/// The slot at which the search for a name begins: its FNV-1a hash, folded.
+/// The slot at which the search for a name begins: a hash of its length, its first and its last
+/// bytes, the same in upper and lower case.
 fn slot(name: &[u8]) -> usize {
-    let hash = name
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
-    (hash ^ (hash >> 32)) as usize % SLOTS
+    let (first, last) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+        (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
+        _ => match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+            (Some(first), Some(last)) => {
+                (u32::from_le_bytes(*first).into(), u32::from_le_bytes(*last).into())
+            }
+            _ => (name.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)), 0),
+        },
+    };
+    let (first, last) = (first | LOWER_CASE, last | LOWER_CASE);
+    let mixed = first ^ last.rotate_left(27) ^ name.len() as u64;
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOTS.ilog2())) as usize
 }
+
+/// The bit of each byte that a letter of lower case has and one of upper case has not.
+const LOWER_CASE: u64 = 0x2020_2020_2020_2020;
 
 #[cfg(test)]
 mod tests {

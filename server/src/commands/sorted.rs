@@ -9,7 +9,7 @@ use super::call::{Call, Outcome, Random};
 use super::error::CommandError;
 use super::options::{ScanOptions, counted_keys, cursor, is, pop_count, positive};
 use crate::number::{format_double, parse_double};
-use crate::resp::Reply;
+use crate::resp::{Args, Reply};
 
 /// Members with their scores.
 pub(super) type Members = Vec<(Vec<u8>, f64)>;
@@ -129,13 +129,15 @@ fn add(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, mut options: AddOptions) -> Out
         return Err(CommandError::Syntax);
     }
     options.check(rest / 2)?;
-    let scores = (first..call.args.len()).step_by(2).map(|at| parse_double(call.args.get(at)));
-    let scores: Vec<f64> = scores.collect::<Option<_>>().ok_or(CommandError::NotFloat)?;
+    // Nothing is added if a score is no number, so all are read first.
+    let score = |args: Args<'_>, at| parse_double(args.get(at)).ok_or(CommandError::NotFloat);
+    let args = call.args;
+    (first + 2..args.len()).step_by(2).try_for_each(|at| score(args, at).map(drop))?;
     let step = call.step_of(first, 2);
     let key = call.key(1);
     let (mut added, mut updated, mut last) = (0, 0, None);
     for at in step.step_by(2) {
-        let (given, member) = (scores[(at - first) / 2], call.args.get(at + 1));
+        let (given, member) = (score(args, at)?, args.get(at + 1));
         if !options.are_conditions() {
             let old = tx.sorted_add(key, member, given)?;
             added += i64::from(old.is_none());

@@ -5,7 +5,7 @@
 //! Invariant: no command is parsed ahead behind one that could change its meaning (AUTH, SELECT,
 //! QUIT, CONFIG SET). That is every command on client or server state, and every unknown one.
 
-use perdura_store::{FarValue, FieldPlace, Key, Place, Store};
+use perdura_store::{FarValue, Key, Place, Sought};
 
 use crate::commands::{Server, Spec, flag};
 use crate::resp::{Args, Frame, Limits, Parser, ProtocolError, Step};
@@ -16,8 +16,16 @@ use crate::session::Session;
 pub(super) struct Ahead {
     commands: Vec<Command>,
     next: usize,
-    places: Vec<Place>,
-    fields: Fields,
+    keys: Vec<Asked>,
+    fields: Vec<Sought>,
+}
+
+/// A key whose memory was asked for.
+#[derive(Debug)]
+struct Asked {
+    sought: Option<Sought>,
+    /// Where the key's record likely lies.
+    record: Option<u64>,
 }
 
 /// One whole command in a buffer.
@@ -30,6 +38,10 @@ pub(super) struct Command {
     /// The command's row and line in the table; `None` for an unknown command, which gets its error
     /// when its turn comes.
     pub found: Option<(usize, &'static Spec)>,
+    /// The place of the command's key, if it always has one.
+    pub place: Option<Place>,
+    /// The index of this key among those asked for.
+    asked: usize,
 }
 
 /// The result of parsing ahead.
@@ -88,8 +100,9 @@ impl Ahead {
         };
         while let Step::Command { consumed } = step {
             let frame = parser.frame();
-            let found = server.index.resolve(parser.args_of(frame, &buf[at..])).ok();
-            self.commands.push(Command { start: at, end: at + consumed, frame, found });
+            let found = server.index.look_up(parser.args_of(frame, &buf[at..]));
+            let (end, place, asked) = (at + consumed, None, 0);
+            self.commands.push(Command { start: at, end, frame, found, place, asked });
             at += consumed;
             let is_data = found.is_some_and(|(_, spec)| !spec.has(flag::STATE));
             if !is_data || self.commands.len() == COMMANDS_MAX {
@@ -109,73 +122,76 @@ impl Ahead {
         parser: &mut Parser,
         received: impl Iterator<Item = (&'c Session, &'c [u8])>,
     ) {
-        self.places.clear();
+        self.keys.clear();
         let mut far = FarValues::default();
-        for (session, bytes) in received.take(PLACES_MAX) {
+        for (session, bytes) in received.take(KEYS_MAX) {
             let step = parser.step(bytes, &server.config.limits);
             let is_lone = matches!(step, Ok(Step::Command { consumed }) if consumed == bytes.len());
             if is_lone {
                 let args = parser.args(bytes);
-                if let Ok((_, spec)) = server.index.resolve(args) {
+                if let Some((_, spec)) = server.index.look_up(args) {
                     far.note(server, session.db, spec, args);
-                    note_places(&mut self.places, server, session.db, spec, args);
+                    ask_for_buckets(&mut self.keys, server, session.db, spec, args);
                 }
             }
             parser.restart();
         }
-        self.prefetch(server);
+        self.ask_for_records(server);
         far.fetch(server);
     }
 
-    /// Prefetches the memory that the parsed commands will read.
+    /// Prefetches the memory that the parsed commands will read: all buckets and then all records,
+    /// then those of fields, so that the waits for memory overlap. The places of the keys are kept
+    /// for the commands.
     fn ask_for_memory(&mut self, server: &Server<'_>, db: u8, parser: &Parser, buf: &[u8]) {
-        self.places.clear();
-        let each = |f: &mut dyn FnMut(&'static Spec, Args<'_>)| {
+        self.keys.clear();
+        let args_of = |command: &Command| parser.args_of(command.frame, &buf[command.start..]);
+        let mut before: Option<(&[u8], Place)> = None;
+        for command in &mut self.commands {
+            let Some((_, spec)) = command.found else { continue };
+            let args = args_of(command);
+            if !spec.keys.is_one() || spec.keys.is_none() {
+                ask_for_buckets(&mut self.keys, server, db, spec, args);
+                continue;
+            }
+            // Commands on one key often follow one another.
+            let bytes = args.get(spec.keys.first as usize);
+            let place = match before {
+                Some((same, place)) if same == bytes => place,
+                _ => {
+                    let place = server.store.place(Key { db, bytes });
+                    ask_for_bucket(&mut self.keys, server, &place);
+                    before = Some((bytes, place));
+                    place
+                }
+            };
+            command.place = Some(place);
+            command.asked = self.keys.len().wrapping_sub(1);
+        }
+        let mut far = FarValues::default();
+        if self.commands.len() > 1 || self.keys.len() > 1 {
+            self.ask_for_records(server);
+            self.fields.clear();
             for command in &self.commands {
                 let Some((_, spec)) = command.found else { continue };
-                f(spec, parser.args_of(command.frame, &buf[command.start..]));
+                let args = args_of(command);
+                if let Some(at) = spec.field_at().filter(|at| *at < args.len())
+                    && let Some(record) = self.keys.get(command.asked).and_then(|key| key.record)
+                {
+                    self.fields.extend(server.store.prefetch_field_bucket(record, args.get(at)));
+                }
+                far.note(server, db, spec, args);
             }
-        };
-        let places = &mut self.places;
-        each(&mut |spec, args| note_places(places, server, db, spec, args));
-        let mut far = FarValues::default();
-        if self.places.len() > 1 {
-            self.prefetch(server);
-            self.fields.0.clear();
-            let fields = &mut self.fields;
-            each(&mut |spec, args| fields.ask(server.store, db, spec, args));
-            self.fields.ask_for_records(server.store);
-            each(&mut |spec, args| far.note(server, db, spec, args));
+            self.fields.iter().for_each(|field| server.store.prefetch_field_record(field));
         }
         far.fetch(server);
     }
 
-    /// Prefetches all buckets and then all records, so that the waits for memory overlap. For a
-    /// single key there is nothing to overlap, so nothing is done.
-    fn prefetch(&self, server: &Server<'_>) {
-        if self.places.len() > 1 {
-            self.places.iter().for_each(|place| server.store.prefetch_bucket(place));
-            self.places.iter().for_each(|place| server.store.prefetch_record(place));
+    /// Prefetches the records of all keys whose buckets were asked for.
+    fn ask_for_records(&mut self, server: &Server<'_>) {
+        for key in &mut self.keys {
+            key.record = key.sought.and_then(|sought| server.store.prefetch_record(&sought));
         }
-    }
-}
-
-/// Fields and members in values that have tables of their own.
-#[derive(Debug, Default)]
-struct Fields(Vec<FieldPlace>);
-
-impl Fields {
-    /// Prefetches the bucket of the field that a command names, once the keys' records were asked
-    /// for.
-    fn ask(&mut self, store: &Store, db: u8, spec: &Spec, args: Args<'_>) {
-        let Some(at) = spec.field_at().filter(|at| *at < args.len()) else { return };
-        let place = store.place(Key { db, bytes: args.get(1) });
-        self.0.extend(store.prefetch_field_bucket(&place, args.get(at)));
-    }
-
-    /// Prefetches the records of all fields, whose buckets were asked for.
-    fn ask_for_records(&self, store: &Store) {
-        self.0.iter().for_each(|field| store.prefetch_field_record(field));
     }
 }
 
@@ -189,7 +205,7 @@ impl FarValues {
         if !server.store.has_far() || spec.has(flag::NOVALUE) {
             return;
         }
-        for at in spec.keys.indices(args).take(PLACES_MAX - self.0.len().min(PLACES_MAX)) {
+        for at in spec.keys.indices(args).take(KEYS_MAX - self.0.len().min(KEYS_MAX)) {
             self.0.extend(server.store.far_value(Key { db, bytes: args.get(at) }));
         }
     }
@@ -202,16 +218,29 @@ impl FarValues {
     }
 }
 
-fn note_places(places: &mut Vec<Place>, server: &Server<'_>, db: u8, spec: &Spec, args: Args<'_>) {
-    let keys = spec.keys.indices(args).take(PLACES_MAX - places.len());
-    places.extend(keys.map(|at| server.store.place(Key { db, bytes: args.get(at) })));
+fn ask_for_buckets(
+    keys: &mut Vec<Asked>,
+    server: &Server<'_>,
+    db: u8,
+    spec: &Spec,
+    args: Args<'_>,
+) {
+    for at in spec.keys.indices(args).take(KEYS_MAX - keys.len().min(KEYS_MAX)) {
+        ask_for_bucket(keys, server, &server.store.place(Key { db, bytes: args.get(at) }));
+    }
+}
+
+fn ask_for_bucket(keys: &mut Vec<Asked>, server: &Server<'_>, place: &Place) {
+    if keys.len() < KEYS_MAX {
+        keys.push(Asked { sought: server.store.prefetch_bucket(place), record: None });
+    }
 }
 
 /// Most commands that are parsed before the first of them is carried out. The memory that they read
 /// has to stay in the processor's cache.
 const COMMANDS_MAX: usize = 64;
 /// Most keys whose memory is prefetched at once.
-const PLACES_MAX: usize = 64;
+const KEYS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {

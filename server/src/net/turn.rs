@@ -143,7 +143,7 @@ impl Serve<'_> {
                 self.group.begin_write();
             }
             let (session, out) = conn.session_and_output();
-            match execute(&mut self.server, session, command.found, args, out) {
+            match execute(&mut self.server, session, command.found, command.place, args, out) {
                 Flow::Next { wrote } => {
                     at = command.end;
                     ahead.advance();

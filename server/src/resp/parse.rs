@@ -468,6 +468,14 @@ const DIGITS_MAX: usize = 7;
 
 /// Reads the number at `at`, which has few digits, and finds where the line behind it begins.
 fn number_line(buf: &[u8], at: usize) -> Option<(usize, usize)> {
+    // Most are of one digit or two.
+    match buf.get(at..)? {
+        [a @ b'0'..=b'9', b'\r', b'\n', ..] => return Some((usize::from(a - b'0'), at + 3)),
+        [a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            return Some((usize::from(a - b'0') * 10 + usize::from(b - b'0'), at + 4));
+        }
+        _ => {}
+    }
     let mut value = 0;
     for (index, byte) in buf.get(at..)?.iter().take(DIGITS_MAX + 1).enumerate() {
         match byte {

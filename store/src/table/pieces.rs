@@ -41,7 +41,7 @@ fn place(bucket: u64) -> (usize, u64) {
 }
 
 /// The offset of a bucket. `word` reads a word of the root, `load` any word of the region.
-#[inline]
+#[inline(always)]
 pub(crate) fn bucket_at(word: impl Fn(u64) -> u64, load: impl Fn(u64) -> u64, bucket: u64) -> u64 {
     let (segment, index) = place(bucket);
     let at = word(1 + segment as u64);

@@ -83,6 +83,7 @@ pub enum Edge<'a> {
 
 impl Edge<'_> {
     /// Whether a member lies before the edge. The member's name is looked up only where it counts.
+    #[inline]
     pub(crate) fn is_behind<'m>(&self, score: f64, name: impl FnOnce() -> &'m [u8]) -> bool {
         let (order, after) = match *self {
             Self::Score { score: at, after } => (order_of(score, at), after),
@@ -115,7 +116,7 @@ pub(crate) struct Node {
 impl Node {
     /// Reads the head of the node at `at`; unwinds with [`Damaged`] if no node has as many entries
     /// or as high a level.
-    #[inline]
+    #[inline(always)]
     pub fn load(lane: &Lane<'_>, at: u64) -> Self {
         let mut head = [0; HEAD_BYTES];
         head.copy_from_slice(lane.bytes(at, HEAD_BYTES));
@@ -161,14 +162,22 @@ impl Node {
         self.at + HEAD_BYTES as u64 + u64::from(self.head[AT_ORDER + position]) * width as u64
     }
 
+    /// The words of the entry at `position`.
+    #[inline(always)]
+    fn words<'l>(&self, lane: &'l Lane<'_>, position: usize) -> &'l [[u8; 8]] {
+        lane.bytes(self.slot(position), words_of(self.level()) * 8).as_chunks().0
+    }
+
     /// The entry at `position`.
+    #[inline]
     pub fn item(&self, lane: &Lane<'_>, position: usize) -> Item {
-        let at = self.slot(position);
-        let (score, record) = (f64::from_bits(lane.load(at)), lane.load(at + 8));
+        let words = self.words(lane, position);
+        let word = |index: usize| u64::from_le_bytes(words[index]);
+        let (score, record) = (f64::from_bits(word(0)), word(1));
         if self.level() == 0 {
             return Item::of_member(score, record);
         }
-        Item { score, record, child: lane.load(at + 16), count: lane.load(at + 24) }
+        Item { score, record, child: word(2), count: word(3) }
     }
 
     /// All entries, in order.
@@ -191,12 +200,16 @@ impl Node {
 
     /// The number of entries before the edge.
     pub fn entries_before(&self, lane: &Lane<'_>, edge: &Edge<'_>) -> usize {
+        let width = words_of(self.level());
+        // Taken once: a search reads a few words of each of many entries.
+        let slots = lane.bytes(self.at + HEAD_BYTES as u64, SLOTS * width * 8).as_chunks::<8>().0;
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = (low + high) / 2;
-            let at = self.slot(middle);
-            let name = || name_of(lane, lane.load(at + 8));
-            if edge.is_behind(f64::from_bits(lane.load(at)), name) {
+            let at = usize::from(self.head[AT_ORDER + middle]) * width;
+            let Some([score, record, ..]) = slots.get(at..) else { self.damaged(lane).unwind() };
+            let name = || name_of(lane, u64::from_le_bytes(*record));
+            if edge.is_behind(f64::from_bits(u64::from_le_bytes(*score)), name) {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -273,9 +286,12 @@ impl Node {
         position: usize,
         (lowest, count): (Item, u64),
     ) -> Result<(), Stop> {
-        let at = self.slot(position);
-        op.store(id, at, lowest.score.to_bits())?;
-        op.store(id, at + 8, lowest.record)?;
+        let (at, old) = (self.slot(position), self.item(op.lane(id), position));
+        // Nearly always the lowest member stays.
+        if (old.score.to_bits(), old.record) != (lowest.score.to_bits(), lowest.record) {
+            op.store(id, at, lowest.score.to_bits())?;
+            op.store(id, at + 8, lowest.record)?;
+        }
         op.store(id, at + 24, count)
     }
 

@@ -2,7 +2,7 @@
 //! value.
 
 use perdura_region::Planted;
-use perdura_slots::Heat;
+use perdura_slots::{Heat, LaneId};
 
 use crate::api::{Expiry, Key};
 use crate::error::TxError;
@@ -47,12 +47,33 @@ impl Tx<'_> {
         if found.expires() {
             return self.replace_expiring(place, root, &found, field, value, false);
         }
-        let heat = lane.heat_of_successor(found.record());
         let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, 0);
+        if self.overwrite_value(place.lane, found.record(), &header, value)? {
+            return Ok(false);
+        }
+        let heat = self.op.lane(place.lane).heat_of_successor(found.record());
         let record = self.write(place.lane, header, field, &[value], 0, heat)?;
         self.store_word(place.lane, found.at, found.replaced(record, &header))?;
         self.op.free(found.record());
         Ok(false)
+    }
+
+    /// Writes the value of a field without an expiry over the old one, if both are equally long.
+    /// Returns whether it was written.
+    fn overwrite_value(
+        &mut self,
+        lane: LaneId,
+        record: u64,
+        header: &Header,
+        value: &[u8],
+    ) -> Result<bool, TxError> {
+        let is_alike = self.op.lane(lane).load(record) == header.first_word();
+        if !is_alike || value.is_empty() {
+            return Ok(value.is_empty() && is_alike);
+        }
+        let at = record + header.value_at();
+        let done = self.op.try_overwrite(lane, at, std::iter::once(value));
+        done.map_err(|stop| self.stop(stop))
     }
 
     /// Adds a field that the table does not have.

@@ -56,10 +56,16 @@ impl Tx<'_> {
         let expire_at_ms = match (expiry, &found) {
             (Expiry::None, _) | (Expiry::Keep, None) => 0,
             (Expiry::AtMs(at_ms), _) => at_ms.max(1),
+            (Expiry::Keep, Some(found)) if !found.expires() => 0,
             (Expiry::Keep, Some(found)) if !self.is_live(place, found) => 0,
             (Expiry::Keep, Some(found)) => self.raw(place, found).header.expire_at_ms,
         };
-        let header = header_of(key, kind, value, expire_at_ms)?;
+        check_key(key.bytes)?;
+        check_value(value_len)?;
+        let header = match expire_at_ms == likely_expiry {
+            true => likely,
+            false => Header::of(key.bytes, key.db, kind, value_len, expire_at_ms),
+        };
         if let Some(found) = &found
             && slack_bytes == 0
         {
@@ -68,7 +74,7 @@ impl Tx<'_> {
             {
                 return Ok(());
             }
-            if self.is_hinted(key) && self.overwrite(place, found, &header, key, value)? {
+            if self.overwrite(place, found, &header, key, value)? {
                 return Ok(());
             }
         }
@@ -102,8 +108,7 @@ impl Tx<'_> {
 
     /// Writes the value over the old one if both are equally long and nothing but the value and the
     /// expiry differs: neither the index nor the allocator changes then, and only one record's
-    /// memory is used. Returns whether the value was written. An operation of several keys gains
-    /// nothing by this, because the old bytes would move to the undo log.
+    /// memory is used. Returns whether the value was written.
     fn overwrite(
         &mut self,
         place: &Place,
@@ -308,25 +313,15 @@ impl Tx<'_> {
 
     /// Frees a record on commit. What it leads to is detached, and freed piece by piece.
     pub(super) fn free_record(&mut self, lane: LaneId, record: u64) {
-        let entry = Entry::new(self.op.lane(lane), record);
-        let (table, far) = (Detached::of(&entry), entry.far());
-        self.detached.extend(table.map(|table| (lane, table)));
-        self.freed_far.extend(far.map(|at| (lane, at)));
+        let header = Header::load(self.op.lane(lane), record);
+        if header.leads_on() || header.kind == RecordKind::Far {
+            let entry = Entry::of(self.op.lane(lane), record, header);
+            let (table, far) = (Detached::of(&entry), entry.far());
+            self.detached.extend(table.map(|table| (lane, table)));
+            self.freed_far.extend(far.map(|at| (lane, at)));
+        }
         self.op.free(record);
     }
-}
-
-/// The header of a key's new record, unless key or value are too long.
-fn header_of(
-    key: Key<'_>,
-    kind: RecordKind,
-    value: &[&[u8]],
-    expire_at_ms: u64,
-) -> Result<Header, TxError> {
-    check_key(key.bytes)?;
-    let value_len = value.iter().map(|part| part.len() as u64).sum::<u64>();
-    check_value(value_len)?;
-    Ok(Header::of(key.bytes, key.db, kind, value_len, expire_at_ms))
 }
 
 /// Bytes that two values have in common from their beginning on.
