@@ -282,19 +282,21 @@ impl<'h> Lane<'h> {
         // What is left of the lane's blocks is used first, even by shorter runs.
         let lengths = std::iter::successors(Some(wanted), |spans| shorter_run_spans(class, *spans));
         let mut spans = { lengths }.find(|spans| state.own.has(*spans)).unwrap_or(wanted);
+        // Of the reserve a lane takes as little as it can, because other classes may need some.
+        let mut uses_reserve = false;
         let start = loop {
             let word = SpanWord::Small { class: class as u8, lane: self.id(), spans: spans as u32 };
-            match self.take_spans(spans, word) {
+            let stop = match self.take_spans(spans, word, uses_reserve) {
                 Ok(start) => break start,
+                Err(stop) => stop,
+            };
+            match (stop, shorter_run_spans(class, spans)) {
                 // Less may be left, in one piece, than a run of a large class is to have.
-                Err(Stop::OutOfMemory { needed_bytes, free_bytes, lane }) => {
-                    spans = shorter_run_spans(class, spans).ok_or(Stop::OutOfMemory {
-                        needed_bytes,
-                        free_bytes,
-                        lane,
-                    })?;
+                (Stop::OutOfMemory { .. }, Some(shorter)) => spans = shorter,
+                (Stop::OutOfMemory { .. }, None) if self.uses_reserve && !uses_reserve => {
+                    uses_reserve = true;
                 }
-                Err(stop) => return Err(stop),
+                (stop, _) => return Err(stop),
             }
         };
         let (run_bytes, slot_bytes) = (spans * SPAN_BYTES, class_bytes(class));
@@ -310,12 +312,12 @@ impl<'h> Lane<'h> {
         assert!(bytes <= OBJECT_BYTES_MAX, "an object of {bytes} bytes");
         let spans = bytes.div_ceil(SPAN_BYTES);
         let word = SpanWord::Large { lane: self.id(), spans: spans as u32 };
-        Ok(self.take_spans(spans, word)? * SPAN_BYTES)
+        Ok(self.take_spans(spans, word, self.uses_reserve)? * SPAN_BYTES)
     }
 
-    fn take_spans(&mut self, spans: u64, word: SpanWord) -> Result<u64, Stop> {
+    fn take_spans(&mut self, spans: u64, word: SpanWord, uses_reserve: bool) -> Result<u64, Stop> {
         let Some(state) = &mut self.state else { unreachable!("a lane has its state") };
-        self.spans.take(&mut self.guard, &mut state.own, spans, word, self.uses_reserve)
+        self.spans.take(&mut self.guard, &mut state.own, spans, word, uses_reserve)
     }
 
     /// Frees an object's memory and drops its dirty grains.
