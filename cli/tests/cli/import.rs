@@ -242,6 +242,8 @@ fn write_all_the_time(port: u16, number: u32, is_over: Arc<AtomicBool>) -> u64 {
                 return n;
             }
         }
+        // A debug build beside other tests must be able to follow.
+        std::thread::sleep(Duration::from_millis(2));
         n += 1;
     }
     n

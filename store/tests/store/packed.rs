@@ -142,5 +142,6 @@ fn a_value_that_one_operation_changes_often_takes_memory_once_for_each_size() {
     };
     store.run(Access::Key(Key::new(b"another")), all).unwrap();
     let taken_bytes = free_bytes - store.stats().free_bytes;
-    assert!(taken_bytes <= 512 << 10, "{taken_bytes}");
+    // A new record for each change would take 2.4 MB.
+    assert!(taken_bytes <= 640 << 10, "{taken_bytes}");
 }
