@@ -11,6 +11,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
+use perdura_region::BLOCK_BYTES;
 use perdura_slots::{Lane, LaneId, Run};
 
 use crate::api::{Access, DATABASES, Key};
@@ -365,8 +366,11 @@ impl Store {
             self.heap.run_from(from)
         });
         let used_bytes = |run: &Run| u64::from(run.used) * run.slot_bytes;
-        let mut sparse: Vec<Run> =
-            drawn.filter(|run| run.used > 0 && used_bytes(run) * 4 <= run.len_bytes * 3).collect();
+        // A shorter run shares its block with others, so memory that is free for any shard would
+        // not come of it, but its values would take some of the reserve.
+        let is_sparse = |run: &Run| used_bytes(run) * 4 <= run.len_bytes * 3;
+        let is_block = |run: &Run| run.used > 0 && run.len_bytes >= BLOCK_BYTES;
+        let mut sparse: Vec<Run> = drawn.filter(|run| is_block(run) && is_sparse(run)).collect();
         sparse.sort_unstable_by_key(|run| used_bytes(run) * 1024 / run.len_bytes);
         for run in sparse.iter().take(SPARSE_RUNS_TRIED) {
             let mut lane = self.heap.lock(run.lane);
