@@ -7,6 +7,7 @@ use super::call::Outcome;
 use super::context::Context;
 use super::error::CommandError;
 use crate::resp::{Args, Reply};
+use crate::session::Subscribed;
 use crate::shared::{Message, Topic};
 
 /// SUBSCRIBE channel [channel ...]
@@ -69,6 +70,23 @@ fn leave(ctx: &mut Context<'_, '_, '_>, args: Args<'_>, topic: Topic) -> Outcome
         confirm(ctx, verb, None, topic);
     }
     Ok(())
+}
+
+/// Gives the client the subscriptions back that it had before a transaction that did not happen.
+pub(super) fn restore(ctx: &mut Context<'_, '_, '_>, before: &Subscribed) {
+    let (topics, card) = (&ctx.server.shared.topics, &ctx.session.card);
+    for topic in Topic::ALL {
+        let now = &ctx.session.subscribed;
+        let is_new = |name: &Box<[u8]>| !before.has(topic, name);
+        now.names(topic).iter().filter(|name| is_new(name)).for_each(|name| {
+            topics.leave(topic, name, card.id);
+        });
+        let is_gone = |name: &Box<[u8]>| !now.has(topic, name);
+        before.names(topic).iter().filter(|name| is_gone(name)).for_each(|name| {
+            topics.join(topic, name, card);
+        });
+    }
+    ctx.session.subscribed = before.clone();
 }
 
 fn confirm(ctx: &mut Context<'_, '_, '_>, verb: &str, name: Option<&[u8]>, topic: Topic) {
