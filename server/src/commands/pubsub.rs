@@ -77,14 +77,12 @@ pub(super) fn restore(ctx: &mut Context<'_, '_, '_>, before: &Subscribed) {
     let (topics, card) = (&ctx.server.shared.topics, &ctx.session.card);
     for topic in Topic::ALL {
         let now = &ctx.session.subscribed;
-        let is_new = |name: &Box<[u8]>| !before.has(topic, name);
-        now.names(topic).iter().filter(|name| is_new(name)).for_each(|name| {
+        for name in now.names(topic).iter().filter(|name| !before.has(topic, name)) {
             topics.leave(topic, name, card.id);
-        });
-        let is_gone = |name: &Box<[u8]>| !now.has(topic, name);
-        before.names(topic).iter().filter(|name| is_gone(name)).for_each(|name| {
+        }
+        for name in before.names(topic).iter().filter(|name| !now.has(topic, name)) {
             topics.join(topic, name, card);
-        });
+        }
     }
     ctx.session.subscribed = before.clone();
 }
