@@ -1,4 +1,4 @@
-//! All keys and libraries of functions as of one moment, in a dump that clients fetch piece by piece.
+//! All keys and libraries of functions as of one moment, in a dump that clients fetch in pieces.
 //!
 //! A thread beside the loops takes a snapshot of the store and writes it to a file without a name,
 //! which goes when it is not needed any more. One dump is kept at a time.
