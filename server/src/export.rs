@@ -1,4 +1,4 @@
-//! All keys as of one moment, in a dump that clients fetch piece by piece.
+//! All keys and libraries of functions as of one moment, in a dump that clients fetch in pieces.
 //!
 //! A thread beside the loops takes a snapshot of the store and writes it to a file without a name,
 //! which goes when it is not needed any more. One dump is kept at a time.
@@ -17,6 +17,8 @@ use perdura_rdb::Writer;
 use perdura_store::{DATABASES, Entry, Key, SnapshotSink, Store, Unreadable};
 
 use crate::commands::encode_entry;
+use crate::script::Libraries;
+use crate::shared::Functions;
 
 /// Buckets of keys that are walked under one hold of their shard.
 const BUCKETS_PER_HOLD: u64 = 64;
@@ -118,7 +120,7 @@ impl Exporting {
     }
 
     /// Makes the dumps that are ordered, on the thread beside the loops, until the end.
-    pub fn serve(&self, store: &Store, clock: &dyn Clock) {
+    pub fn serve(&self, store: &Store, functions: &Functions, clock: &dyn Clock) {
         loop {
             let mut state = self.lock();
             while state.ordered.is_none() && !state.ended {
@@ -130,7 +132,7 @@ impl Exporting {
             }
             let Some(dir) = state.ordered.take().filter(|_| !state.ended) else { return };
             drop(state);
-            let made = self.make(store, clock, &dir);
+            let made = self.make(store, functions, clock, &dir);
             if let Err(why) = &made {
                 tracing::error!(%why, "an export failed");
             }
@@ -152,6 +154,7 @@ impl Exporting {
     fn make(
         &self,
         store: &Store,
+        functions: &Functions,
         clock: &dyn Clock,
         dir: &Path,
     ) -> Result<(File, u64, u64), String> {
@@ -172,7 +175,11 @@ impl Exporting {
         self.lock().phase = Phase::Running { keys_expected };
         // A value that cannot be read ends the walk, and with it the snapshot.
         Unreadable::catch(|| {
+            // A library does not change between the moment of the keys and its own.
+            let changing = functions.begin_change();
             let mut snapshot = store.snapshot(&sink).map_err(|error| error.to_string())?;
+            dump.add_libraries(&functions.libraries());
+            drop(changing);
             while snapshot.step(BUCKETS_PER_HOLD) {
                 let open = dump.lock();
                 self.keys.store(open.keys, Relaxed);
@@ -219,6 +226,13 @@ struct Open {
 }
 
 impl Dump {
+    fn add_libraries(&self, libraries: &Libraries) {
+        let mut open = self.lock();
+        let Open { writer: Some(writer), error: error @ None, .. } = &mut *open else { return };
+        let mut codes = libraries.by_name.values().map(|library| &library.code);
+        *error = codes.try_for_each(|code| writer.function(code)).err();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -222,7 +222,7 @@ pub(crate) struct Tracks {
 }
 
 /// The names that a client has subscribed to, by their kinds.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Subscribed(Option<Box<[Names; 3]>>);
 
 type Names = BTreeSet<Box<[u8]>>;

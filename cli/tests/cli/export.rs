@@ -35,6 +35,11 @@ fn a_real_redis_loads_an_export_of_values_of_every_type() {
     talk.ask("PEXPIREAT list:1 4102444800000");
     talk.ask("SELECT 3");
     talk.ask("SET other db");
+    for name in ["one", "two"] {
+        let register = format!("redis.register_function('{name}', function() return 1 end)");
+        let code = format!("#!lua name={name}\n--{}\n{register}", "-".repeat(100));
+        assert_eq!(talk.ask_words(&["FUNCTION", "LOAD", &code]), [name]);
+    }
     let file = data.path().join("dump.rdb");
     std::fs::write(&file, "what was there before").unwrap();
     let output = export(file.to_str().unwrap(), &server);
@@ -49,6 +54,13 @@ fn a_real_redis_loads_an_export_of_values_of_every_type() {
         assert_eq!(ours.len(), theirs.len());
         assert!(ours == theirs, "database {db}");
     }
+    let libraries = "FUNCTION LIST WITHCODE";
+    let sorted = |mut words: Vec<String>| {
+        words.sort();
+        words
+    };
+    assert_eq!(sorted(talk.ask(libraries)), sorted(redis.talk().ask(libraries)));
+    assert!(talk.ask(libraries).concat().contains("name=two"));
 
     let nowhere = export("/nowhere/dump.rdb", &server);
     let text = String::from_utf8_lossy(&nowhere.stderr).into_owned();

@@ -41,6 +41,16 @@ impl<W: Write> Writer<W> {
         Ok(new)
     }
 
+    /// Writes a library of functions: its source text.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn function(&mut self, text: &[u8]) -> io::Result<()> {
+        self.buffer.push(245);
+        Encoder::new(&mut self.buffer, false).string(text);
+        self.flush_above(BUFFER_BYTES)
+    }
+
     /// Writes a key with a value that an [`Encoder`] has written.
     ///
     /// # Errors

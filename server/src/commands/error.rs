@@ -254,6 +254,8 @@ pub(crate) enum CommandError {
          allowed in this context"
     )]
     Subscribed(&'static str),
+    #[error("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")]
+    SubscribedShard,
     #[error("ERR Command not allowed inside a transaction")]
     NotInMulti,
     #[error("ERR the transaction's commands are larger than {0} bytes")]
@@ -338,6 +340,11 @@ pub(crate) enum CommandError {
          to test a crash"
     )]
     ShutdownNoSave,
+    #[error(
+        "ERR this server cannot be a replica; `perdura import redis://HOST:PORT` follows another \
+         server until it is promoted"
+    )]
+    NoReplication,
     #[error("ERR No shutdown in progress.")]
     NoShutdown,
     #[error("ERR Background save already in progress")]

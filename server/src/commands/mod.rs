@@ -1,6 +1,7 @@
 //! The commands: one table ([`table`]) with a function each, and one way to run them
 //! ([`dispatch`]).
 
+mod absent;
 mod acl;
 mod bitfield;
 mod bits;

@@ -7,6 +7,7 @@ use super::call::Outcome;
 use super::context::Context;
 use super::error::CommandError;
 use crate::resp::{Args, Reply};
+use crate::session::Subscribed;
 use crate::shared::{Message, Topic};
 
 /// SUBSCRIBE channel [channel ...]
@@ -69,6 +70,21 @@ fn leave(ctx: &mut Context<'_, '_, '_>, args: Args<'_>, topic: Topic) -> Outcome
         confirm(ctx, verb, None, topic);
     }
     Ok(())
+}
+
+/// Gives the client the subscriptions back that it had before a transaction that did not happen.
+pub(super) fn restore(ctx: &mut Context<'_, '_, '_>, before: &Subscribed) {
+    let (topics, card) = (&ctx.server.shared.topics, &ctx.session.card);
+    for topic in Topic::ALL {
+        let now = &ctx.session.subscribed;
+        for name in now.names(topic).iter().filter(|name| !before.has(topic, name)) {
+            topics.leave(topic, name, card.id);
+        }
+        for name in before.names(topic).iter().filter(|name| !now.has(topic, name)) {
+            topics.join(topic, name, card);
+        }
+    }
+    ctx.session.subscribed = before.clone();
 }
 
 fn confirm(ctx: &mut Context<'_, '_, '_>, verb: &str, name: Option<&[u8]>, topic: Topic) {

@@ -4,11 +4,12 @@ use super::handler::{Command, Handler};
 use super::spec::flag::*;
 use super::spec::{Group, KeyOption, Keys, Spec};
 use super::{
-    acl, bitfield, bits, blocking, blocking_pops, client, connection, devices, dump, expiry,
-    figures, functions, geo, geo_search, hash_expiry, hashes, hyperloglog, info, introspect, keys,
-    latency, lists, memory, migrate, monitor, perdura, pubsub, scripts, server, sets, sets_algebra,
-    settings, sort, sorted, sorted_algebra, sorted_range, streams, streams_claim, streams_groups,
-    streams_info, streams_read, strings, strings_lcs, strings_set, tracking, transactions,
+    absent, acl, bitfield, bits, blocking, blocking_pops, client, connection, devices, dump,
+    expiry, figures, functions, geo, geo_search, hash_expiry, hashes, hyperloglog, info,
+    introspect, keys, latency, lists, memory, migrate, monitor, perdura, pubsub, scripts, server,
+    sets, sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, streams,
+    streams_claim, streams_groups, streams_info, streams_read, strings, strings_lcs, strings_set,
+    tracking, transactions,
 };
 use Group::{
     Bitmap, Connection, Generic, Geo, Hash, HyperLogLog, PubSub, Scripting, Server, SortedSet,
@@ -40,7 +41,7 @@ const SCRIPT_KEYS: Keys = COUNTED_AT_2;
 /// Flags of commands about the connection: allowed whatever the state of the data.
 const CONN: u32 = NOSCRIPT | LOADING | STALE;
 /// Flags of a command that begins or ends a subscription.
-const LISTEN: u32 = PUBSUB | NOSCRIPT | LOADING | STALE | NOMULTI | SUBSCRIBED;
+const LISTEN: u32 = PUBSUB | NOSCRIPT | LOADING | STALE | SUBSCRIBED;
 /// Flags of a command that publishes.
 const SAY: u32 = PUBSUB | LOADING | STALE | FAST;
 /// Flags of a command that runs a script.
@@ -400,6 +401,7 @@ pub(crate) static TABLE: &[Command] = &[
     c("latency|history", 3, CONN | ADMIN, NONE, Server, "2.8.13", Control(latency::history), "Get when an event took how long"),
     c("latency|latest", 2, CONN | ADMIN, NONE, Server, "2.8.13", Control(latency::latest), "Get the latest of each event that took long"),
     c("latency|reset", -2, CONN | ADMIN, NONE, Server, "2.8.13", Control(latency::reset), "Forget all events, or some"),
+    c("lolwut", -1, READ | FAST, NONE, Server, "5.0.0", Control(absent::lolwut), "Show the version that the server is compatible with"),
     c("memory", -2, SUBS, NONE, Server, "4.0.0", Container, "A container for memory diagnostics commands"),
     c("memory|doctor", 2, FACTS, NONE, Server, "4.0.0", Control(memory::doctor), "Outputs memory problems report"),
     c("memory|help", 2, LOADING | STALE, NONE, Server, "4.0.0", Control(memory::help), "Show helpful text about the different subcommands"),
@@ -407,6 +409,9 @@ pub(crate) static TABLE: &[Command] = &[
     c("memory|purge", 2, 0, NONE, Server, "4.0.0", Control(memory::purge), "Give empty spans back to all shards"),
     c("memory|stats", 2, FACTS, NONE, Server, "4.0.0", Control(memory::stats), "Show memory usage details"),
     c("memory|usage", -3, READ | NOVALUE, SECOND, Server, "4.0.0", Read(keys::memory_usage), "Estimate the memory usage of a key"),
+    c("module", -2, SUBS, NONE, Server, "4.0.0", Container, "A container for module commands"),
+    c("module|help", 2, LOADING | STALE, NONE, Server, "5.0.0", Control(absent::module_help), "Show helpful text about the different subcommands"),
+    c("module|list", 2, ADMIN | NOSCRIPT, NONE, Server, "4.0.0", Control(absent::module_list), "List the modules, of which there are none"),
     c("monitor", 1, CONN | ADMIN, NONE, Server, "1.0.0", Control(monitor::monitor), "Watch all commands of all clients"),
     c("perdura", -2, SUBS, NONE, Server, "0.1.0", Container, "A container for the promise's commands"),
     c("perdura|budget", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::budget), "Return or change the bytes that may be dirty"),
@@ -416,9 +421,11 @@ pub(crate) static TABLE: &[Command] = &[
     c("perdura|help", 2, LOADING | STALE, NONE, Server, "0.1.0", Control(perdura::help), "Show helpful text about the different subcommands"),
     c("perdura|import", 3, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::import), "Let nothing expire while another server's changes are carried out"),
     c("perdura|stats", 2, LOADING | STALE | FACTS, NONE, Server, "0.1.0", Control(figures::stats), "Get the figures of INFO perdura as a map of integers"),
+    c("replicaof", 3, ADMIN | NOSCRIPT | STALE, NONE, Server, "5.0.0", Control(absent::replicaof), "Accept NO ONE: the server is always a master"),
     c("role", 1, NOSCRIPT | LOADING | STALE | FAST, NONE, Server, "2.8.12", Control(server::role), "Return the role of the instance, which is always master"),
     c("save", 1, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "1.0.0", Control(server::save), "Make a checkpoint"),
     c("shutdown", -1, CONN | ADMIN | NOMULTI, NONE, Server, "1.0.0", Control(server::shutdown), "Flush everything and stop the server"),
+    c("slaveof", 3, ADMIN | NOSCRIPT | STALE, NONE, Server, "1.0.0", Control(absent::replicaof), "Accept NO ONE: the server is always a master"),
     c("slowlog", -2, SUBS, NONE, Server, "2.2.12", Container, "A container for slow log commands"),
     c("slowlog|get", -2, CONN | ADMIN, NONE, Server, "2.2.12", Control(server::slowlog_get), "Get the slow log's entries"),
     c("slowlog|help", 2, LOADING | STALE, NONE, Server, "6.2.0", Control(server::slowlog_help), "Show helpful text about the different subcommands"),

@@ -24,6 +24,7 @@ use super::misses;
 use super::monitor;
 use super::options::database;
 use super::permit;
+use super::pubsub;
 use super::scripts::{self, Relieved};
 use super::spec::flag;
 use super::steps::Steps;
@@ -161,6 +162,8 @@ fn attempt(
 
     let (mark, db, drawn) = (ctx.reply.mark(), ctx.session.db, ctx.server.random.mark());
     let (user, authenticated) = (Arc::clone(&ctx.session.user), ctx.session.authenticated);
+    let listens = multi.queue.iter().any(|queued| table[queued.row].spec.has(flag::PUBSUB));
+    let subscribed = listens.then(|| ctx.session.subscribed.clone());
     let mut denied_rows = Vec::new();
     let grows = multi.queue.iter().any(|queued| table[queued.row].spec.has(flag::DENYOOM));
     let result = store.run(access, |tx| {
@@ -172,6 +175,9 @@ fn attempt(
         ctx.server.random.rewind(drawn);
         ctx.server.scripts.begin_attempt();
         ctx.session.db = db;
+        if let Some(before) = &subscribed {
+            pubsub::restore(ctx, before);
+        }
         denied_rows.clear();
         if !Arc::ptr_eq(&ctx.session.user, &user) {
             ctx.session.user = Arc::clone(&user);
@@ -207,6 +213,9 @@ fn attempt(
     });
     if result.is_err() {
         ctx.session.db = db;
+        if let Some(before) = &subscribed {
+            pubsub::restore(ctx, before);
+        }
     }
     for (at, denied) in denied_rows {
         let queued = &multi.queue[at];
@@ -261,6 +270,9 @@ pub(super) fn run_in_tx(
     let (db, now_ms) = (ctx.session.db, ctx.server.unix_ms());
     let spec = &command.spec;
     if let Handler::Control(handler) = command.handler {
+        if spec.name == "ssubscribe" {
+            return Err(CommandError::SubscribedShard);
+        }
         return handler(ctx, args);
     }
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };

@@ -115,7 +115,7 @@ pub fn run(
             .map_err(no_thread)?;
         std::thread::Builder::new()
             .name("perdura-export".into())
-            .spawn_scoped(scope, || shared.exporting.serve(store, clock))
+            .spawn_scoped(scope, || shared.exporting.serve(store, &shared.functions, clock))
             .map_err(no_thread)?;
         if let Some(committer) = &beside.committer {
             committer.start(scope, store.region()).map_err(no_thread)?;

@@ -337,7 +337,7 @@ fn what_is_not_offered_is_named() {
 }
 
 /// Commands that say what only one of the two knows, change the run itself, or are ours alone.
-const NOT_COMPARED: [&str; 38] = [
+const NOT_COMPARED: [&str; 39] = [
     "acl|getuser",
     "acl|help",
     "acl|list",
@@ -357,6 +357,7 @@ const NOT_COMPARED: [&str; 38] = [
     "latency|doctor",
     "latency|help",
     "memory|help",
+    "module|help",
     "monitor",
     "object|help",
     "pubsub|help",

@@ -100,6 +100,27 @@ pub const TALK: &[(usize, &str, &[usize])] = &[
     (0, "client getredir", &[0]),
     (0, "client tracking off", &[0]),
     (0, "client getredir", &[0]),
+    (0, "module list", &[0]),
+    (0, "module", &[0]),
+    (0, "lolwut version x", &[0]),
+    (0, "replicaof no one", &[0]),
+    (0, "slaveof No One", &[0]),
+    (1, "multi", &[1]),
+    (1, "subscribe m n", &[1]),
+    (1, "psubscribe o*", &[1]),
+    (1, "unsubscribe m", &[1]),
+    // The transaction's reply says 3, and what SUBSCRIBE answers counts twice.
+    (1, "exec", &[1, 1]),
+    (0, "publish m 1", &[0]),
+    (0, "publish n 2", &[0, 1]),
+    (0, "publish open 3", &[0, 1]),
+    (1, "unsubscribe", &[1]),
+    (1, "punsubscribe", &[1]),
+    (1, "multi", &[1]),
+    (1, "ssubscribe s", &[1]),
+    (1, "sunsubscribe", &[1]),
+    (1, "exec", &[1]),
+    (1, "get k", &[1]),
 ];
 
 #[test]

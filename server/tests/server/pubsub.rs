@@ -133,14 +133,39 @@ fn a_subscriber_may_do_little_in_resp2_and_anything_in_resp3() {
     lines(&mut client, &[">3 $7 message $1 c $1 m"]);
     let list = other.call("CLIENT LIST TYPE pubsub");
     assert!(list.contains("sub=1 psub=0 ssub=0") && list.contains("flags=P "), "{list}");
+}
+
+/// The reply of each SUBSCRIBE and UNSUBSCRIBE stands among those of EXEC, as in Redis.
+#[test]
+fn a_transaction_subscribes_when_it_happens_and_not_otherwise() {
+    let server = server(2);
+    let (mut client, mut other) = (server.client(), server.client());
+    check(
+        &mut client,
+        &[
+            ("WATCH k", "+OK"),
+            ("MULTI", "+OK"),
+            ("SUBSCRIBE c", "+QUEUED"),
+            ("DISCARD", "+OK"),
+            ("WATCH k", "+OK"),
+            ("MULTI", "+OK"),
+            ("SUBSCRIBE c", "+QUEUED"),
+        ],
+    );
+    check(&mut other, &[("SET k 1", "+OK")]);
+    check(&mut client, &[("EXEC", "*-1"), ("GET k", "$1 1")]);
+    check(&mut other, &[("PUBLISH c lost", ":0"), ("PUBSUB CHANNELS", "*0")]);
     check(
         &mut client,
         &[
             ("MULTI", "+OK"),
-            ("SUBSCRIBE d", "-ERR Command not allowed inside a transaction"),
-            ("DISCARD", "+OK"),
+            ("INCR k", "+QUEUED"),
+            ("SUBSCRIBE c", "+QUEUED"),
+            ("EXEC", "*2 :2 *3 $9 subscribe $1 c :1"),
         ],
     );
+    check(&mut other, &[("PUBLISH c kept", ":1")]);
+    lines(&mut client, &["*3 $7 message $1 c $4 kept"]);
 }
 
 #[test]
