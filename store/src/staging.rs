@@ -206,7 +206,9 @@ impl Store {
                 session.asked_bytes = wanted.min(budget_bytes);
                 Ok(self.region().satisfy(Need::Room { bytes: session.asked_bytes })?)
             }
-            Halt::Fetch(wanted) => self.fetch(wanted, session.fetched.get_or_insert_default()).map(|()| 0),
+            Halt::Fetch(wanted) => {
+                self.fetch(wanted, session.fetched.get_or_insert_default()).map(|()| 0)
+            }
             Halt::Stop(Stop::OutOfMemory { needed_bytes, free_bytes, lane }) => {
                 match self.make_room(lane, session)? {
                     true => Ok(0),
