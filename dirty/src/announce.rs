@@ -219,17 +219,19 @@ impl<'r> LaneGuard<'r> {
     /// the final flush has begun nothing can be announced, and `Region::satisfy` refuses with
     /// `RegionError::Closed`.
     pub fn announce(&mut self, offset: u64, len: u64) -> Result<(), Need> {
-        self.announce_as(offset, len, None)
+        self.announce_as(offset, len, None).map(drop)
     }
 
-    fn announce_as(&mut self, offset: u64, len: u64, heat: Option<Heat>) -> Result<(), Need> {
+    /// Announces a range as [`LaneGuard::announce`] does. Returns false if it has capacity memory,
+    /// of which nothing is entered.
+    fn announce_as(&mut self, offset: u64, len: u64, heat: Option<Heat>) -> Result<bool, Need> {
         if len == 0 {
-            return Ok(());
+            return Ok(true);
         }
         self.own(offset, len);
         if self.tracked.is_trapped() {
             // In trap mode the store itself announces: it traps.
-            return Ok(());
+            return Ok(true);
         }
         if self.is_closed || self.is_held {
             return Err(Need::Room { bytes: len });
@@ -237,21 +239,24 @@ impl<'r> LaneGuard<'r> {
         let shift = self.tracked.memory.ledger.geometry().grain_shift;
         let (first, last) = (offset >> shift, (offset + len - 1) >> shift);
         // Nearly always one word of the bitmap has all of the grains.
-        match first / WORD_GRAINS == last / WORD_GRAINS {
-            true => {
-                let grains = mask(first % WORD_GRAINS, last - first + 1);
-                self.open_word((first / WORD_GRAINS) as usize, grains, heat)?;
-            }
-            false => for_words(first, last + 1, |word, mask| self.open_word(word, mask, heat))?,
+        let mut is_entered = true;
+        if first / WORD_GRAINS == last / WORD_GRAINS {
+            let grains = mask(first % WORD_GRAINS, last - first + 1);
+            is_entered = self.open_word((first / WORD_GRAINS) as usize, grains, heat)?;
+        } else {
+            for_words(first, last + 1, |word, mask| {
+                is_entered &= self.open_word(word, mask, heat)?;
+                Ok(())
+            })?;
         }
         // The ledger's bits are visible to any process before the bytes they cover change.
         fence(Release);
         point();
-        Ok(())
+        Ok(is_entered)
     }
 
     #[inline]
-    fn open_word(&mut self, word: usize, mask: u64, heat: Option<Heat>) -> Result<(), Need> {
+    fn open_word(&mut self, word: usize, mask: u64, heat: Option<Heat>) -> Result<bool, Need> {
         let memory = &*self.tracked.memory;
         if self.closing {
             self.capture_owed(word, mask)?;
@@ -259,7 +264,7 @@ impl<'r> LaneGuard<'r> {
         let dirty = memory.ledger.dirty_word(self.parity, word).load(Relaxed);
         let new = mask & !dirty;
         if new != 0 && !self.enter(word, dirty, new)? {
-            return Ok(());
+            return Ok(false);
         }
         if memory.hints.recency {
             memory.hints.heat.written(word, mask, dirty, heat);
@@ -267,7 +272,7 @@ impl<'r> LaneGuard<'r> {
         if memory.hints.has_marks() && (memory.hints.recency || new != 0) {
             self.mark_units(word, mask, dirty);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Copies the grains that the closing epoch still has to write, before they change.
@@ -280,8 +285,7 @@ impl<'r> LaneGuard<'r> {
         }
     }
 
-    /// Enters clean grains as dirty, and pays for them. Returns false for memory whose grains are
-    /// never entered.
+    /// Enters clean grains as dirty, and pays for them. Returns false for capacity memory.
     #[inline(never)]
     fn enter(&mut self, word: usize, dirty: u64, new: u64) -> Result<bool, Need> {
         let memory = &*self.tracked.memory;

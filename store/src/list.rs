@@ -76,7 +76,8 @@ impl Root {
     #[inline]
     pub fn of(entry: &Entry<'_>) -> Self {
         let at = entry.at + entry.header.value_at().next_multiple_of(8);
-        let word = |index: u64| entry.lane.load(at + 8 * index);
+        let words = entry.lane.bytes(at, ROOT_BYTES).as_chunks::<8>().0;
+        let word = |index: usize| u64::from_le_bytes(words[index]);
         Self { at, head: word(0), tail: word(1), top: word(2), middle: word(3) }
     }
 

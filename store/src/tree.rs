@@ -121,6 +121,13 @@ impl Path {
         follows && precedes
     }
 
+    /// Whether the path leads to the first member below a node of this level's child: a change there
+    /// gives the child another lowest member.
+    fn leads_first(&self, level: usize) -> bool {
+        self.steps[..level].iter().all(|(_, position)| *position == 0)
+    }
+
+    #[inline(always)]
     fn node(&self, lane: &Lane<'_>, level: usize) -> (Node, usize) {
         let (at, position) = self.steps[level];
         (Node::load(lane, at), position)
@@ -190,9 +197,12 @@ pub(crate) fn insert(op: &mut Op<'_>, id: LaneId, top: u64, item: Item) -> Resul
         let (mut node, mut position) = path.node(op.lane(id), level);
         if level > 0 {
             let moved = carried.map_or(0, |right: Item| right.count);
-            let count = node.item(op.lane(id), position).count + 1 - moved;
-            let lowest = lowest_of(op.lane(id), path.steps[level - 1].0);
-            node.refresh(op, id, position, (lowest, count))?;
+            let count = node.count(op.lane(id), position) + 1 - moved;
+            if path.leads_first(level) {
+                let lowest = lowest_of(op.lane(id), path.steps[level - 1].0);
+                node.rename(op, id, position, lowest)?;
+            }
+            node.recount(op, id, position, count)?;
             position += 1;
         }
         carried = match carried {
@@ -298,8 +308,12 @@ fn remove_run(
             continue;
         }
         let lane = op.lane(id);
-        let members = node.item(lane, position).count - count as u64;
-        node.refresh(op, id, position, (child.item(lane, 0), members))?;
+        let members = node.count(lane, position) - count as u64;
+        if path.leads_first(level) {
+            let lowest = child.item(lane, 0);
+            node.rename(op, id, position, lowest)?;
+        }
+        node.recount(op, id, position, members)?;
         if child.len() < FEW {
             merge(op, id, &mut node, position)?;
         }
@@ -331,7 +345,7 @@ fn merge(op: &mut Op<'_>, id: LaneId, node: &mut Node, position: usize) -> Resul
             let end = to.len();
             to.insert(op, id, end, item)?;
         }
-        node.refresh(op, id, left_at, (left, left.count + right.count))?;
+        node.recount(op, id, left_at, left.count + right.count)?;
         node.remove(op, id, left_at + 1, 1)?;
         op.free(right.child);
         return Ok(());

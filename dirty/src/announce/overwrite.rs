@@ -91,10 +91,9 @@ impl<'r> LaneGuard<'r> {
         len: usize,
     ) -> Result<Option<&mut [u8]>, Need> {
         let can_be_kept = (1..=UNDO_BYTES_MAX).contains(&len) && undo.slot.is_some();
-        if !can_be_kept || self.is_capacity(offset) {
+        if !can_be_kept || !self.announce_as(offset, len as u64, None)? {
             return Ok(None);
         }
-        self.announce_as(offset, len as u64, None)?;
         // SAFETY: as in `announced_mut`.
         let bytes = unsafe { self.tracked.memory.map.bytes_mut(offset, len) };
         Ok(undo.keep(offset, bytes).then_some(bytes))
@@ -111,11 +110,10 @@ impl<'r> LaneGuard<'r> {
         undo: &mut Undo<'_>,
         offset: u64,
     ) -> Result<Option<&AtomicU64>, Need> {
-        if undo.slot.is_none() || self.is_capacity(offset) {
+        if undo.slot.is_none() || !self.announce_as(offset, 8, None)? {
             return Ok(None);
         }
         let old = self.load(offset);
-        self.announce_as(offset, 8, None)?;
         let is_kept = undo.keep(offset, &old.to_le_bytes());
         Ok(is_kept.then(|| &self.tracked.memory.map.words(offset, 1)[0]))
     }

@@ -427,14 +427,16 @@ pub(super) fn run_data(
         keys = spec.keys.indices(args).map(|at| Key { db, bytes: args.get(at) }).collect();
         Access::Keys(&keys)
     };
-    let mut steps = Steps::whole();
+    let (mut steps, mut is_again) = (Steps::whole(), false);
     loop {
         let (mut outcome, mut wait) = (Ok(()), None);
         let run = |tx: &mut Tx<'_>| {
-            reply.rewind(mark);
-            random.rewind(drawn);
-            steps.now = Step::default();
-            (outcome, wait) = (Ok(()), None);
+            if std::mem::replace(&mut is_again, true) {
+                reply.rewind(mark);
+                random.rewind(drawn);
+                steps.now = Step::default();
+                (outcome, wait) = (Ok(()), None);
+            }
             if !spec.has(flag::DENYOOM) {
                 tx.allow_reserve();
             }
@@ -454,7 +456,8 @@ pub(super) fn run_data(
             match handler(&mut call, tx) {
                 Err(CommandError::Tx(error)) => return Err(error),
                 Err(other) => outcome = Err(other),
-                Ok(()) => wait = call.wait,
+                Ok(()) if call.wait.is_some() => wait = call.wait,
+                Ok(()) => {}
             }
             done.has_changed = tx.has_changed();
             Ok(())
@@ -462,7 +465,8 @@ pub(super) fn run_data(
         let committed = server.store.run(access, run);
         let is_answered = steps.now.is_answered;
         match committed {
-            Ok(()) if outcome.is_ok() && steps.keep() => {
+            Ok(()) if outcome.is_ok() && steps.now.is_more => {
+                steps.keep();
                 done.has_stepped = true;
                 if is_answered {
                     mark = reply.mark();

@@ -45,14 +45,12 @@ impl Steps {
         Self { most, done, taken, counted, now: Step::default() }
     }
 
-    /// Keeps what the present step has done, which has committed. Returns whether there is more to
-    /// do.
-    pub fn keep(&mut self) -> bool {
-        let Step { done, mut taken, counted, is_more, .. } = std::mem::take(&mut self.now);
+    /// Keeps what the present step has done, which has committed.
+    pub fn keep(&mut self) {
+        let Step { done, mut taken, counted, .. } = std::mem::take(&mut self.now);
         self.done += done;
         self.counted += counted;
         self.taken.append(&mut taken);
-        is_more
     }
 
     /// Counts elements in the present step. Returns the number so far.
@@ -97,13 +95,13 @@ mod tests {
     #[test]
     fn what_a_step_has_done_counts_once_it_is_kept() {
         let mut steps = Steps::whole();
-        let (taken, is_more) = (vec![b"a".to_vec(), b"b".to_vec()], true);
-        steps.now = Step { done: 2, taken, is_more, ..Step::default() };
+        let taken = vec![b"a".to_vec(), b"b".to_vec()];
+        steps.now = Step { done: 2, taken, ..Step::default() };
         assert_eq!(steps.count(5), 5);
-        assert!(steps.keep());
+        steps.keep();
         steps.now = Step { done: 1, taken: vec![b"c".to_vec()], ..Step::default() };
         assert_eq!(steps.count(2), 7);
-        assert!(!steps.keep());
+        steps.keep();
         assert_eq!((steps.done, steps.taken.concat(), steps.counted), (3, b"abc".to_vec(), 7));
     }
 }

@@ -84,7 +84,8 @@ impl Chunk {
     /// Reads the bounds of the chunk at `at`.
     #[inline]
     pub fn try_load(lane: &Lane<'_>, at: u64) -> Result<Self, Damaged> {
-        let (first, bounds) = (lane.load(at), lane.load(at + AT_BOUNDS));
+        let words = lane.bytes(at, HEAD_BYTES).as_chunks::<8>().0;
+        let [first, bounds] = [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])];
         if first >> 32 != part_header(0).first_word() >> 32 {
             return Err(Damaged { what: "record's kind", offset: at, value: first });
         }

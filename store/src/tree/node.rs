@@ -26,6 +26,8 @@ const AT_LEVEL: usize = 1;
 const AT_ORDER: usize = 4;
 const LEAF_WORDS: usize = 2;
 const INNER_WORDS: usize = 4;
+/// Where the number of members stands in a slot of an inner node.
+const AT_COUNT: u64 = 24;
 const _: () = assert!(AT_ORDER + SLOTS == HEAD_BYTES);
 
 /// An entry of a node: a member in a leaf; a child with its lowest member in an inner node.
@@ -180,6 +182,12 @@ impl Node {
         Item { score, record, child: word(2), count: word(3) }
     }
 
+    /// The number of members below the child at `position`.
+    #[inline]
+    pub fn count(&self, lane: &Lane<'_>, position: usize) -> u64 {
+        lane.load(self.slot(position) + AT_COUNT)
+    }
+
     /// All entries, in order.
     pub fn items<'n>(&'n self, lane: &'n Lane<'_>) -> impl DoubleEndedIterator<Item = Item> + 'n {
         (0..self.len()).map(|position| self.item(lane, position))
@@ -195,7 +203,7 @@ impl Node {
         if self.level() == 0 {
             return position as u64;
         }
-        (0..position).map(|position| lane.load(self.slot(position) + 24)).sum()
+        (0..position).map(|position| self.count(lane, position)).sum()
     }
 
     /// The number of entries before the edge.
@@ -277,22 +285,28 @@ impl Node {
         op.overwrite(id, self.at, &self.head[..AT_ORDER])
     }
 
-    /// Changes the entry of the child at `position` to the child's lowest member and its number of
-    /// members.
-    pub fn refresh(
+    /// Changes the number of members below the child at `position`.
+    pub fn recount(
         &self,
         op: &mut Op<'_>,
         id: LaneId,
         position: usize,
-        (lowest, count): (Item, u64),
+        count: u64,
     ) -> Result<(), Stop> {
-        let (at, old) = (self.slot(position), self.item(op.lane(id), position));
-        // Nearly always the lowest member stays.
-        if (old.score.to_bits(), old.record) != (lowest.score.to_bits(), lowest.record) {
-            op.store(id, at, lowest.score.to_bits())?;
-            op.store(id, at + 8, lowest.record)?;
-        }
-        op.store(id, at + 24, count)
+        op.store(id, self.slot(position) + AT_COUNT, count)
+    }
+
+    /// Changes the entry of the child at `position` to the child's lowest member.
+    pub fn rename(
+        &self,
+        op: &mut Op<'_>,
+        id: LaneId,
+        position: usize,
+        lowest: Item,
+    ) -> Result<(), Stop> {
+        let at = self.slot(position);
+        op.store(id, at, lowest.score.to_bits())?;
+        op.store(id, at + 8, lowest.record)
     }
 
     /// Gives the entry at `position` of a leaf another score, with which the entry keeps its
