@@ -11,7 +11,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn no_loss_at_any_durable_call_of_any_device_loses_a_value() {
     let mut all = Shown::default();
-    for seed in 0..number("PERDURA_SEEDS").unwrap_or(3) {
+    for seed in 0..number("PERDURA_SEEDS").unwrap_or(4) {
         let shown = life(seed, 200, Planted::None).unwrap_or_else(|why| panic!("{why}"));
         all.copies += shown.copies;
         all.moved += shown.moved;

@@ -303,8 +303,10 @@ impl Steps<'_> {
         }
     }
 
+    /// A change of a hash, now and then of so many fields that the hash outgrows its record.
     fn hash_change(&mut self, name: Name) -> Change {
-        let count = self.random.random_range(1..5);
+        let few = self.random.random_range(1..5);
+        let count = if self.random.random_bool(0.85) { few } else { 40 };
         if self.random.random_bool(0.7) {
             let fields = (0..count).map(|_| (self.field(), self.short())).collect();
             Change::HashSet(name, fields)
