@@ -26,24 +26,6 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
 }
 
-/// The text of an integer, written to the end of `buffer`.
-pub fn decimal(value: i64, buffer: &mut [u8; 20]) -> &[u8] {
-    let (mut at, mut rest) = (buffer.len(), value.unsigned_abs());
-    loop {
-        at -= 1;
-        buffer[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if value < 0 {
-        at -= 1;
-        buffer[at] = b'-';
-    }
-    &buffer[at..]
-}
-
 /// A number with a fraction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Float {
@@ -281,14 +263,6 @@ mod tests {
             ("99999999999999999999", None),
         ] {
             assert_eq!(parse_i64(text.as_bytes()), value, "{text}");
-        }
-    }
-
-    #[test]
-    fn integers_are_written_as_they_are_read() {
-        for value in [0, 9, 10, -1, 12_345, i64::MAX, i64::MIN] {
-            let mut buffer = [0; 20];
-            assert_eq!(decimal(value, &mut buffer), value.to_string().as_bytes());
         }
     }
 

@@ -216,25 +216,6 @@ pub(crate) fn number_of(element: &[u8]) -> Option<i64> {
     if is_negative { Some(number) } else { number.checked_neg() }
 }
 
-/// Writes a number's decimal form to the end of `out`, and returns it.
-#[inline]
-pub(crate) fn decimal(number: i64, out: &mut [u8; 20]) -> &[u8] {
-    let (mut at, mut rest) = (out.len(), number.unsigned_abs());
-    loop {
-        at -= 1;
-        out[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if number < 0 {
-        at -= 1;
-        out[at] = b'-';
-    }
-    &out[at..]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,7 +280,7 @@ mod tests {
                 assert_eq!(first(&bytes[..cut]), None);
             }
             if let Item::Number(number) = item {
-                assert_eq!(decimal(number, &mut [0; 20]), element);
+                assert_eq!(itoa::Buffer::new().format(number).as_bytes(), element);
             }
             all.extend(bytes);
         }

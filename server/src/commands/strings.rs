@@ -5,7 +5,7 @@ use perdura_store::{Entry, EventClass, Expiry, Key, Tx};
 use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::{STRING_MAX_BYTES, string_at, string_of};
-use crate::number::{Float, decimal, parse_i64};
+use crate::number::{Float, parse_i64};
 
 /// GET key
 pub(super) fn get(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
@@ -112,7 +112,7 @@ fn add(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, by: i64) -> Outcome {
         None => 0,
     };
     let new = old.checked_add(by).ok_or(CommandError::Overflow)?;
-    tx.put(key, decimal(new, &mut [0; 20]), Expiry::Keep)?;
+    tx.put(key, itoa::Buffer::new().format(new).as_bytes(), Expiry::Keep)?;
     tx.tell(EventClass::STRING, "incrby", key);
     call.reply.int(new);
     Ok(())

@@ -248,25 +248,15 @@ impl<'a> Reply<'a> {
 
     /// Writes `marker`, a number and CR LF.
     fn header(&mut self, marker: u8, value: i64) {
-        let mut text = [0u8; 24];
-        let mut at = text.len() - 2;
-        text[at..].copy_from_slice(b"\r\n");
-        let mut rest = value.unsigned_abs();
-        loop {
-            at -= 1;
-            text[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        if value < 0 {
-            at -= 1;
-            text[at] = b'-';
-        }
-        at -= 1;
-        text[at] = marker;
-        self.raw(&text[at..]);
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(value).as_bytes();
+        // An `i64` has 20 characters at most.
+        let mut line = [0; 23];
+        let len = digits.len() + 3;
+        line[0] = marker;
+        line[1..len - 2].copy_from_slice(digits);
+        line[len - 2..len].copy_from_slice(b"\r\n");
+        self.raw(&line[..len]);
     }
 
     /// Writes what is in the protocol's form already.

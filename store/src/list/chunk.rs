@@ -11,7 +11,7 @@
 use perdura_slots::Lane;
 
 use crate::error::Damaged;
-use crate::listpack::{self, Item, decimal};
+use crate::listpack::{self, Item};
 use crate::record::{Header, RecordKind};
 
 /// Bytes of the largest chunk.
@@ -179,7 +179,7 @@ pub(crate) fn part<'l>(lane: &'l Lane<'_>, at: u64) -> &'l [u8] {
 #[inline]
 pub(crate) fn with_element<R>(lane: &Lane<'_>, item: Item<'_>, f: impl FnOnce(&[u8]) -> R) -> R {
     match item {
-        Item::Number(number) => f(decimal(number, &mut [0; 20])),
+        Item::Number(number) => f(itoa::Buffer::new().format(number).as_bytes()),
         Item::Text(text) => f(text),
         Item::Part(at) => f(part(lane, at)),
     }

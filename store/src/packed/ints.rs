@@ -108,21 +108,7 @@ pub(crate) fn parse(name: &[u8]) -> Option<i64> {
 
 /// Calls `f` with the name of an integer.
 pub(crate) fn with_name<R>(member: i64, f: impl FnOnce(&[u8]) -> R) -> R {
-    let (mut text, mut at) = ([0; 20], 20);
-    let mut rest = member.unsigned_abs();
-    loop {
-        at -= 1;
-        text[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if member < 0 {
-        at -= 1;
-        text[at] = b'-';
-    }
-    f(&text[at..])
+    f(itoa::Buffer::new().format(member).as_bytes())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! A varint has 7 bits in each byte, the lowest first, and the highest bit set in all but the last.
 
 use super::StreamId;
-use crate::listpack::{decimal, number_of};
+use crate::listpack::number_of;
 
 /// Flag of an entry that was deleted.
 pub(crate) const DELETED: u8 = 1;
@@ -99,7 +99,7 @@ fn take_item<'a>(bytes: &mut &'a [u8]) -> Option<Item<'a>> {
 
 fn is_item(item: Item<'_>, bytes: &[u8]) -> bool {
     match item {
-        Item::Number(number) => decimal(number, &mut [0; 20]) == bytes,
+        Item::Number(number) => itoa::Buffer::new().format(number).as_bytes() == bytes,
         Item::Text(text) => text == bytes,
     }
 }
@@ -231,16 +231,16 @@ impl Fields<'_> {
                 None => take_item(&mut body),
             };
             let (Some(name), Some(value)) = (name, take_item(&mut body)) else { return false };
-            let (mut of_name, mut of_value) = ([0; 20], [0; 20]);
+            let (mut of_name, mut of_value) = (itoa::Buffer::new(), itoa::Buffer::new());
             f(bytes_of(name, &mut of_name), bytes_of(value, &mut of_value));
         }
         body.is_empty()
     }
 }
 
-fn bytes_of<'b>(item: Item<'b>, buffer: &'b mut [u8; 20]) -> &'b [u8] {
+fn bytes_of<'b>(item: Item<'b>, buffer: &'b mut itoa::Buffer) -> &'b [u8] {
     match item {
-        Item::Number(number) => decimal(number, buffer),
+        Item::Number(number) => buffer.format(number).as_bytes(),
         Item::Text(text) => text,
     }
 }
