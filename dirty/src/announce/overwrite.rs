@@ -103,7 +103,7 @@ impl<'r> LaneGuard<'r> {
     /// changed in one store.
     ///
     /// # Errors
-    /// As [`LaneGuard::keep`].
+    /// The errors of [`LaneGuard::announce`]. Nothing is kept then.
     #[inline]
     pub fn keep_word(
         &mut self,

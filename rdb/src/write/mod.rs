@@ -27,7 +27,7 @@ impl<W: Write> Writer<W> {
     /// Writes the beginning of a dump, with what is said about it.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The writer failed.
     pub fn new(writer: W, said: &[(&str, String)]) -> io::Result<Self> {
         let buffer = format!("REDIS{VERSION_WRITTEN:04}").into_bytes();
         let mut new = Self { writer, buffer, sum: 0, db: None, written: 0 };
@@ -44,7 +44,7 @@ impl<W: Write> Writer<W> {
     /// Writes a library of functions: its source text.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The writer failed.
     pub fn function(&mut self, text: &[u8]) -> io::Result<()> {
         self.buffer.push(245);
         Encoder::new(&mut self.buffer, false).string(text);
@@ -54,7 +54,7 @@ impl<W: Write> Writer<W> {
     /// Writes a key with a value that an [`Encoder`] has written.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The writer failed.
     pub fn key(
         &mut self,
         db: u64,
@@ -83,7 +83,7 @@ impl<W: Write> Writer<W> {
     /// Writes the end of the dump, and returns what was written to and the bytes of the dump.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The writer failed.
     pub fn end(mut self) -> io::Result<(W, u64)> {
         self.buffer.push(255);
         self.flush_above(0)?;
