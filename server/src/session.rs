@@ -144,9 +144,13 @@ impl Session {
         self.watched = BTreeMap::new();
     }
 
-    /// Makes everything but the connection itself as it is after connecting (RESET).
+    /// Makes everything but the connection itself and the name of the client's library as it is
+    /// after connecting (RESET).
     pub fn reset(&mut self, users: &Users) {
-        *self.card.about() = None;
+        if let Some(about) = &mut *self.card.about() {
+            about.name.clear();
+            about.user = None;
+        }
         *self = Self {
             active_ns: self.active_ns,
             last_row: self.last_row,

@@ -28,6 +28,24 @@ fn the_table_describes_itself() {
 }
 
 #[test]
+fn a_reset_client_keeps_the_name_of_its_library_only() {
+    let server = start(config());
+    let mut client = server.client();
+    check(
+        &mut client,
+        &[
+            ("CLIENT SETINFO lib-name mine", "+OK"),
+            ("CLIENT SETINFO lib-ver 1.2", "+OK"),
+            ("CLIENT SETNAME one", "+OK"),
+            ("RESET", "+RESET"),
+            ("CLIENT GETNAME", "$-1"),
+        ],
+    );
+    let own = client.call("CLIENT INFO");
+    assert!(own.contains(" name= ") && own.contains(" lib-name=mine lib-ver=1.2"), "{own}");
+}
+
+#[test]
 fn settings_change_all_or_none() {
     let server = start(config());
     let mut client = server.client();
