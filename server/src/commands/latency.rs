@@ -221,6 +221,9 @@ pub(super) fn latencystats(server: &Server<'_>, _: Clients, out: &mut String) ->
 /// INFO errorstats
 pub(super) fn errorstats(server: &Server<'_>, _: Clients, out: &mut String) -> std::fmt::Result {
     server.shared.errors().iter().try_for_each(|(word, count)| {
-        write!(out, "errorstat_{}:count={count}\r\n", String::from_utf8_lossy(word))
+        // What INFO separates its fields by stands in no name.
+        let is_mark = |mark: char| matches!(mark, '#' | ':' | '\r' | '\n');
+        let name = String::from_utf8_lossy(word).replace(is_mark, "_");
+        write!(out, "errorstat_{name}:count={count}\r\n")
     })
 }

@@ -7,6 +7,9 @@
 use std::fmt::Display;
 use std::io::Write;
 
+/// Most bytes of the word by which an error is counted: as in Redis.
+const ERROR_WORD_BYTES_MAX: usize = 30;
+
 /// Appends replies to an output buffer.
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
@@ -79,30 +82,21 @@ impl<'a> Reply<'a> {
 
     /// Writes an error. Line breaks in its text become blanks.
     pub fn error(&mut self, text: &dyn Display) {
-        self.errors += 1;
-        self.raw(b"-");
-        let from = self.out.len();
-        let line = text.to_string();
-        let word = line.split(' ').next().unwrap_or_default();
-        self.words.push((from, word.as_bytes().into()));
-        self.raw(line.as_bytes());
-        for byte in &mut self.out[from..] {
-            if matches!(byte, b'\r' | b'\n') {
-                *byte = b' ';
-            }
-        }
-        self.raw(b"\r\n");
+        self.error_bytes(text.to_string().as_bytes());
     }
 
     /// Writes an error whose text may be no UTF-8. Line breaks in it become blanks.
     pub fn error_bytes(&mut self, text: &[u8]) {
         self.errors += 1;
-        let is_break = |byte: u8| matches!(byte, b'\r' | b'\n');
-        let line: Vec<u8> = text.iter().map(|b| if is_break(*b) { b' ' } else { *b }).collect();
         self.raw(b"-");
-        let word = line.split(|byte| *byte == b' ').next().unwrap_or_default();
-        self.words.push((self.out.len(), word.into()));
-        self.raw(&line);
+        let from = self.out.len();
+        self.raw(text);
+        for byte in &mut self.out[from..] {
+            if matches!(byte, b'\r' | b'\n') {
+                *byte = b' ';
+            }
+        }
+        self.words.push((from, error_word(&self.out[from..]).into()));
         self.raw(b"\r\n");
     }
 
@@ -278,6 +272,13 @@ impl Write for Reply<'_> {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+/// The word by which an error is counted: its first one, or `ERR` if that is long. Scripts write
+/// errors of any length.
+fn error_word(line: &[u8]) -> &[u8] {
+    let end = line.iter().take(ERROR_WORD_BYTES_MAX + 1).position(|byte| *byte == b' ');
+    end.map_or(&b"ERR"[..], |end| &line[..end])
 }
 
 #[cfg(test)]
