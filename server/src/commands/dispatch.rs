@@ -68,7 +68,8 @@ pub(crate) fn execute(
         return Flow::Close { wrote: false };
     }
     // A subscription is confirmed by a message, which is sent as those that follow.
-    let confirms = resolved.as_ref().is_ok_and(|(_, spec)| spec.name.ends_with("subscribe"));
+    let confirms = session.multi.is_none()
+        && resolved.as_ref().is_ok_and(|(_, spec)| spec.name.ends_with("subscribe"));
     let reply_mode = session.reply_mode;
     if reply_mode == ReplyMode::SkipNext {
         session.reply_mode = ReplyMode::SkipThis;
@@ -148,7 +149,7 @@ fn attempt(
 ) -> Option<bool> {
     ctx.session.last_row = row as u16;
     if let Err(error) = check(ctx, row, spec, args) {
-        match spec.name == "exec" && ctx.session.multi.is_some() {
+        match spec.name == "exec" {
             true => refuse_exec(ctx, Some(row), error),
             false => reject(ctx, Some(row), &error),
         }
@@ -253,18 +254,23 @@ fn check(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &Spec, args: Args<'_>)
     if ctx.server.is_memory_full && needs_memory(ctx, spec) {
         return Err(CommandError::MemoryFull);
     }
-    if spec.has(flag::WRITE) {
+    if spec.has(flag::WRITE) || spec.name == "exec" && has_queued(ctx, flag::WRITE) {
         ctx.server.check_writes()?;
     }
     Ok(())
 }
 
+/// Whether a command of the transaction has one of the flags.
+fn has_queued(ctx: &Context<'_, '_, '_>, flags: u32) -> bool {
+    let table = table_for(&ctx.server.config);
+    let has = |queued: &Queued| table[queued.row].spec.has(flags);
+    ctx.session.multi.as_ref().is_some_and(|multi| multi.queue.iter().any(has))
+}
+
 /// Whether a command needs memory: of a transaction, if any of its commands does.
 fn needs_memory(ctx: &Context<'_, '_, '_>, spec: &Spec) -> bool {
-    let table = table_for(&ctx.server.config);
-    let grows = |queued: &Queued| table[queued.row].spec.has(flag::DENYOOM);
     match &ctx.session.multi {
-        Some(multi) if spec.name == "exec" => multi.queue.iter().any(grows),
+        Some(_) if spec.name == "exec" => has_queued(ctx, flag::DENYOOM),
         Some(_) => !spec.has(flag::UNQUEUED) || spec.name == "watch",
         None => spec.has(flag::DENYOOM),
     }

@@ -80,10 +80,6 @@ pub(super) fn exec(ctx: &mut Context<'_, '_, '_>, table: &'static [Command]) -> 
     if multi.failed {
         return Err(CommandError::ExecAbort);
     }
-    let any = |flags| multi.queue.iter().any(|queued| table[queued.row].spec.has(flags));
-    if any(flag::WRITE) {
-        ctx.server.check_writes()?;
-    }
     if multi.queue.iter().any(|queued| table[queued.row].spec.name == "client|unblock") {
         ctx.server.waiters = Some(ctx.server.shared.waiters.lock());
     }

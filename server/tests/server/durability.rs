@@ -71,6 +71,8 @@ fn a_failed_commit_answers_writes_with_an_error_and_latches() {
     let server = start_with(fsync(), open_on(Arc::new(device), false));
     let mut client = server.client();
     assert_eq!(client.call("SET a 1"), "+OK");
+    let mut begun = server.client();
+    assert_eq!((&*begun.call("MULTI"), &*begun.call("SET c 1")), ("+OK", "+QUEUED"));
     plan.fail_flush(1);
     client.stream.write_all(b"GET a\r\nSET a 2\r\nPING\r\nINCR a\r\nGET a\r\n").unwrap();
     assert_eq!(client.reply_text(), "$1 1");
@@ -84,6 +86,11 @@ fn a_failed_commit_answers_writes_with_an_error_and_latches() {
     assert_eq!(client.call("MULTI"), "+OK");
     assert!(client.call("SET b 1").starts_with("-MISCONF "));
     assert!(client.call("EXEC").starts_with("-EXECABORT "));
+    let refused = begun.call("EXEC");
+    assert!(
+        refused.starts_with("-EXECABORT Transaction discarded because of: MISCONF"),
+        "{refused}"
+    );
     assert!(client.call("INFO perdura").contains("latched:1"));
     assert!(server.stop().latched.is_some());
 }

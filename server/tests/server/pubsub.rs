@@ -224,5 +224,8 @@ fn who_wants_no_replies_gets_messages_and_confirmations() {
     client.write("SUBSCRIBE");
     client.write("UNSUBSCRIBE news");
     lines(&mut client, &["*3 $7 message $4 news $1 x", "*3 $11 unsubscribe $4 news :0"]);
+    client.write("MULTI");
+    client.write("SUBSCRIBE news");
+    client.write("DISCARD");
     assert!(client.hears_nothing());
 }
