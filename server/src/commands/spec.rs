@@ -113,7 +113,7 @@ impl Keys {
         self.first == 0 && self.count_at == 0
     }
 
-    /// Whether there is always one key, and where.
+    /// Whether there is always one key, at the same place, or never any.
     pub fn is_one(self) -> bool {
         self.first == self.last && self.count_at == 0 && self.option == KeyOption::None
     }

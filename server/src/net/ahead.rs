@@ -40,7 +40,7 @@ pub(super) struct Command {
     pub found: Option<(usize, &'static Spec)>,
     /// The place of the command's key, if it always has one.
     pub place: Option<Place>,
-    /// The index of this key among those asked for.
+    /// The index of this key among those asked for; no key has it if too many were asked for.
     asked: usize,
 }
 
@@ -146,7 +146,7 @@ impl Ahead {
     fn ask_for_memory(&mut self, server: &Server<'_>, db: u8, parser: &Parser, buf: &[u8]) {
         self.keys.clear();
         let args_of = |command: &Command| parser.args_of(command.frame, &buf[command.start..]);
-        let mut before: Option<(&[u8], Place)> = None;
+        let mut before: Option<(&[u8], Place, usize)> = None;
         for command in &mut self.commands {
             let Some((_, spec)) = command.found else { continue };
             let args = args_of(command);
@@ -156,17 +156,17 @@ impl Ahead {
             }
             // Commands on one key often follow one another.
             let bytes = args.get(spec.keys.first as usize);
-            let place = match before {
-                Some((same, place)) if same == bytes => place,
+            let (place, asked) = match before {
+                Some((same, place, asked)) if same == bytes => (place, asked),
                 _ => {
                     let place = server.store.place(Key { db, bytes });
+                    let asked = self.keys.len();
                     ask_for_bucket(&mut self.keys, server, &place);
-                    before = Some((bytes, place));
-                    place
+                    before = Some((bytes, place, asked));
+                    (place, asked)
                 }
             };
-            command.place = Some(place);
-            command.asked = self.keys.len().wrapping_sub(1);
+            (command.place, command.asked) = (Some(place), asked);
         }
         let mut far = FarValues::default();
         if self.commands.len() > 1 || self.keys.len() > 1 {
