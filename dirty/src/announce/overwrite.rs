@@ -28,7 +28,7 @@ impl<'r> Undo<'r> {
     }
 
     /// The ranges that are kept, the first first: their offsets, and the bytes that they had.
-    pub fn entries(&self) -> impl Iterator<Item = (u64, &'r [u8])> + use<'r> {
+    pub fn entries(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let slot = self.slot.filter(|_| self.used > 0);
         slot.into_iter().flat_map(|slot| slot.entries().flatten())
     }
