@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
-use perdura_region::Region;
+use perdura_region::{Attachment, FlushOptions, Region};
 use perdura_store::{Access, End, Expiry, Key, Store, Tx, TxError};
+use rand::Rng;
 
 use crate::harness::*;
 
@@ -144,4 +145,119 @@ fn a_value_that_one_operation_changes_often_takes_memory_once_for_each_size() {
     let taken_bytes = free_bytes - store.stats().free_bytes;
     // A new record for each change would take 2.4 MB.
     assert!(taken_bytes <= 640 << 10, "{taken_bytes}");
+}
+
+/// A change of one of the keys, drawn from a seed.
+#[derive(Debug, Clone, Copy)]
+struct Drawn {
+    key: usize,
+    what: u32,
+    number: usize,
+    len: usize,
+}
+
+const STRING: Key<'static> = Key { db: 0, bytes: b"string" };
+const ALL: [Key<'static>; 6] = [HASH, INTS, LIST, SET, SORTED, STRING];
+
+fn draw_change(random: &mut Random, key: usize) -> Drawn {
+    let number = match random.random_bool(0.5) {
+        true => random.random_range(0..8),
+        false => random.random_range(0..140),
+    };
+    let len = [0, 5, 60, 300, 900, 1_900][random.random_range(0..6)];
+    Drawn { key, what: random.random_range(0..40), number, len }
+}
+
+fn apply_drawn(tx: &mut Tx<'_>, drawn: &Drawn) -> Result<(), TxError> {
+    let Drawn { key, what, number, len } = *drawn;
+    let value = vec![b'a' + (what + number as u32) as u8 % 26; len];
+    let name = format!("{number:0width$}", width = (len / 5).min(63)).into_bytes();
+    let int = (number * [1, 300, 90_000][len % 3]).to_string().into_bytes();
+    let end = if number % 2 == 0 { End::Back } else { End::Front };
+    let kept = (0..3).contains(&what);
+    match (ALL[key], what) {
+        (key, 0) => tx.delete(key).map(drop),
+        (key, 1..3) => tx.set_expiry(key, (what == 1).then_some(9_000_000)).map(drop),
+        (HASH, 3..9) => tx.hash_delete(HASH, &name).map(drop),
+        (HASH, _) => tx.hash_set(HASH, &name, &value).map(drop),
+        (INTS, 3..9) => tx.set_remove_all(INTS, std::iter::once(&int[..])).map(drop),
+        (INTS, 9) => tx.set_add_all(INTS, std::iter::once(&name[..])).map(drop),
+        (INTS, _) => tx.set_add_all(INTS, std::iter::once(&int[..])).map(drop),
+        (LIST, 3..6) => tx.list_cut(LIST, end, 1 + number as u64 % 3).map(drop),
+        (LIST, 6..16) => tx.list_set(LIST, number as u64 % 12, &value).map(drop),
+        (LIST, 16..20) => tx.list_remove(LIST, &value, 1, what % 2 == 0).map(drop),
+        (LIST, 20..28) if tx.has(LIST) => {
+            let index = number as u64 % tx.list(LIST)?.map_or(1, |list| list.len());
+            tx.list_insert(LIST, index, &value)
+        }
+        (LIST, _) => tx.list_push(LIST, end, std::iter::once(&value[..])).map(drop),
+        (SET, 3..9) => tx.set_remove_all(SET, std::iter::once(&name[..])).map(drop),
+        (SET, _) => tx.set_add_all(SET, std::iter::once(&name[..])).map(drop),
+        (SORTED, 3..9) => tx.sorted_remove(SORTED, &name).map(drop),
+        (SORTED, _) => tx.sorted_add(SORTED, &name, f64::from(what)).map(drop),
+        (key, 3..12) => tx.append(key, &value).map(drop),
+        (key, 12..24) => tx.patch(key, number as u64, &value).map(drop),
+        (key, _) => tx.put(key, &value, if kept { Expiry::Keep } else { Expiry::None }),
+    }
+}
+
+/// One operation after the other, most of them cut off by a death, on a store and on another one
+/// that never dies. The memory is taken over, or flushed and read from the device after a power
+/// cut.
+#[test]
+fn any_changes_in_one_operation_are_as_before_or_after_a_death() {
+    for seed in 0..number("PERDURA_SEEDS").unwrap_or(6) {
+        let mut random = seeded(seed);
+        let clock = Arc::new(SimClock::new(1_000_000));
+        let mut device = SimDevice::new(0, seed);
+        let (mut store, twin) = (open(&device, &clock, BUDGET_BYTES), {
+            open(&SimDevice::new(0, seed), &clock, BUDGET_BYTES)
+        });
+        for round in 0..150 {
+            let only = random.random_bool(0.6).then(|| random.random_range(0..ALL.len()));
+            let count = [1, 2, 6, 40][random.random_range(0..4)];
+            let changes: Vec<_> = (0..count)
+                .map(|_| {
+                    let key = only.unwrap_or_else(|| random.random_range(0..ALL.len()));
+                    draw_change(&mut random, key)
+                })
+                .collect();
+            let access = || only.map_or(Access::Keys(&ALL), |key| Access::Key(ALL[key]));
+            let all =
+                |tx: &mut Tx<'_>| changes.iter().try_for_each(|change| apply_drawn(tx, change));
+            let what = format!("seed {seed}, round {round}, {changes:?}");
+            let before = contents(&twin);
+            twin.run(access(), all).unwrap();
+            let after = contents(&twin);
+            let most = [8, 30, 120, 700][random.random_range(0..4)];
+            let fuse = random.random_range(1..most);
+            store.heap().kill_after(fuse);
+            let outcome = store.run(access(), all);
+            let is_done = outcome.is_ok();
+            let (memory, ledger) = store.region().fds();
+            let fds = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+            drop(store);
+            let [memory, ledger] = fds;
+            let region = if random.random_bool(0.5) {
+                let disk = Arc::new(device.clone());
+                Region::attach(memory, ledger, disk, clock.clone(), config(BUDGET_BYTES))
+            } else {
+                let holder = Attachment::new(memory, ledger).unwrap();
+                holder.flush(&device, FlushOptions { threads: 1, unix_ms: 7 }).unwrap();
+                device = device.power_cycle(seed);
+                Region::open(Arc::new(device.clone()), clock.clone(), config(BUDGET_BYTES))
+            };
+            store = store_on(region.unwrap(), &clock);
+            let found = contents(&store);
+            let is_right = found == after || !is_done && found == before;
+            assert!(is_right, "{what}, killed after {fuse} steps, done {is_done}");
+            if found == before {
+                store.run(access(), all).unwrap();
+                assert!(contents(&store) == after, "{what}, then again");
+            }
+            if random.random_bool(0.1) {
+                store.region().checkpoint().unwrap();
+            }
+        }
+    }
 }
