@@ -74,7 +74,9 @@ impl Tx<'_> {
             {
                 return Ok(());
             }
-            if self.overwrite(place, found, &header, key, value)? {
+            if self.rewrite(place, found, &header, key, value)?
+                || self.overwrite(place, found, &header, key, value)?
+            {
                 return Ok(());
             }
         }
@@ -104,6 +106,39 @@ impl Tx<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Writes a record that this operation has written once more where it lies, if the slot is the
+    /// right one and the key's entry stays as it is: no committed reference leads there, so nothing
+    /// is logged, however often the operation does it. Returns whether the record was written.
+    fn rewrite(
+        &mut self,
+        place: &Place,
+        found: &Found,
+        header: &Header,
+        key: Key<'_>,
+        value: &[&[u8]],
+    ) -> Result<bool, TxError> {
+        let record = found.record();
+        if !self.op.is_fresh(record) || self.session.is_movers {
+            return Ok(false);
+        }
+        let lane = self.op.lane(place.lane);
+        let before = Header::load(lane, record);
+        let leads = |header: &Header| header.leads_on() || header.kind == RecordKind::Far;
+        let is_alike = before.is_short == header.is_short
+            && found.expires() == header.expires()
+            && !leads(&before)
+            && !leads(header)
+            && lane.is_slot_for(record, header.len_bytes());
+        if !is_alike {
+            return Ok(false);
+        }
+        match self.op.fill(place.lane, record, header.len_bytes() as usize, None) {
+            Ok(bytes) => fill(bytes, header, key.bytes, value),
+            Err(stop) => return Err(self.stop(stop)),
+        }
+        Ok(true)
     }
 
     /// Writes the value over the old one if both are equally long and nothing but the value and the
@@ -157,7 +192,7 @@ impl Tx<'_> {
             && before.expire_at_ms == header.expire_at_ms
             && lane.is_slot_for(record, after.len_bytes())
             && !self.session.is_movers;
-        if !is_alike || !self.session.staged.is_empty() {
+        if !is_alike {
             return Ok(false);
         }
         let old = lane.bytes(record + before.value_at(), before.value_len as usize);

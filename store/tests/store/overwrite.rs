@@ -26,10 +26,10 @@ fn value(index: usize, byte: u8) -> Vec<u8> {
     vec![byte; LENGTHS[index]]
 }
 
-/// The operations that are killed, each with its only key. The last four go on after the first
+/// The operations that are killed, each with its only key. The last five go on after the first
 /// bytes are overwritten.
 type Operation = (Option<usize>, fn(&mut Tx<'_>, u64) -> Result<(), TxError>);
-const OPERATIONS: [Operation; 8] = [
+const OPERATIONS: [Operation; 9] = [
     (Some(0), |tx, _| tx.put(key(0), &value(0, 2), Expiry::None)),
     (Some(1), |tx, _| tx.put(key(1), &value(1, 2), Expiry::None)),
     (Some(2), |tx, now_ms| tx.put(key(2), &value(2, 2), Expiry::AtMs(now_ms + 2 * EXPIRY_MS))),
@@ -46,6 +46,13 @@ const OPERATIONS: [Operation; 8] = [
     (Some(2), |tx, _| {
         tx.put(key(2), &value(2, 2), Expiry::Keep)?;
         tx.delete(key(2)).map(drop)
+    }),
+    (Some(1), |tx, now_ms| {
+        // The slot has no room for so many; then a record is written that is written again.
+        (2..9).try_for_each(|byte| tx.put(key(1), &value(1, byte), Expiry::None))?;
+        tx.put(key(1), &value(1, 9)[1..], Expiry::None)?;
+        tx.put(key(1), &value(1, 10), Expiry::AtMs(now_ms + EXPIRY_MS))?;
+        tx.put(key(1), &value(1, 11), Expiry::AtMs(now_ms + 2 * EXPIRY_MS))
     }),
     (None, |tx, _| {
         tx.patch(key(1), 0, &[6; 1_024])?;
@@ -225,4 +232,23 @@ fn more_threads_than_there_are_undo_slots_share_a_store() {
             });
         }
     });
+}
+
+#[test]
+fn a_value_that_one_operation_writes_very_often_takes_little_memory_and_budget() {
+    let machine = Machine::new(Planted::None);
+    let store = machine.filled(false);
+    let free_bytes = store.stats().free_bytes;
+    let all = |tx: &mut Tx<'_>| {
+        (0..50_000u64).try_for_each(|number| {
+            let value = number.to_string();
+            tx.put(key(0), value.as_bytes(), Expiry::None)?;
+            assert_eq!(tx.get(key(0)).and_then(|entry| entry.string()), Some(value.as_bytes()));
+            Ok(())
+        })
+    };
+    store.run(Access::Key(key(0)), all).unwrap();
+    assert_eq!(store.get(key(0)).unwrap(), b"49999");
+    let taken_bytes = free_bytes - store.stats().free_bytes;
+    assert!(taken_bytes <= 64 << 10, "{taken_bytes}");
 }

@@ -261,3 +261,27 @@ fn any_changes_in_one_operation_are_as_before_or_after_a_death() {
         }
     }
 }
+
+/// What an attempt wrote that ended for want of budget is kept for the next one, which must not
+/// therefore write a record for each change.
+#[test]
+fn many_changes_in_one_operation_take_little_memory_though_the_budget_was_short_at_first() {
+    let (store, ..) = filled(5);
+    for number in 0..2_000u32 {
+        if store.region().used_bytes() > BUDGET_BYTES - 2_000 {
+            break;
+        }
+        store.put(Key::new(&number.to_le_bytes()), &[1; 600]).unwrap();
+    }
+    let (key, mut attempts, free_bytes) = (Key::new(b"another"), 0, store.stats().free_bytes);
+    let all = |tx: &mut Tx<'_>| {
+        attempts += 1;
+        (0..8_000u32).try_for_each(|number| {
+            let field = (number % 300).to_le_bytes();
+            tx.hash_set(key, &field, &number.to_le_bytes()).map(drop)
+        })
+    };
+    store.run(Access::Key(key), all).unwrap();
+    let taken_bytes = free_bytes - store.stats().free_bytes;
+    assert!((2..20).contains(&attempts) && taken_bytes <= 1 << 20, "{attempts}, {taken_bytes} B");
+}
