@@ -30,13 +30,20 @@ pub(crate) fn is_whole(packed: &[u8]) -> bool {
 pub(crate) fn iter(packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = packed;
     std::iter::from_fn(move || {
-        let (field_len, body) = split_len(rest)?;
-        let (value_len, body) = split_len(body)?;
-        let (field, body) = body.split_at_checked(field_len)?;
-        let (value, body) = body.split_at_checked(value_len)?;
-        rest = body;
+        let (field, value, behind) = first(rest)?;
+        rest = behind;
         Some((field, value))
     })
+}
+
+/// The first field, its value, and the bytes behind both.
+#[inline]
+fn first(packed: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (field_len, body) = split_len(packed)?;
+    let (value_len, body) = split_len(body)?;
+    let (field, body) = body.split_at_checked(field_len)?;
+    let (value, behind) = body.split_at_checked(value_len)?;
+    Some((field, value, behind))
 }
 
 /// The value of one field.
@@ -88,13 +95,12 @@ pub(crate) fn remove(packed: &mut Vec<u8>, field: &[u8]) -> bool {
 
 /// Where a field lies, with its lengths, if the hash has it; and how many fields lie before.
 fn find(packed: &[u8], field: &[u8]) -> (usize, Option<Range<usize>>) {
-    let (mut at, mut fields) = (0, 0);
-    for (name, value) in iter(packed) {
-        let end = at + bytes_of(name, value);
+    let (mut rest, mut fields) = (packed, 0);
+    while let Some((name, _, behind)) = first(rest) {
         if name == field {
-            return (fields, Some(at..end));
+            return (fields, Some(packed.len() - rest.len()..packed.len() - behind.len()));
         }
-        (at, fields) = (end, fields + 1);
+        (rest, fields) = (behind, fields + 1);
     }
     (fields, None)
 }
@@ -180,7 +186,12 @@ mod tests {
         assert_eq!(set(&mut packed, b"one more", b""), None);
         assert_eq!(set(&mut packed, &[0, 0], &[0; BYTES_MAX]), None);
         assert_eq!((&packed, set(&mut packed.clone(), &[0, 0], b"1")), (&before, Some(false)));
-        assert_eq!(pack([(&b"x"[..], &[0; BYTES_MAX][..])].into_iter()), None);
+        for (len, fits) in [(BYTES_MAX - 4, true), (BYTES_MAX - 3, false)] {
+            let (value, mut alone) = (vec![0; len], Vec::new());
+            let packed = pack([(&b"x"[..], &value[..])].into_iter());
+            assert_eq!(packed.map(|packed| packed.len()), fits.then_some(BYTES_MAX));
+            assert_eq!(set(&mut alone, b"x", &value), fits.then_some(true));
+        }
         let names: Vec<[u8; 2]> = (0..=FIELDS_MAX as u16).map(u16::to_le_bytes).collect();
         assert_eq!(pack(names.iter().map(|name| (&name[..], &b""[..]))), None);
     }

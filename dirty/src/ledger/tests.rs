@@ -103,6 +103,20 @@ fn an_undo_slot_with_an_entry_that_no_program_writes_is_refused_and_nothing_is_p
 }
 
 #[test]
+fn the_entries_of_every_undo_slot_are_put_back_and_the_slots_are_closed() {
+    let region = SharedMemory::create("region", BLOCK_BYTES).unwrap().map().unwrap();
+    let ledger = empty();
+    for number in 0..64 {
+        let (slot, old) = (ledger.undo_slot(number), (number + 1).to_le_bytes());
+        assert_eq!(slot.keep(0, number * 8, &old, Planted::None), Some(16));
+    }
+    ledger.put_back(&region, Planted::None).unwrap();
+    let words = region.words(0, 65).iter().map(|word| word.load(Relaxed));
+    assert!(words.eq((1..=64).chain([0])));
+    assert!((0..64).all(|number| ledger.undo_slot(number).entries().next().is_none()));
+}
+
+#[test]
 fn grains_words_and_pages_are_capacity_memory_where_their_blocks_are() {
     for shift in [6, 9, 10, 11, 12] {
         let geometry = Geometry::new(16 * BLOCK_BYTES, shift, None, 4).unwrap();

@@ -509,6 +509,55 @@ fn roots_whose_names_begin_alike_keep_apart() {
     assert_eq!(NAMES.map(|name| heap.root(name)), [1, 2, 33, 4, 5].map(Some));
 }
 
+/// The log has room for some of what the undo slot keeps when the budget is used up.
+#[test]
+fn an_operation_that_the_budget_stops_on_the_way_from_the_slot_to_the_log_is_undone() {
+    const BUDGET_BYTES: u64 = 128 << 10;
+    let small = || Config { budget_bytes: BUDGET_BYTES, ..config(3) };
+    let mut stopped = 0;
+    for left in (64..8 << 10).step_by(320) {
+        let (device, clock) = (Arc::new(SimDevice::new(0, 1)), Arc::new(SimClock::new(1)));
+        let heap = rebuilt(Region::open(device.clone(), clock.clone(), small()).unwrap());
+        let at = heap.lane_roots(LANE) + 64;
+        run(&heap, |op| {
+            let object = op.alloc(LANE, 256 << 10)?;
+            op.store(LANE, heap.lane_roots(LANE), object)?;
+            op.overwrite(LANE, at, &[1; 3_000])
+        })
+        .unwrap();
+        let before = state(&heap);
+        let object = heap.lock(LANE).load(heap.lane_roots(LANE));
+        // Dirty grains of an object leave `left` bytes of the budget.
+        let mut held = heap.region().lock(LANE);
+        for grain in (object..).step_by(64) {
+            if heap.region().used_bytes() + left > BUDGET_BYTES || held.announce(grain, 64).is_err()
+            {
+                break;
+            }
+        }
+        drop(held);
+        let change = |op: &mut Op<'_>| {
+            (0..5).try_for_each(|nth| op.overwrite(LANE, at + nth * 500, &[2; 990]))
+        };
+        let mut op = heap.begin(LaneSet::One(LANE), 0);
+        let outcome = change(&mut op);
+        if outcome.is_ok() {
+            op.commit().unwrap();
+            continue;
+        }
+        drop(op);
+        stopped += 1;
+        assert!(state(&heap) == before, "{left} bytes left");
+        let (memory, ledger) = heap.region().fds();
+        let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+        drop(heap);
+        let heap = rebuilt(Region::attach(memory, ledger, device, clock, small()).unwrap());
+        assert!(state(&heap) == before, "{left} bytes left, taken over");
+        run(&heap, change).unwrap();
+    }
+    assert!(stopped > 5, "{stopped}");
+}
+
 /// One word needs no log as long as no other change follows. The states allowed after a kill are
 /// the one before and the one after all stores.
 #[test]

@@ -235,20 +235,103 @@ fn more_threads_than_there_are_undo_slots_share_a_store() {
 }
 
 #[test]
-fn a_value_that_one_operation_writes_very_often_takes_little_memory_and_budget() {
+fn values_that_one_operation_writes_very_often_take_little_memory_and_budget() {
+    let keys: Vec<_> = (0..3).map(key).collect();
+    for (count, access) in [(1, Access::Key(key(0))), (3, Access::Keys(&keys))] {
+        let machine = Machine::new(Planted::None);
+        let store = machine.filled(false);
+        let (free_bytes, mut attempts) = (store.stats().free_bytes, 0);
+        let all = |tx: &mut Tx<'_>| {
+            attempts += 1;
+            (0..50_000).try_for_each(|number| {
+                let (key, value) = (key(number % count), number.to_string());
+                tx.put(key, value.as_bytes(), Expiry::None)?;
+                assert_eq!(tx.get(key).and_then(|entry| entry.string()), Some(value.as_bytes()));
+                Ok(())
+            })
+        };
+        store.run(access, all).unwrap();
+        assert_eq!(store.get(key(49_999 % count)).unwrap(), b"49999");
+        let taken_bytes = free_bytes - store.stats().free_bytes;
+        assert!(attempts == 1 && taken_bytes <= 64 << 10, "{attempts}, {taken_bytes} B");
+    }
+}
+
+#[test]
+fn what_a_value_leads_to_is_freed_when_its_operation_puts_another_one_in_its_place() {
     let machine = Machine::new(Planted::None);
     let store = machine.filled(false);
-    let free_bytes = store.stats().free_bytes;
-    let all = |tx: &mut Tx<'_>| {
-        (0..50_000u64).try_for_each(|number| {
-            let value = number.to_string();
-            tx.put(key(0), value.as_bytes(), Expiry::None)?;
-            assert_eq!(tx.get(key(0)).and_then(|entry| entry.string()), Some(value.as_bytes()));
-            Ok(())
-        })
-    };
-    store.run(Access::Key(key(0)), all).unwrap();
-    assert_eq!(store.get(key(0)).unwrap(), b"49999");
+    let (free_bytes, expiry) = (store.stats().free_bytes, Expiry::AtMs(EXPIRY_MS * 2));
+    let elements: Vec<_> = (0..400u32).map(|number| [number.to_le_bytes(); 8]).collect();
+    for number in 0..40u64 {
+        let name = number.to_le_bytes();
+        let key = Key::new(&name);
+        let all = |tx: &mut Tx<'_>| {
+            let elements = elements.iter().map(|element| element.as_flattened());
+            tx.list_put(key, elements, expiry)?;
+            // A record of the same size as that of a large list.
+            tx.put(key, &[1; 32], expiry)
+        };
+        store.run(Access::Key(key), all).unwrap();
+        assert_eq!(store.get(key).unwrap(), [1; 32]);
+    }
+    store.heap().reclaim();
     let taken_bytes = free_bytes - store.stats().free_bytes;
-    assert!(taken_bytes <= 64 << 10, "{taken_bytes}");
+    assert!(taken_bytes <= 128 << 10, "{taken_bytes}");
+}
+
+#[test]
+fn a_long_value_has_the_expiry_of_the_last_attempt() {
+    let machine = Machine::new(Planted::None);
+    let store = machine.filled(false);
+    let (now_ms, mut attempts) = (machine.clock.unix_ms(), 0);
+    let put = |tx: &mut Tx<'_>| {
+        attempts += 1;
+        tx.put(key(0), &[1; 200_000], Expiry::AtMs(now_ms + attempts))
+    };
+    store.run(Access::Key(key(0)), put).unwrap();
+    let found = store
+        .run(Access::Key(key(0)), |tx| Ok(tx.get(key(0)).and_then(|entry| entry.expire_at_ms)));
+    assert!(attempts > 1, "a long value is written outside of an attempt");
+    assert_eq!(found.unwrap(), Some(now_ms + attempts));
+}
+
+#[test]
+fn a_value_that_is_overwritten_goes_away_when_the_new_one_does() {
+    let machine = Machine::new(Planted::None);
+    let store = machine.filled(false);
+    let now_ms = machine.clock.unix_ms();
+    let times = [Expiry::None, Expiry::AtMs(now_ms + 5), Expiry::AtMs(now_ms + 500), Expiry::Keep];
+    let mut expected = Vec::new();
+    for (number, len) in (0..128u8).zip([8, 300].into_iter().cycle()) {
+        let expiries = [usize::from(number / 2), usize::from(number / 8), usize::from(number / 32)];
+        let (name, mut last) = ([number], Expiry::None);
+        let put = |tx: &mut Tx<'_>, byte: u8, expiry: Expiry| {
+            tx.put(Key::new(&name), &vec![byte; len], expiry)
+        };
+        for (byte, expiry) in (0..).zip(expiries.map(|index| times[index % 4])) {
+            last = if expiry == Expiry::Keep { last } else { expiry };
+            if number % 3 == 0 {
+                // The record is one that the operation has written itself.
+                let all = |tx: &mut Tx<'_>| {
+                    put(tx, byte, times[1])?;
+                    tx.delete(Key::new(&name))?;
+                    put(tx, byte, last)?;
+                    put(tx, byte + 1, last)
+                };
+                store.run(Access::Key(Key::new(&name)), all).unwrap();
+            } else {
+                store.run(Access::Key(Key::new(&name)), |tx| put(tx, byte + 1, expiry)).unwrap();
+            }
+        }
+        expected.push((name, len, last));
+    }
+    for (after_ms, gone) in [(0, 0), (5, 1), (600, 2)] {
+        machine.clock.advance_ns(after_ms * 1_000_000);
+        for (name, len, last) in &expected {
+            let is_there = !times[1..=gone].contains(last);
+            let value = is_there.then(|| vec![3; *len]);
+            assert_eq!(store.get(Key::new(name)), value, "{name:?}: {last:?}");
+        }
+    }
 }

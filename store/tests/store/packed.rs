@@ -285,3 +285,41 @@ fn many_changes_in_one_operation_take_little_memory_though_the_budget_was_short_
     let taken_bytes = free_bytes - store.stats().free_bytes;
     assert!((2..20).contains(&attempts) && taken_bytes <= 1 << 20, "{attempts}, {taken_bytes} B");
 }
+
+#[test]
+fn a_value_that_grows_and_shrinks_in_one_operation_leaves_no_large_slot_to_a_small_value() {
+    let (store, ..) = filled(6);
+    let free_bytes = store.stats().free_bytes;
+    for number in 0..1_500u32 {
+        let bytes = number.to_le_bytes();
+        let key = Key::new(&bytes);
+        let grows_and_shrinks = |tx: &mut Tx<'_>| {
+            (0..50).try_for_each(|number| tx.hash_set(key, &name(number), b"").map(drop))?;
+            (1..50).try_for_each(|number| tx.hash_delete(key, &name(number)).map(drop))
+        };
+        let string = Key { db: 1, ..key };
+        let shrinks = |tx: &mut Tx<'_>| {
+            let mut lengths = (1..3_000).step_by(500).rev();
+            lengths.try_for_each(|len| tx.put(string, &vec![1; len], Expiry::None))
+        };
+        store.run(Access::Key(key), grows_and_shrinks).unwrap();
+        store.run(Access::Key(string), shrinks).unwrap();
+    }
+    let taken_bytes = free_bytes - store.stats().free_bytes;
+    assert!(taken_bytes <= 2 << 20, "{taken_bytes}");
+}
+
+#[test]
+fn a_list_that_loses_elements_at_its_front_is_not_written_anew_each_time() {
+    let (store, ..) = filled(7);
+    let elements: Vec<_> = (0..100).map(name).collect();
+    let cut = || store.run(Access::Key(LIST), |tx| tx.list_cut(LIST, End::Front, 1)).unwrap();
+    let put = |tx: &mut Tx<'_>| tx.list_put(LIST, elements.iter().map(Vec::as_slice), Expiry::None);
+    store.run(Access::Key(LIST), put).unwrap();
+    assert_eq!(cut(), 1);
+    store.region().checkpoint().unwrap();
+    let before = store.region().used_bytes();
+    (0..20).for_each(|_| assert_eq!(cut(), 1));
+    let dirty_bytes = store.region().used_bytes() - before;
+    assert!(dirty_bytes <= 512, "{dirty_bytes} B");
+}
