@@ -12,9 +12,6 @@ use crate::store::Place;
 use crate::table::{self, Found};
 use crate::tx::{Tx, check_key, check_value};
 
-/// Bytes that are compared at a time.
-const COMPARED: usize = 64;
-
 impl Tx<'_> {
     /// Writes a record with `slack_bytes` of room behind the value, and makes the key's entry lead
     /// to the record.
@@ -359,21 +356,27 @@ impl Tx<'_> {
     }
 }
 
-/// Bytes that two values have in common from their beginning on.
+/// Bytes that two values have in common from their beginning on. A piece of 64 bytes is compared
+/// without a call of a function, and a large value costs fewest calls in larger pieces.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let whole = a.chunks_exact(COMPARED).zip(b.chunks_exact(COMPARED)).take_while(|(a, b)| a == b);
-    let from = whole.count() * COMPARED;
-    from + a[from..].iter().zip(&b[from..]).take_while(|(a, b)| a == b).count()
+    fn whole<const N: usize>(a: &[u8], b: &[u8], from: usize) -> usize {
+        let pairs = a[from..].as_chunks::<N>().0.iter().zip(b[from..].as_chunks::<N>().0);
+        from + pairs.take_while(|(a, b)| a == b).count() * N
+    }
+    let from = whole::<64>(a, b, whole::<256>(a, b, 0));
+    whole::<1>(a, b, whole::<8>(a, b, from))
 }
 
-/// Bytes that two equally long values have in common up to their end.
+/// Bytes that two equally long values have in common up to their end, found as in
+/// [`common_prefix`].
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {
-    let whole =
-        a.rchunks_exact(COMPARED).zip(b.rchunks_exact(COMPARED)).take_while(|(a, b)| a == b);
-    let behind = whole.count() * COMPARED;
-    let rest = |of: &[u8]| of.len() - behind;
-    let pairs = a[..rest(a)].iter().rev().zip(b[..rest(b)].iter().rev());
-    behind + pairs.take_while(|(a, b)| a == b).count()
+    fn whole<const N: usize>(a: &[u8], b: &[u8], behind: usize) -> usize {
+        let (a, b) = (&a[..a.len() - behind], &b[..b.len() - behind]);
+        let pairs = a.as_rchunks::<N>().1.iter().rev().zip(b.as_rchunks::<N>().1.iter().rev());
+        behind + pairs.take_while(|(a, b)| a == b).count() * N
+    }
+    let behind = whole::<64>(a, b, whole::<256>(a, b, 0));
+    whole::<1>(a, b, whole::<8>(a, b, behind))
 }
 
 fn fill(bytes: &mut [u8], header: &Header, key: &[u8], value: &[&[u8]]) {
@@ -390,4 +393,25 @@ fn fill(bytes: &mut [u8], header: &Header, key: &[u8], value: &[&[u8]]) {
 pub(super) fn padding(key: Key<'_>) -> &'static [u8] {
     let value_at = Header::BYTES as usize + key.bytes.len();
     &[0; 8][..value_at.next_multiple_of(8) - value_at]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_values_have_in_common_is_found_to_the_byte() {
+        let value: Vec<u8> = (0..700).map(|at| (at % 251) as u8).collect();
+        for len in (0..value.len()).filter(|len| len % 64 < 10) {
+            let old = &value[..len];
+            assert_eq!((common_prefix(old, old), common_suffix(old, old)), (len, len));
+            assert_eq!((common_prefix(old, &value), common_prefix(&value, old)), (len, len));
+            for at in 0..len {
+                let mut new = old.to_vec();
+                new[at] = 255;
+                let found = (common_prefix(old, &new), common_suffix(&new, old));
+                assert_eq!(found, (at, len - 1 - at), "{len} bytes");
+            }
+        }
+    }
 }
