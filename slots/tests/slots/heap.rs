@@ -548,6 +548,9 @@ fn an_operation_that_the_budget_stops_on_the_way_from_the_slot_to_the_log_is_und
         drop(op);
         stopped += 1;
         assert!(state(&heap) == before, "{left} bytes left");
+        // What the log was to have must not come to life behind the next operation.
+        run(&heap, |op| op.overwrite(LANE, at, &[3; 100])).unwrap();
+        let before = state(&heap);
         let (memory, ledger) = heap.region().fds();
         let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
         drop(heap);
