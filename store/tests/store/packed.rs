@@ -299,7 +299,7 @@ fn a_value_that_grows_and_shrinks_in_one_operation_leaves_no_large_slot_to_a_sma
         };
         let string = Key { db: 1, ..key };
         let shrinks = |tx: &mut Tx<'_>| {
-            let mut lengths = (1..3_000).step_by(500).rev();
+            let mut lengths = (300..3_000).step_by(500).rev();
             lengths.try_for_each(|len| tx.put(string, &vec![1; len], Expiry::None))
         };
         store.run(Access::Key(key), grows_and_shrinks).unwrap();
