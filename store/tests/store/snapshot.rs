@@ -7,7 +7,8 @@ use crate::harness::*;
 use perdura_media::sim::SimDevice;
 use perdura_media::{Clock, SimClock};
 use perdura_store::{
-    Access, Entry, Expiry, Key, Kind, SnapshotError, SnapshotSink, Store, StoreError,
+    Access, End, Entry, Expiry, Key, Kind, SnapshotError, SnapshotSink, Store, StoreError, Tx,
+    TxError,
 };
 use rand::Rng;
 
@@ -169,4 +170,70 @@ fn an_emptied_database_is_handed_out_first_and_large_values_are_whole() {
     let (taken, mut snapshot) = begin(&store);
     while snapshot.step(100) {}
     assert_eq!(taken.0.lock().unwrap().len(), 1);
+}
+
+const HASH: Key<'static> = Key { db: 0, bytes: b"hash" };
+const LIST: Key<'static> = Key { db: 0, bytes: b"list" };
+const SET: Key<'static> = Key { db: 0, bytes: b"set" };
+const SORTED: Key<'static> = Key { db: 0, bytes: b"sorted" };
+const STRING: Key<'static> = Key { db: 0, bytes: b"string" };
+
+/// Ways to change a value whose elements are named by their numbers.
+type Change = (Key<'static>, fn(&mut Tx<'_>) -> Result<(), TxError>);
+const CHANGES: [Change; 22] = [
+    (HASH, |tx| tx.hash_set(HASH, b"1", b"new").map(drop)),
+    (HASH, |tx| tx.hash_set(HASH, b"new", b"1").map(drop)),
+    (HASH, |tx| tx.hash_change(HASH, b"2", b"new").map(drop)),
+    (HASH, |tx| tx.hash_delete(HASH, b"3").map(drop)),
+    (HASH, |tx| tx.set_expiry(HASH, Some(8_000_000)).map(drop)),
+    (SET, |tx| tx.set_add_all(SET, [&b"new"[..]].into_iter()).map(drop)),
+    (SET, |tx| tx.set_remove_all(SET, [&b"1"[..]].into_iter()).map(drop)),
+    (SORTED, |tx| tx.sorted_add(SORTED, b"new", 1.5).map(drop)),
+    (SORTED, |tx| tx.sorted_add(SORTED, b"1", 3.5).map(drop)),
+    (SORTED, |tx| tx.sorted_remove(SORTED, b"2").map(drop)),
+    (SORTED, |tx| tx.sorted_remove_ranks(SORTED, 0..1).map(drop)),
+    (LIST, |tx| tx.list_push(LIST, End::Back, [&b"new"[..]].into_iter()).map(drop)),
+    (LIST, |tx| tx.list_push(LIST, End::Front, [&b"new"[..]].into_iter()).map(drop)),
+    (LIST, |tx| tx.list_set(LIST, 2, b"other").map(drop)),
+    (LIST, |tx| tx.list_insert(LIST, 1, b"inserted")),
+    (LIST, |tx| tx.list_remove(LIST, b"3", 1, false).map(drop)),
+    (LIST, |tx| tx.list_cut(LIST, End::Front, 2).map(drop)),
+    (STRING, |tx| tx.append(STRING, b"tail").map(drop)),
+    (STRING, |tx| tx.patch(STRING, 1, b"part").map(drop)),
+    (STRING, |tx| tx.put(STRING, b"another", Expiry::None)),
+    (HASH, |tx| tx.hash_set_expiry(HASH, b"4", Some(8_000_000)).map(drop)),
+    (STRING, |tx| tx.delete(STRING).map(drop)),
+];
+
+#[test]
+fn every_way_to_change_a_value_hands_it_out_first_and_is_seen_by_who_watches_it() {
+    for count in [8, 600] {
+        let clock = Arc::new(SimClock::new(1_000_000));
+        let store = open(&SimDevice::new(0, 7), &clock, 8 << 20);
+        let names: Vec<Vec<u8>> = (0..count).map(|n| n.to_string().into_bytes()).collect();
+        let all = || names.iter().map(Vec::as_slice);
+        let scores = (0..count).map(f64::from);
+        store
+            .run(Access::Everything, |tx| {
+                tx.put(STRING, &vec![1; count as usize], Expiry::None)?;
+                tx.set_put(SET, all(), Expiry::None)?;
+                tx.list_put(LIST, all(), Expiry::None)?;
+                tx.hash_put(HASH, all().zip(all()), Expiry::None)?;
+                tx.sorted_put_all(SORTED, all().zip(scores.clone()), Expiry::None)
+            })
+            .unwrap();
+        for (number, (key, change)) in CHANGES.into_iter().enumerate() {
+            let (before, watch) = (contents(&store), store.watch(key));
+            let (taken, mut snapshot) = begin(&store);
+            store.run(Access::Key(key), change).unwrap();
+            let is_unchanged = store.run(Access::Key(key), |tx| Ok(tx.is_unchanged(&watch)));
+            assert!(!is_unchanged.unwrap(), "change {number} of {count} elements");
+            while snapshot.step(100) {}
+            drop(snapshot);
+            let is_as_before = *taken.0.lock().unwrap() == before;
+            assert!(is_as_before, "change {number} of {count} elements");
+            // All but that of one field's expiry are among the contents.
+            assert!(number == 20 || contents(&store) != before, "change {number}");
+        }
+    }
 }
