@@ -92,6 +92,8 @@ pub struct ServerConfig {
     pub timeout_s: u64,
     /// Seconds after which a silent connection is probed; 0: never.
     pub tcp_keepalive_s: u64,
+    /// Seconds in which a client that gets a copy of everything takes some of it.
+    pub repl_timeout_s: u64,
     /// The file of Redis's settings that the server was started with; for INFO only.
     pub config_file: Option<PathBuf>,
     /// The limits of one request.
@@ -183,6 +185,7 @@ impl Default for ServerConfig {
             clients_max: 10_000,
             timeout_s: 0,
             tcp_keepalive_s: 300,
+            repl_timeout_s: 60,
             config_file: None,
             limits: Limits::default(),
             turn_bytes_max: 64 << 10,

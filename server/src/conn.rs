@@ -204,7 +204,7 @@ impl Conn {
     /// Whether nothing is left to do for this peer.
     pub(crate) fn is_finished(&self) -> bool {
         let done = self.session.closing || (self.input_closed && !self.stalled);
-        self.session.killed || (done && self.unsent() == 0)
+        self.session.killed || (done && self.unsent() == 0 && self.session.copying.is_none())
     }
 
     /// The events that the event queue should watch for now.
@@ -212,7 +212,9 @@ impl Conn {
         let mut wanted = EventFlags::empty();
         // A client that waits for data is read on, to learn that it goes; not without a bound.
         let is_full = self.session.waiting.is_some() && self.pending_bytes() > WAITING_BYTES_MAX;
-        if !self.stalled && !is_full && !self.input_closed && !self.session.closing {
+        // A client that gets a copy is read on, too; what it says is not heeded.
+        let is_closing = self.session.closing && self.session.copying.is_none();
+        if !self.stalled && !is_full && !self.input_closed && !is_closing {
             wanted |= EventFlags::IN;
         }
         if self.is_sendable() {

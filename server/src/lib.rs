@@ -16,6 +16,7 @@ pub mod resp;
 mod acl;
 mod commands;
 mod conn;
+mod copying;
 mod descriptors;
 mod lately;
 mod migration;

@@ -9,6 +9,8 @@ use perdura_store::Watch;
 
 use crate::acl::{User, Users};
 use crate::commands::Moving;
+use crate::copying::Copying;
+use crate::export::Parts;
 use crate::resp::{Args, Span};
 use crate::shared::{Card, NO_COMMAND, Topic, Tracker, card_flag};
 
@@ -90,6 +92,10 @@ pub(crate) struct Session {
     pub is_paused: bool,
     /// The MIGRATE whose end the client waits for.
     pub moving: Option<Box<Moving>>,
+    /// The parts of a copy that the client wants (REPLCONF), and the copy that it gets (SYNC). It is
+    /// `closing` then.
+    pub copy_parts: Parts,
+    pub copying: Option<Box<Copying>>,
     /// The wait of a command for data (BLPOP and its like); commands behind it wait, too.
     pub waiting: Option<Box<Waiting>>,
     pub active_ns: u64,
@@ -122,6 +128,8 @@ impl Session {
             request_bytes: 0,
             is_paused: false,
             moving: None,
+            copy_parts: Parts::ALL,
+            copying: None,
             waiting: None,
             last_row: NO_COMMAND,
         }
@@ -175,7 +183,8 @@ impl Session {
         let mut flags = 0;
         for (is_set, bit) in [
             (self.is_paused, card_flag::PAUSED),
-            (self.closing || self.killed, card_flag::CLOSING),
+            (self.closing && self.copying.is_none() || self.killed, card_flag::CLOSING),
+            (self.copying.is_some(), card_flag::COPYING),
             (self.no_evict, card_flag::NO_EVICT),
             (self.no_touch, card_flag::NO_TOUCH),
             (self.resp3, card_flag::RESP3),

@@ -124,26 +124,29 @@ enum ClientKind {
     Normal,
     /// Those that have subscribed.
     Pubsub,
-    /// Masters and replicas: there are none.
-    Other,
+    /// Those that get a copy of everything, as a replica does.
+    Replica,
+    /// There are none.
+    Master,
 }
 
 impl ClientKind {
     fn parse(kind: &[u8]) -> Result<Self, CommandError> {
-        let others = ["MASTER", "REPLICA", "SLAVE"];
         match () {
             () if is(kind, "NORMAL") => Ok(Self::Normal),
             () if is(kind, "PUBSUB") => Ok(Self::Pubsub),
-            () if others.iter().any(|other| is(kind, other)) => Ok(Self::Other),
+            () if is(kind, "REPLICA") || is(kind, "SLAVE") => Ok(Self::Replica),
+            () if is(kind, "MASTER") => Ok(Self::Master),
             () => Err(CommandError::ClientType(text(kind, 128))),
         }
     }
 
     fn has(self, card: &Card) -> bool {
         match self {
-            Self::Normal => !card.is_subscribed(),
+            Self::Normal => !card.is_subscribed() && !card.is_copying(),
             Self::Pubsub => card.is_subscribed(),
-            Self::Other => false,
+            Self::Replica => card.is_copying(),
+            Self::Master => false,
         }
     }
 }

@@ -394,6 +394,19 @@ pub(crate) enum CommandError {
     NoExport,
     #[error("ERR the dump cannot be read: {0}")]
     Export(String),
+    #[error("ERR so many copies are being sent that no other is made: try again")]
+    CopiesBusy,
+    #[error(
+        "NOMASTERLINK this server sends copies and no changes: the copy that this replica has is \
+         all there is, and REPLICAOF NO ONE makes it a master"
+    )]
+    NoChanges,
+    #[error("ERR PSYNC FAILOVER can't be sent to a master.")]
+    FailoverOfMaster,
+    #[error("ERR Unrecognized REPLCONF option: {0}")]
+    ReplconfOption(String),
+    #[error("ERR Unsupported rdb-filter-only option: {0}")]
+    CopyFilter(String),
     /// Never sent: the command goes on later, and the client's next ones wait for that.
     #[error("ERR the command waits")]
     Waits,

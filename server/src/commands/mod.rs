@@ -11,6 +11,7 @@ mod call;
 mod client;
 mod connection;
 mod context;
+mod copying;
 mod devices;
 mod dispatch;
 mod drives;

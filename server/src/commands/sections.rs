@@ -53,7 +53,7 @@ fn build_id() -> String {
 }
 
 /// Makes forty digits that no other run of a server on this machine has.
-fn run_id(server: &Server<'_>) -> String {
+pub(super) fn run_id(server: &Server<'_>) -> String {
     let (started_ms, pid) = (server.shared.started_unix_ms, std::process::id());
     format!("{started_ms:016x}{:016x}{pid:08x}", server.shared.started_ns)
 }
@@ -88,6 +88,7 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
          keyspace_hits:{}\r\nkeyspace_misses:{}\r\n\
          client_output_buffer_limit_disconnections:{}\r\ntotal_error_replies:{}\r\n\
          total_reads_processed:{}\r\ntotal_writes_processed:{}\r\n\
+         sync_full:{}\r\nsync_partial_err:{}\r\n\
          pubsub_channels:{}\r\npubsub_patterns:{}\r\npubsubshard_channels:{}\r\n\
          expire_cycle_cpu_milliseconds:{}\r\ndump_payload_sanitizations:{}\r\n\
          eventloop_cycles:{}\r\neventloop_duration_sum:{}\r\neventloop_duration_cmd_sum:{}\r\n\
@@ -110,6 +111,8 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
         s.errors.get(),
         s.reads.get(),
         s.writes.get(),
+        s.sync_full.get(),
+        s.sync_partial_err.get(),
         topics.count(Topic::Channel),
         topics.count(Topic::Pattern),
         topics.count(Topic::Shard),
@@ -140,7 +143,7 @@ pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result
 
 /// Counters of things that this server never does: replicate, fork, move values to gather free
 /// memory, hand sockets to threads for reading and writing, leave expired keys for later.
-const STATS_ZEROS: [&str; 24] = [
+const STATS_ZEROS: [&str; 22] = [
     "expired_time_cap_reached_count",
     "active_defrag_hits",
     "active_defrag_misses",
@@ -154,9 +157,7 @@ const STATS_ZEROS: [&str; 24] = [
     "reply_buffer_expands",
     "total_net_repl_input_bytes",
     "total_net_repl_output_bytes",
-    "sync_full",
     "sync_partial_ok",
-    "sync_partial_err",
     "evicted_clients",
     "total_eviction_exceeded_time",
     "current_eviction_exceeded_time",
@@ -167,12 +168,12 @@ const STATS_ZEROS: [&str; 24] = [
     "unexpected_error_replies",
 ];
 
-pub(super) fn replication(_: &Server<'_>, _: Clients, out: &mut String) -> Result {
-    let none = "0".repeat(40);
+pub(super) fn replication(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
+    let (id, none) = (run_id(server), "0".repeat(40));
     write!(
         out,
         "role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\n\
-         master_replid:{none}\r\nmaster_replid2:{none}\r\nmaster_repl_offset:0\r\n\
+         master_replid:{id}\r\nmaster_replid2:{none}\r\nmaster_repl_offset:0\r\n\
          second_repl_offset:-1\r\nrepl_backlog_active:0\r\nrepl_backlog_size:0\r\n\
          repl_backlog_first_byte_offset:0\r\nrepl_backlog_histlen:0\r\n",
     )

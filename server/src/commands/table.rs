@@ -4,8 +4,8 @@ use super::handler::{Command, Handler};
 use super::spec::flag::*;
 use super::spec::{Group, KeyOption, Keys, Spec};
 use super::{
-    absent, acl, bitfield, bits, blocking, blocking_pops, client, connection, devices, dump,
-    expiry, figures, functions, geo, geo_search, hash_expiry, hashes, hyperloglog, info,
+    absent, acl, bitfield, bits, blocking, blocking_pops, client, connection, copying, devices,
+    dump, expiry, figures, functions, geo, geo_search, hash_expiry, hashes, hyperloglog, info,
     introspect, keys, latency, lists, memory, migrate, monitor, perdura, pubsub, scripts, server,
     sets, sets_algebra, settings, sort, sorted, sorted_algebra, sorted_range, streams,
     streams_claim, streams_groups, streams_info, streams_read, strings, strings_lcs, strings_set,
@@ -421,6 +421,8 @@ pub(crate) static TABLE: &[Command] = &[
     c("perdura|help", 2, LOADING | STALE, NONE, Server, "0.1.0", Control(perdura::help), "Show helpful text about the different subcommands"),
     c("perdura|import", 3, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::import), "Let nothing expire while another server's changes are carried out"),
     c("perdura|stats", 2, LOADING | STALE | FACTS, NONE, Server, "0.1.0", Control(figures::stats), "Get the figures of INFO perdura as a map of integers"),
+    c("psync", -3, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "2.8.0", Control(copying::sync), "Send a copy of everything as of one moment, and no changes"),
+    c("replconf", -1, CONN | ADMIN, NONE, Server, "3.0.0", Control(copying::replconf), "Take what a client says of itself before SYNC"),
     c("replicaof", 3, ADMIN | NOSCRIPT | STALE, NONE, Server, "5.0.0", Control(absent::replicaof), "Accept NO ONE: the server is always a master"),
     c("role", 1, NOSCRIPT | LOADING | STALE | FAST, NONE, Server, "2.8.12", Control(server::role), "Return the role of the instance, which is always master"),
     c("save", 1, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "1.0.0", Control(server::save), "Make a checkpoint"),
@@ -431,5 +433,6 @@ pub(crate) static TABLE: &[Command] = &[
     c("slowlog|help", 2, LOADING | STALE, NONE, Server, "6.2.0", Control(server::slowlog_help), "Show helpful text about the different subcommands"),
     c("slowlog|len", 2, CONN | ADMIN, NONE, Server, "2.2.12", Control(server::slowlog_len), "Get the slow log's length"),
     c("slowlog|reset", 2, CONN | ADMIN, NONE, Server, "2.2.12", Control(server::slowlog_reset), "Clear all entries from the slow log"),
+    c("sync", 1, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "1.0.0", Control(copying::sync), "Send a copy of everything as of one moment, and no changes"),
     c("time", 1, LOADING | STALE | FAST, NONE, Server, "2.6.0", Control(server::time), "Return the current server time"),
 ];

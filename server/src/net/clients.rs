@@ -155,6 +155,11 @@ impl Serve<'_> {
         let Some(mut conn) = place.take_if(|conn| conn.session.card.id == card.id) else {
             return;
         };
+        if conn.session.copying.is_some() {
+            // Nothing may come between the bytes of a copy.
+            *place = Some(conn);
+            return;
+        }
         conn.take_buffer(&mut self.spare);
         f(&mut conn);
         if conn.unsent() > MESSAGE_BYTES_MAX.min(self.server.config.output_max_bytes) {
@@ -175,7 +180,7 @@ impl Serve<'_> {
             let Some(conn) = conn else { continue };
             let session = &mut conn.session;
             // A client that has removed its own user gets its reply first.
-            let may_stay = session.closing
+            let may_stay = session.closing && session.copying.is_none()
                 || heed_users(&self.server, session) && may_go_on_listening(session);
             if !may_stay {
                 session.killed = true;
@@ -230,6 +235,7 @@ impl Serve<'_> {
                 self.forget(&mut conn);
                 self.free.push(slot);
                 self.stalled.retain(|other| *other != slot);
+                self.copies.retain(|other| *other != slot);
                 self.listen();
             }
         }

@@ -10,6 +10,7 @@
 mod ahead;
 mod clients;
 mod committer;
+mod copies;
 mod driven;
 mod events;
 mod group;

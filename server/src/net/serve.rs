@@ -53,6 +53,8 @@ pub(super) struct Serve<'a> {
     /// Whether the turn is for one connection's request alone.
     is_lone: bool,
     pub(super) stalled: Vec<u32>,
+    /// Clients that get a copy of everything.
+    pub(super) copies: Vec<u32>,
     /// The ends of the waits for data, with the clients' numbers and slots.
     pub(super) deadlines: BTreeMap<(u64, u64), u32>,
     pub(super) finished: Vec<u32>,
@@ -96,6 +98,7 @@ impl<'a> Serve<'a> {
             load: Load::new(),
             is_lone: false,
             stalled: Vec::new(),
+            copies: Vec::new(),
             deadlines: BTreeMap::new(),
             finished: Vec::new(),
             next_tick_ns: 0,
@@ -143,6 +146,7 @@ impl<'a> Serve<'a> {
             }
         }
         self.resume_stalled();
+        self.step_copies();
         self.answer_served();
         if stop.is_set() {
             // The final flush writes everything that could be ordered now.
@@ -207,7 +211,7 @@ impl<'a> Serve<'a> {
         let ready = self.stalled.iter().any(|slot| {
             self.conns[*slot as usize].as_ref().is_some_and(|conn| self.may_resume(conn))
         });
-        if ready {
+        if ready || self.is_copy_ready() {
             return 0;
         }
         let deadline_ns = self.deadlines.first_key_value().map_or(u64::MAX, |(first, _)| first.0);
@@ -477,7 +481,8 @@ impl<'a> Serve<'a> {
             let limit_ns = self.server.config.timeout_s.saturating_mul(1_000_000_000);
             for conn in self.conns.iter_mut().flatten() {
                 let is_late = self.server.now_ns.saturating_sub(conn.session.active_ns) > limit_ns;
-                if is_late && conn.session.waiting.is_none() {
+                let waits = conn.session.waiting.is_some() || conn.session.copying.is_some();
+                if is_late && !waits {
                     conn.session.killed = true;
                     self.server.own.inbox.kill();
                 }

@@ -108,7 +108,8 @@ impl Serve<'_> {
         conn.take_buffer(&mut self.spare);
         loop {
             if conn.session.closing || conn.session.killed || self.server.shared.is_ending() {
-                // Bytes behind QUIT are never parsed.
+                // Bytes behind QUIT are never parsed, nor those behind SYNC.
+                self.note_copy(slot, conn);
                 return buf.len();
             }
             if conn.unsent() > self.server.config.output_pause_bytes {

@@ -186,7 +186,6 @@ pub static PARAMETERS: &[Parameter] = &[
     p("repl-disable-tcp-nodelay", "no", Flag, ALONE),
     p("repl-backlog-size", "1048576", Memory(1, LONG as u64), ALONE),
     p("repl-backlog-ttl", "3600", Number(0, LONG), ALONE),
-    p("repl-timeout", "60", Number(1, INT), ALONE),
     old("repl-ping-replica-period", "repl-ping-slave-period", "10", Number(1, INT), ALONE),
     p("propagation-error-behavior", "ignore", Word(&["ignore", "panic", "panic-on-replicas"]),
         ALONE),

@@ -46,7 +46,7 @@ const OLDER: [(&str, &str); 5] = [
 ];
 
 /// The names of all parameters of this file.
-pub const LIVE: [&str; 37] = [
+pub const LIVE: [&str; 38] = [
     "acl-pubsub-default",
     "acllog-max-len",
     "busy-reply-threshold",
@@ -68,6 +68,7 @@ pub const LIVE: [&str; 37] = [
     "maxmemory-samples",
     "notify-keyspace-events",
     "proto-max-bulk-len",
+    "repl-timeout",
     "requirepass",
     "script-memory-limit",
     "set-max-intset-entries",
@@ -130,6 +131,7 @@ pub fn get(config: &ServerConfig, name: &str) -> Option<String> {
         "script-memory-limit" => config.script_memory_max as u64,
         "timeout" => config.timeout_s,
         "tcp-keepalive" => config.tcp_keepalive_s,
+        "repl-timeout" => config.repl_timeout_s,
         "slowlog-max-len" => config.slowlog_len_max as u64,
         "proto-max-bulk-len" => config.limits.bulk_max_bytes as u64,
         "slowlog-log-slower-than" => return Some(config.slowlog_slower_than_us.to_string()),
@@ -211,6 +213,7 @@ fn change(config: &mut ServerConfig, name: &str, value: &[u8]) -> Result<(), Cow
         }
         "timeout" => config.timeout_s = number(0, INT_MAX)?,
         "tcp-keepalive" => config.tcp_keepalive_s = number(0, INT_MAX)?,
+        "repl-timeout" => config.repl_timeout_s = number(1, INT_MAX)?,
         "slowlog-log-slower-than" => {
             config.slowlog_slower_than_us = number(-1, i64::MAX)? as i64;
         }
@@ -281,6 +284,7 @@ mod tests {
             ("maxclients", "14"),
             ("timeout", "15"),
             ("tcp-keepalive", "16"),
+            ("repl-timeout", "17"),
             ("slowlog-log-slower-than", "-1"),
             ("slowlog-max-len", "17"),
             ("busy-reply-threshold", "17"),

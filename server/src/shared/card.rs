@@ -67,6 +67,7 @@ pub(crate) mod flag {
     pub const BROADCAST: u16 = 128;
     pub const BROKEN: u16 = 256;
     pub const MONITOR: u16 = 512;
+    pub const COPYING: u16 = 1024;
 }
 
 impl Card {
@@ -163,6 +164,11 @@ impl Card {
         self.seen.flags.load(Relaxed) & flag::SUBSCRIBED != 0
     }
 
+    /// Whether the client gets a copy of everything.
+    pub fn is_copying(&self) -> bool {
+        self.seen.flags.load(Relaxed) & flag::COPYING != 0
+    }
+
     /// Whether the client waits for CLIENT UNPAUSE.
     pub fn is_paused(&self) -> bool {
         self.seen.flags.load(Relaxed) & flag::PAUSED != 0
@@ -183,6 +189,7 @@ impl Card {
         let (bits, queued) = (seen.flags.load(Relaxed), seen.queued.load(Relaxed));
         let mut letters = String::new();
         for (is_set, letter) in [
+            (bits & flag::COPYING != 0, 'S'),
             (bits & flag::MONITOR != 0, 'O'),
             (bits & flag::SUBSCRIBED != 0, 'P'),
             (queued >= 0, 'x'),

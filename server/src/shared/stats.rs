@@ -44,6 +44,9 @@ pub(crate) struct Stats {
     pub reads: Counter,
     pub writes: Counter,
     pub output_limit_disconnections: Counter,
+    /// Copies of everything that clients have asked for, and requests for later changes alone.
+    pub sync_full: Counter,
+    pub sync_partial_err: Counter,
     pub group_writes: Counter,
     /// Turns of the loop, the time from each one's begin to its end, and that of looking for
     /// expired keys.
@@ -114,6 +117,8 @@ impl Stats {
             reads,
             writes,
             output_limit_disconnections,
+            sync_full,
+            sync_partial_err,
             group_writes,
             turns,
             busy_ns,
@@ -134,6 +139,8 @@ impl Stats {
             reads,
             writes,
             output_limit_disconnections,
+            sync_full,
+            sync_partial_err,
             group_writes,
             turns,
             busy_ns,
