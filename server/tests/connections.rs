@@ -10,6 +10,10 @@ mod epoll {
     }
 
     include!("connections/cases.rs");
+
+    mod copies {
+        include!("connections/copies.rs");
+    }
 }
 
 /// The ring, where the system allows one.
@@ -19,4 +23,8 @@ mod uring {
     }
 
     include!("connections/cases.rs");
+
+    mod copies {
+        include!("connections/copies.rs");
+    }
 }

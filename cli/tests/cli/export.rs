@@ -1,9 +1,11 @@
-//! `perdura export` from a running server: a real Redis loads what was there at one moment.
+//! `perdura export` from a running server, and `SYNC`: a real Redis loads what was there at one
+//! moment.
 
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::real_redis::{Redis, Talk, everything};
 use crate::running::*;
@@ -15,11 +17,20 @@ fn export(file: &str, server: &Server) -> Output {
         .unwrap()
 }
 
-#[test]
-fn a_real_redis_loads_an_export_of_values_of_every_type() {
-    let (dir, data) = (TestDir::new(), tempfile::tempdir().unwrap());
-    let server = Server::start(dir.path(), &["--memory", "64MiB", "--grace", "10s"]);
-    let mut talk = Talk::try_connect(server.port).unwrap();
+/// Gets a dump by `redis-cli --rdb`, or another option; false where there is none.
+fn redis_cli(option: &str, file: &Path, server: &Server) -> bool {
+    let tool =
+        Command::new("redis-cli").args(["-p", &server.port.to_string(), option]).arg(file).output();
+    let Ok(output) = tool else {
+        println!("skipped: redis-cli is not installed");
+        return false;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    true
+}
+
+/// 729 keys of every type, and two libraries of functions.
+fn fill(talk: &mut Talk) {
     for n in 0..700 {
         talk.send(&["SET", &format!("string:{n}"), &"v".repeat(n % 400)]);
         talk.send(&["RPUSH", &format!("list:{}", n % 7), &format!("{n:060}")]);
@@ -40,6 +51,31 @@ fn a_real_redis_loads_an_export_of_values_of_every_type() {
         let code = format!("#!lua name={name}\n--{}\n{register}", "-".repeat(100));
         assert_eq!(talk.ask_words(&["FUNCTION", "LOAD", &code]), [name]);
     }
+}
+
+fn libraries(talk: &mut Talk) -> Vec<String> {
+    let mut words = talk.ask("FUNCTION LIST WITHCODE");
+    words.sort();
+    words
+}
+
+fn compare(server: &Server, redis: &Redis) {
+    for db in [0, 3] {
+        let (ours, theirs) = (everything(server.port, db), everything(redis.port, db));
+        assert_eq!(ours.len(), theirs.len());
+        assert!(ours == theirs, "database {db}");
+    }
+    let ours = libraries(&mut Talk::try_connect(server.port).unwrap());
+    assert_eq!(ours, libraries(&mut redis.talk()));
+    assert!(ours.concat().contains("name=two"));
+}
+
+#[test]
+fn a_real_redis_loads_an_export_of_values_of_every_type() {
+    let (dir, data) = (TestDir::new(), tempfile::tempdir().unwrap());
+    let server = Server::start(dir.path(), &["--memory", "64MiB", "--grace", "10s"]);
+    let mut talk = Talk::try_connect(server.port).unwrap();
+    fill(&mut talk);
     let file = data.path().join("dump.rdb");
     std::fs::write(&file, "what was there before").unwrap();
     let output = export(file.to_str().unwrap(), &server);
@@ -49,18 +85,7 @@ fn a_real_redis_loads_an_export_of_values_of_every_type() {
     // Nothing is left beside it.
     assert_eq!(std::fs::read_dir(data.path()).unwrap().count(), 1);
     let Some(redis) = Redis::start(data.path(), &[]) else { return };
-    for db in [0, 3] {
-        let (ours, theirs) = (everything(server.port, db), everything(redis.port, db));
-        assert_eq!(ours.len(), theirs.len());
-        assert!(ours == theirs, "database {db}");
-    }
-    let libraries = "FUNCTION LIST WITHCODE";
-    let sorted = |mut words: Vec<String>| {
-        words.sort();
-        words
-    };
-    assert_eq!(sorted(talk.ask(libraries)), sorted(redis.talk().ask(libraries)));
-    assert!(talk.ask(libraries).concat().contains("name=two"));
+    compare(&server, &redis);
 
     let nowhere = export("/nowhere/dump.rdb", &server);
     let text = String::from_utf8_lossy(&nowhere.stderr).into_owned();
@@ -71,9 +96,56 @@ fn a_real_redis_loads_an_export_of_values_of_every_type() {
     assert_eq!(talk.ask("PERDURA EXPORT STATUS"), ["state:none\\r\\n"]);
 }
 
-/// Each transaction writes two keys; a dump of one moment has both or none.
+/// `redis-cli --rdb` and a real replica get the same, and the replica is told that nothing follows.
+#[test]
+fn a_real_redis_gets_a_copy_of_values_of_every_type() {
+    let (dir, data, other) =
+        (TestDir::new(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = Server::start(dir.path(), &["--memory", "64MiB", "--grace", "10s"]);
+    let mut talk = Talk::try_connect(server.port).unwrap();
+    fill(&mut talk);
+    if !redis_cli("--rdb", &data.path().join("dump.rdb"), &server) {
+        return;
+    }
+    let Some(redis) = Redis::start(data.path(), &[]) else { return };
+    compare(&server, &redis);
+    assert!(redis_cli("--functions-rdb", &other.path().join("dump.rdb"), &server));
+    let log = other.path().join("log");
+    let Some(redis) = Redis::start(other.path(), &["--logfile", log.to_str().unwrap()]) else {
+        return;
+    };
+    let mut replica = redis.talk();
+    assert_eq!(libraries(&mut replica), libraries(&mut talk));
+    assert_eq!(replica.ask("DBSIZE"), ["0"]);
+    replica.ask(&format!("REPLICAOF 127.0.0.1 {}", server.port));
+    let began = Instant::now();
+    let has_heard = || std::fs::read_to_string(&log).unwrap().contains("-NOMASTERLINK this server");
+    while !has_heard() {
+        assert!(began.elapsed() < Duration::from_secs(20), "the replica hears no answer");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(replica.ask("INFO replication").concat().contains("master_link_status:down"));
+    assert_eq!(replica.ask("REPLICAOF NO ONE"), ["OK"]);
+    compare(&server, &redis);
+    assert!(talk.ask("INFO replication").concat().contains("connected_slaves:0"));
+}
+
 #[test]
 fn an_export_under_load_is_of_one_moment() {
+    is_of_one_moment(|file, server| {
+        let output = export(file.to_str().unwrap(), server);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        true
+    });
+}
+
+#[test]
+fn a_copy_under_load_is_of_one_moment() {
+    is_of_one_moment(|file, server| redis_cli("--rdb", file, server));
+}
+
+/// Each transaction writes two keys; a dump of one moment has both or none.
+fn is_of_one_moment(get: fn(&Path, &Server) -> bool) {
     const PAIRS: usize = 1500;
     let (dir, data) = (TestDir::new(), tempfile::tempdir().unwrap());
     let server =
@@ -110,10 +182,12 @@ fn an_export_under_load_is_of_one_moment() {
     });
     std::thread::sleep(Duration::from_millis(200));
     let file = data.path().join("dump.rdb");
-    let output = export(file.to_str().unwrap(), &server);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let is_there = get(&file, &server);
     is_over.store(true, Relaxed);
     let rounds = writer.join().unwrap();
+    if !is_there {
+        return;
+    }
     let Some(redis) = Redis::start(data.path(), &[]) else { return };
     let all = everything(redis.port, 0);
     let number = |key: &str| all[key][1].parse::<u64>().unwrap();
