@@ -55,7 +55,7 @@ pub(crate) enum Step {
 
 /// The state of the client's connection.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Peer {
+pub(crate) struct Link {
     /// Bytes that the client has taken of all that the connection ever got.
     pub taken: u64,
     pub unsent: usize,
@@ -86,17 +86,17 @@ impl Copying {
     /// The dump cannot be read.
     pub fn step(
         &mut self,
-        peer: Peer,
+        link: Link,
         now_ns: u64,
         patience_ns: u64,
         out: &mut Vec<u8>,
     ) -> io::Result<Step> {
         let is_waiting = matches!(self.phase, Phase::Waits(_));
-        if is_waiting || peer.taken >= self.taken.0 + TAKEN_BYTES_LEAST {
-            self.taken = (peer.taken, now_ns);
+        if is_waiting || link.taken >= self.taken.0 + TAKEN_BYTES_LEAST {
+            self.taken = (link.taken, now_ns);
         }
         let is_late = now_ns.saturating_sub(self.taken.1) > patience_ns;
-        let is_ready = self.is_ready(peer.unsent);
+        let is_ready = self.is_ready(link.unsent);
         match &mut self.phase {
             Phase::Waits(dump) => match dump.outcome() {
                 None if now_ns < self.beat_ns => Ok(Step::Nothing),
@@ -112,7 +112,7 @@ impl Copying {
                     Ok(Step::Send)
                 }
             },
-            Phase::Leaves if peer.has_ended || is_late => Ok(Step::Close),
+            Phase::Leaves if link.has_ended || is_late => Ok(Step::Close),
             Phase::Leaves => Ok(Step::Nothing),
             Phase::Sends(..) if is_late => Ok(Step::GiveUp),
             Phase::Sends(..) if !is_ready => Ok(Step::Nothing),

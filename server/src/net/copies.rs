@@ -2,7 +2,7 @@
 
 use super::serve::Serve;
 use crate::conn::Conn;
-use crate::copying::{Peer, Step};
+use crate::copying::{Link, Step};
 use crate::resp::Reply;
 
 impl Serve<'_> {
@@ -45,12 +45,11 @@ impl Serve<'_> {
     fn step_copy(&mut self, conn: &mut Conn) -> Step {
         let patience_ns = self.server.config.repl_timeout_s.saturating_mul(1_000_000_000);
         let unsent = conn.unsent();
-        let peer =
-            Peer { taken: conn.written() - unsent as u64, unsent, has_ended: conn.input_closed };
-        conn.take_buffer(&mut self.spare);
+        let link =
+            Link { taken: conn.written() - unsent as u64, unsent, has_ended: conn.input_closed };
         let (session, out) = conn.session_and_output();
         let Some(copying) = &mut session.copying else { return Step::Nothing };
-        let step = copying.step(peer, self.server.now_ns, patience_ns, out);
+        let step = copying.step(link, self.server.now_ns, patience_ns, out);
         let step = step.unwrap_or_else(|error| {
             // The client sees that the dump is cut off.
             tracing::error!(%error, "a dump for a copy cannot be read");
