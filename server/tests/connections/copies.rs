@@ -29,7 +29,7 @@ fn start_large() -> (Running, tempfile::TempDir) {
     let server = start(ServerConfig { spill_dir, ..config() });
     let mut client = server.client();
     let value = noise(1 << 20);
-    for n in 0..12 {
+    for n in 0..8 {
         client.call_bytes(&[b"SET", format!("key {n}").as_bytes(), &value]);
     }
     (server, dir)
@@ -159,7 +159,7 @@ fn a_reader_that_takes_nothing_holds_nothing_up_and_is_disconnected() {
     assert_eq!(dumps(dir.path()), 0);
     let mut rest = Vec::new();
     let _ = slow.stream.read_to_end(&mut rest);
-    assert!(rest.len() < 12 << 20, "{}", rest.len());
+    assert!(rest.len() < 8 << 20, "{}", rest.len());
 }
 
 #[test]
@@ -203,5 +203,5 @@ fn nothing_comes_between_the_bytes_of_a_copy() {
         listener.stream.write_all(b"\nREPLCONF ACK 0\r\n").unwrap();
     }
     listener.stream.read_to_end(&mut sent).unwrap();
-    assert_eq!(counted(&sent), (12, 0));
+    assert_eq!(counted(&sent), (8, 0));
 }
