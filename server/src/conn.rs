@@ -125,17 +125,22 @@ impl Conn {
         (self.free_to - self.gone) as usize
     }
 
-    /// Whether output may be sent that neither the socket nor the ring has been given.
+    /// Bytes of output that may be sent and that neither the socket nor the ring has been given.
+    pub(crate) fn sendable(&self) -> usize {
+        self.free_end().saturating_sub(self.sent)
+    }
+
+    /// Whether there is such output.
     pub(crate) fn is_sendable(&self) -> bool {
-        self.sent < self.free_end()
+        self.sendable() > 0
     }
 
     /// Gives away the output that may be sent, with the place at which its unsent bytes begin.
-    pub(crate) fn take_free(&mut self, spare: &mut Vec<Vec<u8>>) -> (Vec<u8>, usize) {
+    pub(crate) fn take_free(&mut self, spare: &mut Spares) -> (Vec<u8>, usize) {
         let end = self.free_end();
         let mut held = Vec::new();
         if end < self.out.len() {
-            held = spare.pop().unwrap_or_default();
+            held = spare.take().unwrap_or_default();
             held.extend_from_slice(&self.out[end..]);
             self.out.truncate(end);
         }
@@ -156,9 +161,9 @@ impl Conn {
     }
 
     /// Takes an output buffer from the stock, if it has none of its own.
-    pub(crate) fn take_buffer(&mut self, spare: &mut Vec<Vec<u8>>) {
+    pub(crate) fn take_buffer(&mut self, spare: &mut Spares) {
         if self.out.capacity() == 0
-            && let Some(buffer) = spare.pop()
+            && let Some(buffer) = spare.take()
         {
             self.out = buffer;
         }
@@ -174,7 +179,7 @@ impl Conn {
     }
 
     /// Sends as much as the peer takes and returns the bytes sent. A failure ends the connection.
-    pub(crate) fn send(&mut self, spare: &mut Vec<Vec<u8>>) -> usize {
+    pub(crate) fn send(&mut self, spare: &mut Spares) -> usize {
         let before = self.sent;
         let end = self.free_end();
         while self.sent < end {
@@ -192,7 +197,7 @@ impl Conn {
         let count = self.sent - before;
         let len = self.out.len();
         if self.sent == len {
-            keep_spare(spare, std::mem::take(&mut self.out));
+            spare.keep(std::mem::take(&mut self.out));
             self.sent = 0;
         } else {
             drop_taken(&mut self.out, &mut self.sent);
@@ -224,11 +229,32 @@ impl Conn {
     }
 }
 
-/// Keeps a buffer for the next connection that needs one, if it is worth it.
-pub(crate) fn keep_spare(spare: &mut Vec<Vec<u8>>, mut buffer: Vec<u8>) {
-    if spare.len() < SPARE_MAX && (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) {
-        buffer.clear();
-        spare.push(buffer);
+/// Output buffers for the next connections that need one. Large ones are kept, too: a new one would
+/// be memory that the kernel has to clear first.
+#[derive(Debug, Default)]
+pub(crate) struct Spares {
+    buffers: Vec<Vec<u8>>,
+    /// Bytes that the buffers have room for.
+    bytes: usize,
+}
+
+impl Spares {
+    /// Takes the buffer that was used last.
+    pub fn take(&mut self) -> Option<Vec<u8>> {
+        let buffer = self.buffers.pop()?;
+        self.bytes -= buffer.capacity();
+        Some(buffer)
+    }
+
+    /// Keeps a buffer, if it is worth it and there is room.
+    pub fn keep(&mut self, mut buffer: Vec<u8>) {
+        let bytes = self.bytes + buffer.capacity();
+        let is_kept = self.buffers.len() < SPARE_MAX && bytes <= SPARE_BYTES_MAX;
+        if is_kept && buffer.capacity() > 0 {
+            self.bytes = bytes;
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
     }
 }
 
@@ -243,9 +269,10 @@ pub(crate) fn drop_taken(out: &mut Vec<u8>, sent: &mut usize) {
 
 /// Bytes of input that a client may send while it waits for data, before it is not read any more.
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// Most output buffers kept for the next connection that needs one.
+/// Most output buffers kept for the next connections that need one.
 const SPARE_MAX: usize = 64;
-const SPARE_BYTES_MAX: usize = 64 << 10;
+/// Bytes that these have room for, all together.
+const SPARE_BYTES_MAX: usize = 4 << 20;
 const COMPACT_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
@@ -274,7 +301,7 @@ mod tests {
         let began = std::time::Instant::now();
         while taken < len {
             conn.free_to = conn.written();
-            conn.send(&mut Vec::new());
+            conn.send(&mut Spares::default());
             taken += (&peer).read(&mut piece).unwrap();
         }
         // A tenth of a second, where moving the rest of it each time took over a minute.

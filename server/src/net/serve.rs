@@ -22,7 +22,7 @@ use super::load::{Load, ONE};
 use super::run::Ended;
 use crate::commands::Server;
 use crate::config::{ServeError, StopFlag};
-use crate::conn::{Conn, Receiving, drop_taken, keep_spare};
+use crate::conn::{Conn, Receiving, Spares, drop_taken};
 use crate::resp::Parser;
 use crate::sys::Several;
 
@@ -43,7 +43,7 @@ pub(super) struct Serve<'a> {
     /// The parser of all connections that have no pending input.
     pub(super) parser: Parser,
     pub(super) ahead: Ahead,
-    pub(super) spare: Vec<Vec<u8>>,
+    pub(super) spare: Spares,
     pub(super) group: Group<'a>,
     /// Connections answered since the last wait because a group commit had returned.
     pub(super) committed: usize,
@@ -91,7 +91,7 @@ impl<'a> Serve<'a> {
             free: Vec::new(),
             parser: Parser::default(),
             ahead: Ahead::default(),
-            spare: Vec::new(),
+            spare: Spares::default(),
             group,
             committed: 0,
             committed_before: 0,
@@ -253,7 +253,7 @@ impl<'a> Serve<'a> {
             }
             Event::Sent { of, buffer, from, result } => {
                 let Some(mut conn) = self.take(of) else {
-                    keep_spare(&mut self.spare, buffer);
+                    self.spare.keep(buffer);
                     return Ok(());
                 };
                 self.sent(of, &mut conn, buffer, from, result);
@@ -308,7 +308,7 @@ impl<'a> Serve<'a> {
                 self.server.stats.writes.add(1);
                 from += count;
                 if from == buffer.len() {
-                    return keep_spare(&mut self.spare, buffer);
+                    return self.spare.keep(buffer);
                 }
                 drop_taken(&mut buffer, &mut from);
                 self.events.send(of.slot, conn, buffer, from);
@@ -345,7 +345,8 @@ impl<'a> Serve<'a> {
 
     /// Sends the output that may be sent: with epoll now, with the ring at the end of the turn and
     /// after what is being sent already. Where the turn has one request there is nothing to gather
-    /// for the ring, and a send whose end must be waited for costs more than a system call.
+    /// for the ring, and a send whose end must be waited for costs more than a system call. Much
+    /// output goes out at once, too: its buffer serves the next connection while a cache has it.
     pub(super) fn send(&mut self, slot: u32, conn: &mut Conn) {
         if !conn.is_sendable() {
             return;
@@ -353,7 +354,7 @@ impl<'a> Serve<'a> {
         match &self.events {
             Events::Epoll(_) => self.write(conn),
             Events::Uring { .. } if conn.in_flight == 0 => {
-                if self.is_lone {
+                if self.is_lone || conn.sendable() >= AT_ONCE_BYTES {
                     self.write(conn);
                 }
                 if conn.is_sendable() && !conn.session.killed {
@@ -502,5 +503,7 @@ fn is_lone_request(happened: &[Event]) -> bool {
 const TICK_NS: u64 = 100_000_000;
 /// Approximate time that an SSD needs to make a write durable, microseconds.
 const COMMIT_US: u32 = 100;
+/// Bytes of output from which on a system call costs little beside the copying.
+const AT_ONCE_BYTES: usize = 64 << 10;
 const EXPIRE_WORK: usize = 256;
 const EXPIRE_ROUNDS_MAX: usize = 16;

@@ -106,17 +106,22 @@ impl Serve<'_> {
         conn.stalled = false;
         conn.session.is_paused = false;
         conn.take_buffer(&mut self.spare);
+        // Output of the connection, of all that it ever gets, when it was last sent.
+        let mut sent_at = conn.written();
         loop {
             if conn.session.closing || conn.session.killed || self.server.shared.is_ending() {
                 // Bytes behind QUIT are never parsed, nor those behind SYNC.
                 self.note_copy(slot, conn);
                 return buf.len();
             }
-            if conn.unsent() > self.server.config.output_pause_bytes {
+            let pause_bytes = self.server.config.output_pause_bytes;
+            if conn.written() - sent_at > SENT_BYTES || conn.unsent() > pause_bytes {
                 self.send_now(slot, conn);
-                if conn.unsent() > self.server.config.output_pause_bytes {
+                if conn.unsent() > pause_bytes {
                     return self.stall(slot, conn, at);
                 }
+                conn.take_buffer(&mut self.spare);
+                sent_at = conn.written();
             }
             if ahead.is_done() {
                 match ahead.look(&self.server, &conn.session, parser, buf, at) {
@@ -204,6 +209,8 @@ impl Serve<'_> {
     }
 }
 
+/// Bytes of output that a pipeline gathers before they are sent: few enough to stay in a cache.
+const SENT_BYTES: u64 = 256 << 10;
 const RING_ENDED: [i32; 2] = [libc::ENOBUFS, libc::ECANCELED];
 /// Bytes of unused capacity that a connection's pending input may keep.
 const PENDING_SLACK: usize = 16 << 10;
