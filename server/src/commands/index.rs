@@ -14,19 +14,41 @@ pub(crate) struct Index {
     specs: Vec<&'static Spec>,
     /// The row of each command in the facts.
     facts: Vec<u16>,
-    slots: Box<[u16; SLOTS]>,
+    slots: Box<[Slot; SLOTS]>,
+}
+
+/// What a search compares before the whole name.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    folded: Folded,
+    /// The row of the command; of an empty slot, that of none.
+    row: u16,
+    /// Whether the name has only letters, and all of them are in `folded`.
+    is_told: bool,
+}
+
+/// A name's length, and its first and last bytes in lower case. A byte that is no letter may be the
+/// same as another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Folded {
+    first: u64,
+    last: u64,
+    len: usize,
 }
 
 impl Index {
     pub fn new(specs: impl Iterator<Item = &'static Spec>) -> Self {
         let specs: Vec<_> = specs.collect();
-        let mut slots = Box::new([u16::MAX; SLOTS]);
+        let empty = Slot { folded: Folded::of(b""), row: u16::MAX, is_told: false };
+        let mut slots = Box::new([empty; SLOTS]);
         for (row, spec) in specs.iter().enumerate() {
-            let mut at = slot(spec.name.as_bytes());
-            while slots[at] != u16::MAX {
+            let (name, folded) = (spec.name.as_bytes(), Folded::of(spec.name.as_bytes()));
+            let mut at = folded.slot();
+            while slots[at].row != u16::MAX {
                 at = (at + 1) % SLOTS;
             }
-            slots[at] = row as u16;
+            let is_told = name.len() <= 16 && name.iter().all(u8::is_ascii_lowercase);
+            slots[at] = Slot { folded, row: row as u16, is_told };
         }
         let facts = specs.iter().map(|spec| facts_row(spec.name)).collect();
         Self { specs, facts, slots }
@@ -79,25 +101,34 @@ impl Index {
     /// Looks up a name, or a container's subcommand, in upper or lower case.
     pub fn find(&self, name: &[u8], sub: Option<&[u8]>) -> Option<(usize, &'static Spec)> {
         let Some(sub) = sub else {
-            return self.find_whole(name).filter(|_| !name.contains(&b'|'));
+            let slot = self.find_whole(name)?;
+            return (slot.is_told || !name.contains(&b'|')).then(|| self.row_of(slot));
         };
         let mut whole = [0u8; NAME_MAX];
         let whole = whole.get_mut(..name.len() + 1 + sub.len())?;
         whole[..name.len()].copy_from_slice(name);
         whole[name.len()] = b'|';
         whole[name.len() + 1..].copy_from_slice(sub);
-        self.find_whole(whole)
+        self.find_whole(whole).map(|slot| self.row_of(slot))
     }
 
-    fn find_whole(&self, name: &[u8]) -> Option<(usize, &'static Spec)> {
-        let mut at = slot(name);
-        while let Some(spec) = self.specs.get(usize::from(self.slots[at])) {
-            if spec.name.as_bytes().eq_ignore_ascii_case(name) {
-                return Some((usize::from(self.slots[at]), spec));
+    fn row_of(&self, slot: &Slot) -> (usize, &'static Spec) {
+        (usize::from(slot.row), self.specs[usize::from(slot.row)])
+    }
+
+    fn find_whole(&self, name: &[u8]) -> Option<&Slot> {
+        let folded = Folded::of(name);
+        let mut at = folded.slot();
+        loop {
+            let slot = &self.slots[at];
+            let spec = self.specs.get(usize::from(slot.row))?;
+            if slot.folded == folded
+                && (slot.is_told || spec.name.as_bytes().eq_ignore_ascii_case(name))
+            {
+                return Some(slot);
             }
             at = (at + 1) % SLOTS;
         }
-        None
     }
 }
 
@@ -120,21 +151,26 @@ fn unknown(args: Args<'_>) -> CommandError {
     CommandError::UnknownCommand { name: text(args.get(0), 128), args: shown }
 }
 
-/// The slot at which the search for a name begins: a hash of its length, its first and its last
-/// bytes, the same in upper and lower case.
-fn slot(name: &[u8]) -> usize {
-    let (first, last) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
-        (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
-        _ => match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
-            (Some(first), Some(last)) => {
-                (u32::from_le_bytes(*first).into(), u32::from_le_bytes(*last).into())
-            }
-            _ => (name.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)), 0),
-        },
-    };
-    let (first, last) = (first | LOWER_CASE, last | LOWER_CASE);
-    let mixed = first ^ last.rotate_left(27) ^ name.len() as u64;
-    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOTS.ilog2())) as usize
+impl Folded {
+    #[inline]
+    fn of(name: &[u8]) -> Self {
+        let (first, last) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+            (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
+            _ => match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+                (Some(first), Some(last)) => {
+                    (u32::from_le_bytes(*first).into(), u32::from_le_bytes(*last).into())
+                }
+                _ => (name.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)), 0),
+            },
+        };
+        Self { first: first | LOWER_CASE, last: last | LOWER_CASE, len: name.len() }
+    }
+
+    /// The slot at which the search for the name begins.
+    fn slot(&self) -> usize {
+        let mixed = self.first ^ self.last.rotate_left(27) ^ self.len as u64;
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOTS.ilog2())) as usize
+    }
 }
 
 /// The bit of each byte that a letter of lower case has and one of upper case has not.
@@ -166,8 +202,8 @@ mod tests {
                 let (_, parent) = index.find(container.as_bytes(), None).unwrap();
                 assert!(parent.has(flag::SUBS), "{}", spec.name);
             }
-            let keyed =
-                matches!(command.handler, Handler::Read(_) | Handler::Field(_) | Handler::Data(_));
+            let reads = matches!(command.handler, Handler::Read(_) | Handler::Field(_));
+            let keyed = reads || command.data().is_some();
             let has_keys = spec.keys.first != 0 || spec.keys.count_at != 0;
             assert!(!keyed || has_keys, "{}", spec.name);
             let moves = spec.keys.count_at != 0 || spec.keys.option != KeyOption::None;
@@ -185,6 +221,17 @@ mod tests {
             }
         }
         assert!(index.find(b"object|encoding", None).is_none());
+        for spec in TABLE.iter().map(|command| &command.spec).filter(|spec| !spec.has(flag::SUBS)) {
+            for at in 0..spec.name.len() {
+                for byte in 0..=u8::MAX {
+                    let mut name = spec.name.as_bytes().to_vec();
+                    name[at] = byte;
+                    let found = index.find(&name, None).map(|(_, found)| found.name.as_bytes());
+                    let is_right = found.is_none_or(|found| name.eq_ignore_ascii_case(found));
+                    assert!(is_right, "{name:?} is taken for {found:?}");
+                }
+            }
+        }
         assert!(index.find(&[b'x'; 100], None).is_none());
     }
 }
