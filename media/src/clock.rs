@@ -1,16 +1,24 @@
 //! Clocks as parameters. Code below the command line asks a clock for the time and never the
 //! system.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::sys::ticks;
+
 /// A source of time, and a way to wait for time to pass.
 pub trait Clock: Send + Sync {
     /// Monotonic nanoseconds since an arbitrary start.
     fn now_ns(&self) -> u64;
+    /// A counter that costs less to read than the time, and that goes on at a constant rate; `None`
+    /// if there is no such counter. What a tick is has to be found out by reading both.
+    fn ticks(&self) -> Option<u64> {
+        None
+    }
     /// Milliseconds since the Unix epoch; may jump when the machine's time is set.
     fn unix_ms(&self) -> u64;
     /// Processor time of the calling thread, nanoseconds since an arbitrary start.
@@ -40,6 +48,12 @@ impl Clock for RealClock {
     fn now_ns(&self) -> u64 {
         let now = clock_gettime(ClockId::Monotonic);
         now.tv_sec as u64 * NS_PER_S + now.tv_nsec as u64
+    }
+
+    fn ticks(&self) -> Option<u64> {
+        // Asking the processor costs a thousand times what reading the counter does.
+        static ARE_STEADY: LazyLock<bool> = LazyLock::new(ticks::are_steady);
+        ARE_STEADY.then(ticks::now)
     }
 
     fn unix_ms(&self) -> u64 {

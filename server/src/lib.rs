@@ -28,6 +28,7 @@ mod session;
 mod shared;
 #[allow(unsafe_code)]
 mod sys;
+mod turn_clock;
 
 pub use config::{Durability, EventQueue, ServeError, ServerConfig, StartError, StopFlag};
 pub use descriptors::clients_that_fit;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use perdura_store::Key;
 
 use super::blocking::Wait;
+use super::context::Server;
 use super::error::CommandError;
 use super::steps::Steps;
 use crate::config::ServerConfig;
@@ -29,7 +30,19 @@ pub(crate) struct Call<'c, 'o> {
     pub wait: Option<Wait>,
 }
 
-impl<'c> Call<'c, '_> {
+impl<'c, 'o> Call<'c, 'o> {
+    /// A call by a client, and by no script.
+    pub fn new(
+        server: &'c Server<'_>,
+        args: Args<'c>,
+        db: u8,
+        reply: &'c mut Reply<'o>,
+        steps: &'c mut Steps,
+    ) -> Self {
+        let (now_ms, random, config) = (server.unix_ms(), &server.random, &*server.config);
+        Self { args, db, now_ms, in_script: false, reply, random, config, steps, wait: None }
+    }
+
     /// Takes argument `index` as a key of the client's database.
     pub fn key(&self, index: usize) -> Key<'c> {
         Key { db: self.db, bytes: self.args.get(index) }

@@ -13,6 +13,7 @@ use perdura_warning::Demand;
 use super::blocking::Wait;
 use super::call::{Outcome, Random};
 use super::error::CommandError;
+use super::handler::InPlaceTries;
 use super::index::Index;
 use super::index_for;
 use super::scripts::Scripts;
@@ -21,6 +22,7 @@ use crate::config::{Durability, ServerConfig};
 use crate::resp::Reply;
 use crate::session::Session;
 use crate::shared::{Held, Message, Own, Shared, Stats, Topic};
+use crate::turn_clock::TurnClock;
 
 /// The server as one of its loops sees it.
 pub(crate) struct Server<'a> {
@@ -63,8 +65,12 @@ pub(crate) struct Server<'a> {
     pub has_stepped: bool,
     /// Whether the command being run has changed nothing, though it is one that writes.
     pub left_all: bool,
+    /// Which commands are worth a try in place.
+    pub in_place_tries: InPlaceTries,
     /// Monotonic time after the last command; read once a command.
     pub now_ns: u64,
+    /// What tells the time after each command.
+    pub turn_clock: TurnClock,
     /// `(monotonic ns, unix ms)` at the turn's beginning.
     pub turn: (u64, u64),
     /// Name of the event queue that the loop waits on.
@@ -79,7 +85,8 @@ impl<'a> Server<'a> {
         let config_changes = shared.config_changes();
         let config = Arc::clone(&shared.config());
         let users = Arc::clone(&shared.users());
-        let own = &shared.loops[number];
+        let (own, index) = (&shared.loops[number], index_for(&config));
+        let in_place_tries = InPlaceTries::new(index.specs().len());
         Self {
             shared,
             number,
@@ -88,7 +95,7 @@ impl<'a> Server<'a> {
             store,
             clock,
             random: Random::new(config.seed ^ (number as u64) << 32),
-            index: index_for(&config),
+            index,
             config,
             config_changes,
             users,
@@ -104,7 +111,9 @@ impl<'a> Server<'a> {
             is_memory_full: false,
             has_stepped: false,
             left_all: false,
+            in_place_tries,
             now_ns,
+            turn_clock: TurnClock::default(),
             turn: (now_ns, unix_ms),
             multiplexing: "",
         }
@@ -113,6 +122,7 @@ impl<'a> Server<'a> {
     /// Takes the time at which a turn of the loop begins.
     pub fn begin_turn(&mut self) {
         self.now_ns = self.clock.now_ns();
+        self.turn_clock.begin_turn(self.now_ns, self.clock.ticks());
         self.turn = (self.now_ns, self.clock.unix_ms());
         self.heed_config();
         let power = self.config.power.as_ref();

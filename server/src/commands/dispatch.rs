@@ -220,7 +220,7 @@ fn attempt(
         }
         blocking::serve(ctx.server);
     }
-    ctx.server.now_ns = ctx.server.clock.now_ns();
+    ctx.server.now_ns = ctx.server.turn_clock.now_ns(ctx.server.clock);
     let time_ns = ctx.server.now_ns.saturating_sub(start_ns);
     let failed = u64::from(ctx.reply.errors() != errors);
     let stats = ctx.server.stats;
@@ -318,8 +318,7 @@ fn run(
     if spec.has(flag::FACTS) {
         ctx.server.refresh_facts();
     }
-    let (store, db, now_ms) = (ctx.server.store, ctx.session.db, ctx.server.unix_ms());
-    let (random, config) = (&ctx.server.random, &*ctx.server.config);
+    let (store, db) = (ctx.server.store, ctx.session.db);
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
     let at = place;
     let place = || at.unwrap_or_else(|| store.place(key));
@@ -333,18 +332,8 @@ fn run(
         Handler::Container => Err(CommandError::Arity(spec.name)),
         Handler::Read(handler) => {
             misses::tell_alone(ctx.server, args, db)?;
-            let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call {
-                args,
-                db,
-                now_ms,
-                in_script: false,
-                reply,
-                random,
-                config,
-                steps,
-                wait: None,
-            };
+            let (server, steps) = (&*ctx.server, &mut Steps::whole());
+            let mut call = Call::new(server, args, db, ctx.reply, steps);
             let answer = |entry: Option<Entry<'_>>| {
                 let hit = entry.is_some();
                 (hit, handler(&mut call, entry.as_ref()))
@@ -359,39 +348,32 @@ fn run(
         }
         Handler::Field(handler) => {
             misses::tell_alone(ctx.server, args, db)?;
-            let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call {
-                args,
-                db,
-                now_ms,
-                in_script: false,
-                reply,
-                random,
-                config,
-                steps,
-                wait: None,
-            };
+            let (server, steps) = (&*ctx.server, &mut Steps::whole());
+            let mut call = Call::new(server, args, db, ctx.reply, steps);
             match store.hash_get_at(key, place(), args.get(2), |value| handler(&mut call, value)) {
                 Ok(outcome) => outcome,
                 Err(_wrong_type) => Err(CommandError::WrongType),
             }
         }
         Handler::Keyspace(handler) => {
-            let (reply, steps) = (&mut *ctx.reply, &mut Steps::whole());
-            let mut call = Call {
-                args,
-                db,
-                now_ms,
-                in_script: false,
-                reply,
-                random,
-                config,
-                steps,
-                wait: None,
-            };
+            let (server, steps) = (&*ctx.server, &mut Steps::whole());
+            let mut call = Call::new(server, args, db, ctx.reply, steps);
             handler(&mut call, &mut Keyspace::Store(store))
         }
-        Handler::Data(handler) => {
+        Handler::Data(handler) | Handler::InPlace(_, handler) => {
+            let row = usize::from(ctx.session.last_row);
+            if let Handler::InPlace(in_place, _) = command.handler
+                && ctx.server.in_place_tries.is_due(row)
+            {
+                let (server, steps) = (&*ctx.server, &mut Steps::whole());
+                let mut call = Call::new(server, args, db, ctx.reply, steps);
+                let done = in_place(&mut call, store, place());
+                ctx.server.in_place_tries.note(row, done.is_some());
+                if let Some(has_changed) = done {
+                    ctx.server.left_all = !has_changed;
+                    return Ok(());
+                }
+            }
             let (mut done, data) = (Done::default(), (args, db, at));
             let found = run_data(ctx.server, ctx.reply, spec, handler, data, &mut done);
             ctx.server.has_stepped = done.has_stepped;
@@ -421,7 +403,7 @@ pub(super) fn run_data(
     (args, db, place): (Args<'_>, u8, Option<Place>),
     done: &mut Done,
 ) -> Result<Option<Wait>, CommandError> {
-    let (now_ms, random, config) = (server.unix_ms(), &server.random, &*server.config);
+    let random = &server.random;
     let (mut mark, drawn) = (reply.mark(), random.mark());
     let keys: Vec<Key<'_>>;
     let access = if spec.needs_all_shards(args) {
@@ -446,18 +428,7 @@ pub(super) fn run_data(
             if !spec.has(flag::DENYOOM) {
                 tx.allow_reserve();
             }
-            let (reply, steps) = (&mut *reply, &mut steps);
-            let mut call = Call {
-                args,
-                db,
-                now_ms,
-                in_script: false,
-                reply,
-                random,
-                config,
-                steps,
-                wait: None,
-            };
+            let mut call = Call::new(server, args, db, reply, &mut steps);
             misses::tell(server, args, db, tx);
             match handler(&mut call, tx) {
                 Err(CommandError::Tx(error)) => return Err(error),
