@@ -200,9 +200,10 @@ pub(crate) fn insert(op: &mut Op<'_>, id: LaneId, top: u64, item: Item) -> Resul
             let count = node.count(op.lane(id), position) + 1 - moved;
             if path.leads_first(level) {
                 let lowest = lowest_of(op.lane(id), path.steps[level - 1].0);
-                node.rename(op, id, position, lowest)?;
+                node.rename(op, id, position, lowest, count)?;
+            } else {
+                node.recount(op, id, position, count)?;
             }
-            node.recount(op, id, position, count)?;
             position += 1;
         }
         carried = match carried {
@@ -311,9 +312,10 @@ fn remove_run(
         let members = node.count(lane, position) - count as u64;
         if path.leads_first(level) {
             let lowest = child.item(lane, 0);
-            node.rename(op, id, position, lowest)?;
+            node.rename(op, id, position, lowest, members)?;
+        } else {
+            node.recount(op, id, position, members)?;
         }
-        node.recount(op, id, position, members)?;
         if child.len() < FEW {
             merge(op, id, &mut node, position)?;
         }
@@ -341,10 +343,7 @@ fn merge(op: &mut Op<'_>, id: LaneId, node: &mut Node, position: usize) -> Resul
             continue;
         }
         let moving: Vec<Item> = from.items(lane).collect();
-        for item in &moving {
-            let end = to.len();
-            to.insert(op, id, end, item)?;
-        }
+        to.extend(op, id, &moving)?;
         node.recount(op, id, left_at, left.count + right.count)?;
         node.remove(op, id, left_at + 1, 1)?;
         op.free(right.child);

@@ -260,15 +260,19 @@ fn pop_from(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, max: bool) -> Outcome {
     let counted = call.args.len() == 3;
     let count = if counted { positive(call.args.get(2), 0) } else { Some(1) };
     let count = count.ok_or(CommandError::NotPositive)?;
-    let members = pop(tx, call.key(1), count, max)?;
     if counted {
+        let members = pop(tx, call.key(1), count, max)?;
         reply_members(call.reply, &members, true);
         return Ok(());
     }
-    call.reply.array(members.len() * 2);
-    for (name, score) in &members {
-        call.reply.bulk(name);
-        call.reply.double(*score);
+    let (key, reply) = (call.key(1), &mut *call.reply);
+    let taken = pop_each(tx, key, 1, max, &mut |name, score| {
+        reply.array(2);
+        reply.bulk(name);
+        reply.double(score);
+    })?;
+    if taken == 0 {
+        call.reply.array(0);
     }
     Ok(())
 }
@@ -334,16 +338,28 @@ pub(super) fn pop(
     max: bool,
 ) -> Result<Members, CommandError> {
     let mut members = Members::new();
-    let Some(sorted) = tx.sorted(key)? else { return Ok(members) };
+    pop_each(tx, key, count, max, &mut |name, score| members.push((name.to_vec(), score)))?;
+    Ok(members)
+}
+
+/// Takes out members as [`pop`] does, and calls `f` with each before. Returns how many.
+fn pop_each(
+    tx: &mut Tx<'_>,
+    key: Key<'_>,
+    count: u64,
+    max: bool,
+    f: &mut dyn FnMut(&[u8], f64),
+) -> Result<u64, CommandError> {
+    let Some(sorted) = tx.sorted(key)? else { return Ok(0) };
     let len = sorted.len();
     let ranks = if max { len.saturating_sub(count)..len } else { 0..count.min(len) };
-    sorted.for_each(ranks.clone(), max, &mut |name, score| members.push((name.to_vec(), score)));
-    tx.sorted_remove_ranks(key, ranks)?;
-    if !members.is_empty() {
+    sorted.for_each(ranks.clone(), max, f);
+    let taken = tx.sorted_remove_ranks(key, ranks)?;
+    if taken > 0 {
         tx.tell(EventClass::SORTED, if max { "zpopmax" } else { "zpopmin" }, key);
         tx.tell_if_gone(key);
     }
-    Ok(members)
+    Ok(taken)
 }
 
 /// ZSCAN key cursor [MATCH pattern] [COUNT count]

@@ -244,8 +244,6 @@ impl Node {
     }
 
     /// Adds an entry at `position`; there must be room.
-    ///
-    /// The slot may be one that the same operation has freed, so its old bytes are logged, too.
     pub fn insert(
         &mut self,
         op: &mut Op<'_>,
@@ -257,12 +255,20 @@ impl Node {
         assert!(len < SLOTS && position <= len, "entry {position} of {len}");
         self.head[AT_ORDER + position..=AT_ORDER + len].rotate_right(1);
         self.head[0] += 1;
-        let mut bytes = [0; INNER_WORDS * 8];
-        for (bytes, word) in bytes.chunks_exact_mut(8).zip(item.words()) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
-        op.overwrite(id, self.slot(position), &bytes[..words_of(self.level()) * 8])?;
+        self.write(op, id, position, item)?;
         op.overwrite(id, self.at, &self.head[..=AT_ORDER + len])
+    }
+
+    /// Adds entries behind the others; there must be room.
+    pub fn extend(&mut self, op: &mut Op<'_>, id: LaneId, items: &[Item]) -> Result<(), Stop> {
+        let len = self.len();
+        assert!(len + items.len() <= SLOTS, "{} entries behind {len}", items.len());
+        for (position, item) in (len..).zip(items) {
+            self.write(op, id, position, item)?;
+        }
+        self.head[0] += items.len() as u8;
+        // The order of the slots stays as it is.
+        op.overwrite(id, self.at, &self.head[..AT_ORDER])
     }
 
     /// Takes out `count` entries from `position` on.
@@ -296,17 +302,33 @@ impl Node {
         op.store(id, self.slot(position) + AT_COUNT, count)
     }
 
-    /// Changes the entry of the child at `position` to the child's lowest member.
+    /// Changes the entry of the child at `position` to the child's lowest member and the number of
+    /// members below.
     pub fn rename(
         &self,
         op: &mut Op<'_>,
         id: LaneId,
         position: usize,
         lowest: Item,
+        count: u64,
     ) -> Result<(), Stop> {
-        let at = self.slot(position);
-        op.store(id, at, lowest.score.to_bits())?;
-        op.store(id, at + 8, lowest.record)
+        let before = self.item(op.lane(id), position);
+        if (before.score.to_bits(), before.record) == (lowest.score.to_bits(), lowest.record) {
+            return self.recount(op, id, position, count);
+        }
+        let item = Item { score: lowest.score, record: lowest.record, count, ..before };
+        self.write(op, id, position, &item)
+    }
+
+    /// Writes the slot of the entry at `position`.
+    ///
+    /// The slot may be one that the same operation has freed, so its old bytes are kept, too.
+    fn write(&self, op: &mut Op<'_>, id: LaneId, position: usize, item: &Item) -> Result<(), Stop> {
+        let mut bytes = [0; INNER_WORDS * 8];
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(item.words()) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        op.overwrite(id, self.slot(position), &bytes[..words_of(self.level()) * 8])
     }
 
     /// Gives the entry at `position` of a leaf another score, with which the entry keeps its

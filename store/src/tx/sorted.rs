@@ -96,8 +96,12 @@ impl Tx<'_> {
     /// # Errors
     /// The errors of [`Tx::sorted_remove`].
     pub fn sorted_remove_ranks(&mut self, key: Key<'_>, ranks: Range<u64>) -> Result<u64, TxError> {
-        let Some(sorted) = self.sorted(key)? else { return Ok(0) };
-        let len = sorted.len();
+        let Some(form) = self.sorted_form(key)? else { return Ok(0) };
+        let place = self.place(key);
+        let len = match &form {
+            Form::Tree(root) => table::stored_len(self.op.lane(place.lane), *root),
+            Form::Packed(packed) => packed::iter(packed).count() as u64,
+        };
         let end = ranks.end.min(len);
         if ranks.start >= end {
             return Ok(0);
@@ -107,14 +111,13 @@ impl Tx<'_> {
             self.delete(key)?;
             return Ok(count);
         }
-        let place = self.place(key);
-        match self.sorted_form(key)? {
-            Some(Form::Tree(root)) => {
+        match form {
+            Form::Tree(root) => {
                 self.touch(key);
                 let done = members::leave_run(&mut self.op, place.lane, root, ranks.start, count);
                 done.map_err(|stop| self.stop(stop))?;
             }
-            Some(Form::Packed(old)) => {
+            Form::Packed(old) => {
                 let members = (0u64..).zip(packed::iter(&old));
                 let rest = members.filter(|(rank, _)| !ranks.contains(rank)).map(|(_, rest)| rest);
                 let rest = packed::pack(&rest.collect::<Vec<_>>());
@@ -122,7 +125,6 @@ impl Tx<'_> {
                 let kind = RecordKind::PackedSorted;
                 self.put_record(&place, key, kind, &[&rest], Expiry::Keep, 0)?;
             }
-            None => {}
         }
         Ok(count)
     }
