@@ -145,13 +145,19 @@ impl<'r> LaneGuard<'r> {
     /// Reads bytes of the region, which must belong to this lane.
     #[inline]
     pub fn bytes(&self, offset: u64, len: usize) -> &[u8] {
-        self.memory().bytes(offset, len)
+        self.own(offset, len as u64);
+        // SAFETY: the range belongs to this lane, which nobody changes while `self` is borrowed.
+        unsafe { self.tracked.memory.map.bytes(offset, len) }
     }
 
     /// Reads the 8-byte word at `offset`, which is a multiple of 8.
     #[inline(always)]
     pub fn load(&self, offset: u64) -> u64 {
-        self.memory().load(offset)
+        // An aligned word lies in one block.
+        if !self.tracked.lanes.is_ready(offset, self.lane) {
+            self.own_slowly(offset, 8);
+        }
+        self.tracked.memory.map.words(offset, 1)[0].load(Acquire)
     }
 
     /// Notes for the next start that the data at `offset` were read. Writes are noted by
@@ -416,6 +422,16 @@ impl<'r> LaneGuard<'r> {
 
     #[inline]
     fn own(&self, offset: u64, len: u64) {
+        let (first, last) = (offset / BLOCK_BYTES, (offset + len.max(1) - 1) / BLOCK_BYTES);
+        if first != last || !self.tracked.lanes.is_ready(offset, self.lane) {
+            self.own_slowly(offset, len);
+        }
+    }
+
+    /// Asserts what [`LaneMemory::own`] does, where one look does not tell.
+    #[cold]
+    #[inline(never)]
+    fn own_slowly(&self, offset: u64, len: u64) {
         self.memory().own(offset, len);
     }
 }

@@ -467,6 +467,7 @@ const WHOLE_ARGS_MAX: usize = 64;
 const DIGITS_MAX: usize = 7;
 
 /// Reads the number at `at`, which has few digits, and finds where the line behind it begins.
+#[inline(always)]
 fn number_line(buf: &[u8], at: usize) -> Option<(usize, usize)> {
     // Most are of one digit or two.
     match buf.get(at..)? {

@@ -121,7 +121,14 @@ impl<'a> Reply<'a> {
             return;
         }
         self.out.reserve(bytes.len() + 32);
-        self.header(b'$', bytes.len() as i64);
+        match bytes.len() {
+            // Most have two digits.
+            len @ 10..100 => {
+                let [tens, ones] = [len / 10, len % 10].map(|digit| b'0' + digit as u8);
+                self.out.extend_from_slice(&[b'$', tens, ones, b'\r', b'\n']);
+            }
+            len => self.header(b'$', len as i64),
+        }
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
     }
@@ -244,13 +251,15 @@ impl<'a> Reply<'a> {
     fn header(&mut self, marker: u8, value: i64) {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(value).as_bytes();
-        // An `i64` has 20 characters at most.
-        let mut line = [0; 23];
         let len = digits.len() + 3;
-        line[0] = marker;
-        line[1..len - 2].copy_from_slice(digits);
-        line[len - 2..len].copy_from_slice(b"\r\n");
-        self.raw(&line[..len]);
+        if self.out.len() + len > self.limit {
+            self.overflowed = true;
+            return;
+        }
+        self.out.reserve(len);
+        self.out.push(marker);
+        self.out.extend_from_slice(digits);
+        self.out.extend_from_slice(b"\r\n");
     }
 
     /// Writes what is in the protocol's form already.
