@@ -207,6 +207,16 @@ impl<'h> Lane<'h> {
         self.guard.write(offset, bytes).map_err(Stop::Need)
     }
 
+    /// Announces bytes that no reference leads to, for the caller to fill.
+    ///
+    /// # Errors
+    /// [`Stop::Need`] if the lane must be released and the need waited for.
+    #[inline]
+    pub fn fill_unreached(&mut self, offset: u64, len: usize) -> Result<&mut [u8], Stop> {
+        self.spans.fuse.burn()?;
+        self.guard.announced_mut(offset, len, None).map_err(Stop::Need)
+    }
+
     /// Frees an object that no reference leads to any more. The object is free at once, so an
     /// operation that may still be rolled back must not call this. Dirty grains of the object cease
     /// to count.

@@ -474,6 +474,39 @@ impl<'h> Op<'h> {
     }
 }
 
+impl Lane<'_> {
+    /// Changes bytes that references lead to, as an operation of its own: after a kill it is whole
+    /// or absent. Returns whether the bytes were changed: not if they do not fit the thread's undo
+    /// slot, or something has to be waited for.
+    ///
+    /// # Errors
+    /// A test has let the heap die ([`Stop::Killed`]).
+    #[inline]
+    pub fn replace(&mut self, offset: u64, bytes: &[u8]) -> Result<bool, Stop> {
+        let fuse = &self.spans.fuse;
+        fuse.burn()?;
+        let mut undo = self.guard.undo();
+        let Ok(Some(place)) = self.guard.keep(&mut undo, offset, bytes.len()) else {
+            return Ok(false);
+        };
+        fill(place, std::iter::once(bytes), fuse)?;
+        fuse.burn()?;
+        undo.close();
+        self.note_overwritten();
+        Ok(true)
+    }
+
+    /// Changes a word that references lead to, as an operation of its own, in one store.
+    ///
+    /// # Errors
+    /// [`Stop::Need`] if the lane must be released and the need waited for.
+    #[inline]
+    pub fn store_alone(&mut self, offset: u64, word: u64) -> Result<(), Stop> {
+        self.spans.fuse.burn()?;
+        self.guard.store(offset, word).map_err(Stop::Need)
+    }
+}
+
 /// Copies `parts` one behind the other; in halves where a test plans a death, which may be between
 /// two of them.
 fn fill<'b>(

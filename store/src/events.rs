@@ -108,6 +108,12 @@ impl Audiences {
 }
 
 impl crate::Store {
+    /// Whether an audience wants to know of events of this class.
+    #[inline]
+    pub fn is_heard(&self, class: EventClass) -> bool {
+        self.audiences.wants(class)
+    }
+
     /// Lets an audience know of all events of these classes from now on, instead of the audience
     /// before; `classes` are bits of [`EventClass`].
     pub fn announce(&self, classes: u32, audience: Option<Arc<dyn Audience>>) {

@@ -29,6 +29,7 @@ mod expiring;
 mod far;
 mod far_runs;
 mod fields;
+mod in_place;
 mod key_counts;
 mod list;
 mod listpack;

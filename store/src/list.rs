@@ -75,8 +75,13 @@ impl Root {
     /// The words of the large list at `entry`.
     #[inline]
     pub fn of(entry: &Entry<'_>) -> Self {
-        let at = entry.at + entry.header.value_at().next_multiple_of(8);
-        let words = entry.lane.bytes(at, ROOT_BYTES).as_chunks::<8>().0;
+        Self::load(entry.lane, (entry.at + entry.header.value_at()).next_multiple_of(8))
+    }
+
+    /// The words at an offset.
+    #[inline]
+    pub fn load(lane: &Lane<'_>, at: u64) -> Self {
+        let words = lane.bytes(at, ROOT_BYTES).as_chunks::<8>().0;
         let word = |index: usize| u64::from_le_bytes(words[index]);
         Self { at, head: word(0), tail: word(1), top: word(2), middle: word(3) }
     }

@@ -46,6 +46,19 @@ fn first(packed: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((field, value, behind))
 }
 
+/// Where the value of one field lies.
+pub(crate) fn place_of(packed: &[u8], field: &[u8]) -> Option<Range<usize>> {
+    let mut rest = packed;
+    while let Some((name, value, behind)) = first(rest) {
+        if name == field {
+            let end = packed.len() - behind.len();
+            return Some(end - value.len()..end);
+        }
+        rest = behind;
+    }
+    None
+}
+
 /// The value of one field.
 pub(crate) fn get<'p>(packed: &'p [u8], field: &[u8]) -> Option<&'p [u8]> {
     iter(packed).find(|(name, _)| *name == field).map(|(_, value)| value)

@@ -8,6 +8,7 @@ use crate::error::WrongType;
 use crate::expiring;
 use crate::fields::field_of;
 use crate::store::{Place, Store, find};
+use crate::table::Found;
 use crate::watches::Watch;
 
 impl Store {
@@ -111,10 +112,16 @@ impl Store {
         place: &Place,
         key: Key<'_>,
     ) -> Option<Entry<'l>> {
+        let found = self.find_live(lane, place, key)?;
+        Some(Entry::found(lane, &found, key.bytes.len()).seen_at(|| self.expiry_ms()))
+    }
+
+    /// The key's place in the index, unless the key has expired.
+    #[inline]
+    pub(crate) fn find_live(&self, lane: &Lane<'_>, place: &Place, key: Key<'_>) -> Option<Found> {
         let found = find(lane, place, key)?;
         found.note_access(lane);
         let is_live = !found.expires() || expiring::is_live(lane, &found, self.expiry_ms());
-        let entry = || Entry::found(lane, &found, key.bytes.len());
-        is_live.then(|| entry().seen_at(|| self.expiry_ms()))
+        is_live.then_some(found)
     }
 }

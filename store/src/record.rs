@@ -197,13 +197,18 @@ impl Header {
         lane.bytes(at + Self::BYTES, usize::from((first >> 32) as u16))
     }
 
+    /// The number of the kind that a header with this first word names.
+    pub fn kind_of(first: u64) -> u8 {
+        (first >> 56 & 0x7f) as u8
+    }
+
     fn decode([first, expire_at_ms]: [u64; 2]) -> Option<Self> {
         let is_short = first & SHORT_FLAG != 0;
         Some(Self {
             value_len: first as u32,
             key_len: (first >> 32) as u16,
             db: (first >> 48) as u8,
-            kind: RecordKind::decode((first >> 56 & 0x7f) as u8)?,
+            kind: RecordKind::decode(Self::kind_of(first))?,
             is_short,
             expire_at_ms: if is_short { 0 } else { expire_at_ms },
         })

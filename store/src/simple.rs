@@ -13,7 +13,12 @@ impl Store {
     /// # Errors
     /// The errors of [`Store::run`].
     pub fn put(&self, key: Key<'_>, value: &[u8]) -> Result<(), StoreError> {
-        self.run(Access::Key(key), |tx| tx.put(key, value, Expiry::None))
+        let place = self.place(key);
+        self.prefetch_bucket(&place);
+        if self.replace_at(key, place, Expiry::None, |_| Some((value, ()))).is_some() {
+            return Ok(());
+        }
+        self.run(Access::Placed(key, place), |tx| tx.put(key, value, Expiry::None))
     }
 
     /// Removes a key. Returns whether the key was there.

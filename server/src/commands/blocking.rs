@@ -17,7 +17,6 @@ use super::call::{Call, Outcome};
 use super::context::{Context, Server};
 use super::dispatch::{Done, run_data, table_for};
 use super::error::CommandError;
-use super::handler::Handler;
 use super::options::is;
 use super::permit;
 use super::spec::{Spec, flag};
@@ -197,7 +196,7 @@ fn run_again(server: &mut Server<'_>, waiter: &Waiter) -> Option<Served> {
     // The user may have changed since the client began to wait. One that is gone has lost its
     // clients.
     let denied = permit::check_waiter(server, &waiter.client, row, args)?;
-    let Handler::Data(handler) = command.handler else { return None };
+    let handler = command.data()?;
     // Commands that wait have no steps.
     let data = (args, waiter.db, None);
     let run = || run_data(server, &mut reply, &command.spec, handler, data, &mut Done::default());

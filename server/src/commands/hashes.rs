@@ -1,6 +1,6 @@
 //! Hashes: fields and their values.
 
-use perdura_store::{Entry, EventClass, Kind, Tx};
+use perdura_store::{Entry, EventClass, Kind, Place, Store, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -40,6 +40,17 @@ pub(super) fn hset(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let added = set_pairs(call, tx, "hset")?;
     call.reply.int(added);
     Ok(())
+}
+
+/// HSET of one field, where the new value is as long as the old one.
+pub(super) fn hset_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    if call.args.len() != 4 || store.is_heard(EventClass::HASH) {
+        return None;
+    }
+    let (field, value) = (call.args.get(2), call.args.get(3));
+    store.hash_replace_at(call.key(1), place, field, |_| Some((value, ())))?;
+    call.reply.int(0);
+    Some(true)
 }
 
 /// HMSET key field value [field value ...]
@@ -128,6 +139,26 @@ pub(super) fn hgetall(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         call.reply.bulk(value);
     })?;
     Ok(())
+}
+
+/// HINCRBY where the new number is as long as the old one.
+pub(super) fn hincrby_in_place(
+    call: &mut Call<'_, '_>,
+    store: &Store,
+    place: Place,
+) -> Option<bool> {
+    if store.is_heard(EventClass::HASH) {
+        return None;
+    }
+    let (field, by) = (call.args.get(2), call.int(3).ok()?);
+    let mut text = itoa::Buffer::new();
+    let text = &mut text;
+    let new = store.hash_replace_at(call.key(1), place, field, move |old| {
+        let new = parse_i64(old)?.checked_add(by)?;
+        Some((text.format(new).as_bytes(), new))
+    })?;
+    call.reply.int(new);
+    Some(true)
 }
 
 /// HINCRBY key field increment

@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use perdura_store::{End, Entry, EventClass, Key, List, Tx};
+use perdura_store::{End, Entry, EventClass, Key, List, Place, Store, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -17,6 +17,25 @@ pub(super) fn lpush(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 /// RPUSH key element [element ...]
 pub(super) fn rpush(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     push(call, tx, End::Back)
+}
+
+/// LPUSH to a large list that has room for the elements where they go.
+pub(super) fn lpush_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    push_in_place(call, store, place, End::Front)
+}
+
+/// RPUSH to a large list that has room for the elements where they go.
+pub(super) fn rpush_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    push_in_place(call, store, place, End::Back)
+}
+
+fn push_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place, end: End) -> Option<bool> {
+    if store.is_heard(EventClass::LIST) {
+        return None;
+    }
+    let len = store.list_push_at(call.key(1), place, end, call.args.from(2))?;
+    call.reply.len(len);
+    Some(true)
 }
 
 /// LPUSHX key element [element ...]
@@ -55,6 +74,25 @@ pub(super) fn lpop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 /// RPOP key [count]
 pub(super) fn rpop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     pop(call, tx, End::Back, "rpop")
+}
+
+/// LPOP of one element of a large list.
+pub(super) fn lpop_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    pop_in_place(call, store, place, End::Front)
+}
+
+/// RPOP of one element of a large list.
+pub(super) fn rpop_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    pop_in_place(call, store, place, End::Back)
+}
+
+fn pop_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place, end: End) -> Option<bool> {
+    if call.args.len() > 2 || store.is_heard(EventClass::LIST) {
+        return None;
+    }
+    let key = call.key(1);
+    store.list_pop_at(key, place, end, |element| call.reply.bulk(element))?;
+    Some(true)
 }
 
 fn pop(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, end: End, name: &'static str) -> Outcome {

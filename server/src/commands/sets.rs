@@ -1,6 +1,6 @@
 //! Sets: members one by one, and at random.
 
-use perdura_store::{Entry, EventClass, Expiry, Key, Set, Tx};
+use perdura_store::{Entry, EventClass, Expiry, Key, Place, Set, Store, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -22,6 +22,17 @@ pub(super) fn set_of<'e>(entry: Option<&Entry<'e>>) -> Result<Option<Set<'e>>, C
 /// The members in a form in which they are given to a transaction.
 pub(super) fn slices(names: &Names) -> impl Iterator<Item = &[u8]> + Clone {
     names.iter().map(Vec::as_slice)
+}
+
+/// SADD of members that the set has already.
+pub(super) fn sadd_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    let mut members = call.args.from(2);
+    store.read_at(call.key(1), place, |entry| {
+        let set = entry.as_ref().and_then(Entry::set)?;
+        members.all(|member| set.has(member)).then_some(())
+    })?;
+    call.reply.int(0);
+    Some(false)
 }
 
 /// SADD key member [member ...]

@@ -1,6 +1,6 @@
 //! Strings: reading them, and changing them in place.
 
-use perdura_store::{Entry, EventClass, Expiry, Key, Tx};
+use perdura_store::{Entry, EventClass, Expiry, Key, Place, Store, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -81,6 +81,48 @@ fn put_pairs(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, name: &'static str) -> Ou
         tx.tell(EventClass::STRING, "set", call.key(index));
     }
     Ok(())
+}
+
+/// INCR key, where the new number is as long as the old one.
+pub(super) fn incr_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    add_in_place(call, store, place, 1)
+}
+
+/// DECR key, where the new number is as long as the old one.
+pub(super) fn decr_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    add_in_place(call, store, place, -1)
+}
+
+/// INCRBY key increment, where the new number is as long as the old one.
+pub(super) fn incrby_in_place(
+    call: &mut Call<'_, '_>,
+    store: &Store,
+    place: Place,
+) -> Option<bool> {
+    add_in_place(call, store, place, call.int(2).ok()?)
+}
+
+/// DECRBY key decrement, where the new number is as long as the old one.
+pub(super) fn decrby_in_place(
+    call: &mut Call<'_, '_>,
+    store: &Store,
+    place: Place,
+) -> Option<bool> {
+    add_in_place(call, store, place, call.int(2).ok()?.checked_neg()?)
+}
+
+fn add_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place, by: i64) -> Option<bool> {
+    if store.is_heard(EventClass::STRING) {
+        return None;
+    }
+    let mut text = itoa::Buffer::new();
+    let text = &mut text;
+    let new = store.replace_at(call.key(1), place, Expiry::Keep, move |old| {
+        let new = parse_i64(old)?.checked_add(by)?;
+        Some((text.format(new).as_bytes(), new))
+    })?;
+    call.reply.int(new);
+    Some(true)
 }
 
 /// INCR key

@@ -1,6 +1,6 @@
 //! Strings: the SET family and reads that also write.
 
-use perdura_store::{EventClass, Expiry, Key, Tx};
+use perdura_store::{EventClass, Expiry, Key, Place, Store, Tx};
 
 use super::call::{Call, Outcome};
 use super::error::CommandError;
@@ -44,6 +44,17 @@ impl SetOptions {
         }
         Ok(options)
     }
+}
+
+/// SET key value, where the new value is as long as the old one.
+pub(super) fn set_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    if call.args.len() > 3 || store.is_heard(EventClass::STRING) {
+        return None;
+    }
+    let value = call.args.get(2);
+    store.replace_at(call.key(1), place, Expiry::None, |_| Some((value, ())))?;
+    call.reply.ok();
+    Some(true)
 }
 
 /// SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]

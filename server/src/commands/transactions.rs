@@ -272,7 +272,7 @@ pub(super) fn run_in_tx(
         return handler(ctx, args);
     }
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
-    if matches!(command.handler, Handler::Read(_) | Handler::Field(_) | Handler::Data(_)) {
+    if matches!(command.handler, Handler::Read(_) | Handler::Field(_)) || command.data().is_some() {
         misses::tell(ctx.server, args, db, tx);
     }
     let (random, config) = (&ctx.server.random, &*ctx.server.config);
@@ -284,7 +284,7 @@ pub(super) fn run_in_tx(
         }
         Handler::Read(handler) => handler(&mut call, tx.get(key).as_ref()),
         Handler::Field(handler) => handler(&mut call, tx.hash_get(key, args.get(2))?),
-        Handler::Data(handler) => handler(&mut call, tx),
+        Handler::Data(handler) | Handler::InPlace(_, handler) => handler(&mut call, tx),
         Handler::Keyspace(handler) => handler(&mut call, &mut Keyspace::Tx { tx, names }),
         Handler::Script(scripted) => scripts::run_inside(ctx, scripted, args, tx),
         Handler::Control(_) | Handler::Exec | Handler::Container => {

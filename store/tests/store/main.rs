@@ -10,6 +10,7 @@ mod evict;
 mod far;
 mod harness;
 mod hash_expiry;
+mod in_place;
 mod limits;
 mod lists;
 mod loading;

@@ -1,0 +1,213 @@
+//! Operations without a transaction: killed at every step they are whole or absent, and they are
+//! refused where there is more to do.
+
+use std::sync::Arc;
+
+use perdura_media::sim::SimDevice;
+use perdura_media::{Clock, SimClock};
+use perdura_region::{Config, Planted, Region};
+use perdura_store::{Access, End, Expiry, Key, Store};
+
+use crate::harness::*;
+
+const BUDGET_BYTES: u64 = 1 << 20;
+const COUNTER: Key<'static> = Key { db: 0, bytes: b"counter" };
+const HASH: Key<'static> = Key { db: 0, bytes: b"hash" };
+const SMALL: Key<'static> = Key { db: 0, bytes: b"small hash" };
+const LIST: Key<'static> = Key { db: 0, bytes: b"list" };
+
+type Operation = (Key<'static>, fn(&Store) -> Option<()>);
+const OPERATIONS: [Operation; 8] = [
+    (COUNTER, |store| {
+        let seen = |old: &[u8]| (old == b"1000").then_some((&b"1001"[..], ()));
+        store.replace_at(COUNTER, store.place(COUNTER), Expiry::Keep, seen)
+    }),
+    (COUNTER, |store| {
+        let four = |_: &[u8]| Some((&b"four"[..], ()));
+        store.replace_at(COUNTER, store.place(COUNTER), Expiry::None, four)
+    }),
+    (HASH, |store| {
+        let longer = |_: &[u8]| Some((&[b'n'; 300][..], ()));
+        store.hash_replace_at(HASH, store.place(HASH), b"field 70", longer)
+    }),
+    (SMALL, |store| {
+        let other = |old: &[u8]| Some((&b"AAAA"[..old.len()], ()));
+        store.hash_replace_at(SMALL, store.place(SMALL), b"b", other)
+    }),
+    (LIST, |store| push(store, End::Front)),
+    (LIST, |store| push(store, End::Back)),
+    (LIST, |store| pop(store, End::Front)),
+    (LIST, |store| pop(store, End::Back)),
+];
+
+fn push(store: &Store, end: End) -> Option<()> {
+    let elements = [&b"12345"[..], b"text", b"7"];
+    let len = store.list_push_at(LIST, store.place(LIST), end, elements.into_iter())?;
+    assert_eq!(Some(len), list_len(store));
+    Some(())
+}
+
+fn pop(store: &Store, end: End) -> Option<()> {
+    let read = |store: &Store| {
+        store.read(LIST, |entry| {
+            let (mut last, list) = (Vec::new(), entry?.list()?);
+            list.walk_from(end, &mut |element| {
+                last = element.to_vec();
+                std::ops::ControlFlow::Break(())
+            });
+            Some(last)
+        })
+    };
+    let wanted = read(store);
+    let taken = store.list_pop_at(LIST, store.place(LIST), end, <[u8]>::to_vec)?;
+    assert_eq!(Some(taken), wanted);
+    Some(())
+}
+
+fn list_len(store: &Store) -> Option<u64> {
+    store.read(LIST, |entry| Some(entry?.list()?.len()))
+}
+
+/// A store with a counter, a large hash and a large list with room at its ends, dirty or clean.
+fn filled(device: &SimDevice, clock: &Arc<SimClock>, is_clean: bool, planted: Planted) -> Store {
+    let config = Config { planted, ..config(BUDGET_BYTES) };
+    let region = Region::open(Arc::new(device.clone()), clock.clone(), config);
+    let store = store_on(region.unwrap(), clock);
+    store.put(COUNTER, b"1000").unwrap();
+    let run = |key, change: &dyn Fn(&mut perdura_store::Tx<'_>) -> _| {
+        store.run(Access::Key(key), |tx| change(tx)).unwrap();
+    };
+    run(HASH, &|tx| {
+        (0..100).try_for_each(|field: u8| {
+            tx.hash_set(HASH, format!("field {field}").as_bytes(), &[field; 300]).map(drop)
+        })
+    });
+    run(SMALL, &|tx| {
+        [&b"a"[..], b"b", b"c"]
+            .iter()
+            .try_for_each(|field| tx.hash_set(SMALL, field, b"1234").map(drop))
+    });
+    let elements: Vec<_> = (0..900).map(|n| format!("element {n}").into_bytes()).collect();
+    run(LIST, &|tx| {
+        for end in [End::Back, End::Front] {
+            tx.list_push(LIST, end, elements.iter().map(Vec::as_slice))?;
+            // One that has a chunk with room of its own.
+            tx.list_push(LIST, end, std::iter::once(&b"first"[..]))?;
+            tx.list_push(LIST, end, std::iter::once(&b"second"[..]))?;
+        }
+        Ok(())
+    });
+    if is_clean {
+        store.region().checkpoint().unwrap();
+    }
+    store
+}
+
+/// Kills each operation at each of its steps. Returns how many deaths left it neither whole nor
+/// absent, and how many there were.
+fn torn(planted: Planted) -> (u32, u32) {
+    let clock = Arc::new(SimClock::new(1_000_000));
+    let (mut torn, mut deaths) = (0, 0);
+    for (number, (_, operation)) in OPERATIONS.into_iter().enumerate() {
+        for way in 0..4 {
+            let (is_clean, by_power) = (way & 1 != 0, way & 2 != 0);
+            for fuse in 1.. {
+                let device = SimDevice::new(0, fuse);
+                let store = filled(&device, &clock, is_clean, planted);
+                let before = contents(&store);
+                store.heap().kill_after(fuse);
+                let outcome = operation(&store);
+                if !store.heap().is_killed() {
+                    store.heap().kill_after(u64::MAX);
+                    assert!(outcome.is_some(), "operation {number} is not done in place");
+                    assert!(fuse > 1 && contents(&store) != before, "operation {number}");
+                    break;
+                }
+                deaths += 1;
+                assert!(outcome.is_none(), "operation {number} is done after its death");
+                let store = if by_power {
+                    store.region().close(1).unwrap();
+                    drop(store);
+                    open(&device.power_cycle(fuse), &clock, BUDGET_BYTES)
+                } else {
+                    let (memory, ledger) = store.region().fds();
+                    let [memory, ledger] =
+                        [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+                    drop(store);
+                    let config = Config { planted, ..config(BUDGET_BYTES) };
+                    let device = Arc::new(device.clone());
+                    let region = Region::attach(memory, ledger, device, clock.clone(), config);
+                    store_on(region.unwrap(), &clock)
+                };
+                torn += u32::from(contents(&store) != before);
+            }
+        }
+    }
+    (torn, deaths)
+}
+
+#[test]
+fn an_operation_in_place_that_is_killed_at_any_step_is_absent() {
+    let (torn, deaths) = torn(Planted::None);
+    assert!(torn == 0 && deaths >= 60, "{torn} of {deaths}");
+}
+
+#[test]
+fn old_bytes_that_are_not_put_back_are_caught() {
+    assert!(torn(Planted::LeaveOverwritten).0 > 0);
+    assert!(torn(Planted::UndoWithoutBytes).0 > 0);
+}
+
+#[test]
+fn what_is_done_in_place_is_there_after_a_start() {
+    let clock = Arc::new(SimClock::new(1_000_000));
+    for is_clean in [false, true] {
+        let device = SimDevice::new(0, 1);
+        let store = filled(&device, &clock, is_clean, Planted::None);
+        for (number, (_, operation)) in OPERATIONS.into_iter().enumerate() {
+            if number != 1 {
+                assert_eq!(operation(&store), Some(()), "operation {number}");
+            }
+        }
+        let wanted = contents(&store);
+        store.region().close(1).unwrap();
+        drop(store);
+        assert_same(&contents(&open(&device, &clock, BUDGET_BYTES)), &wanted, "after a start");
+    }
+}
+
+#[test]
+fn what_somebody_wants_to_know_of_is_not_done_in_place() {
+    let (device, clock) = (SimDevice::new(0, 1), Arc::new(SimClock::new(1_000_000)));
+    let store = filled(&device, &clock, false, Planted::None);
+    let before = contents(&store);
+    for (key, operation) in OPERATIONS {
+        let watch = store.watch(key);
+        assert_eq!(operation(&store), None);
+        drop(watch);
+        assert!(store.delete(key).unwrap());
+        assert_eq!(operation(&store), None, "without a key");
+        store.put(key, b"another kind, or length").unwrap();
+        assert_eq!(operation(&store), None, "of another kind or length");
+        let store = filled(&SimDevice::new(0, 1), &clock, false, Planted::None);
+        assert!(contents(&store) == before);
+        let at_ms = clock.unix_ms() + 1;
+        store.run(Access::Key(key), |tx| tx.set_expiry(key, Some(at_ms))).unwrap();
+        clock.advance_ns(2_000_000);
+        assert_eq!(operation(&store), None, "of a key that has expired");
+    }
+}
+
+#[test]
+fn an_expiry_is_kept_or_left_to_who_can_change_it() {
+    let (device, clock) = (SimDevice::new(0, 1), Arc::new(SimClock::new(1_000_000)));
+    let store = filled(&device, &clock, false, Planted::None);
+    let at_ms = clock.unix_ms() + 1_000;
+    store.run(Access::Key(COUNTER), |tx| tx.set_expiry(COUNTER, Some(at_ms))).unwrap();
+    let new = |_: &[u8]| Some((&b"2000"[..], ()));
+    assert_eq!(store.replace_at(COUNTER, store.place(COUNTER), Expiry::None, new), None);
+    assert_eq!(store.get(COUNTER).unwrap(), b"1000");
+    assert_eq!(store.replace_at(COUNTER, store.place(COUNTER), Expiry::Keep, new), Some(()));
+    let seen = store.read(COUNTER, |entry| entry.map(|entry| entry.expire_at_ms));
+    assert_eq!((seen, store.get(COUNTER).unwrap()), (Some(Some(at_ms)), b"2000".to_vec()));
+}
