@@ -59,8 +59,10 @@ pub(crate) struct Server<'a> {
     pub waiters: Option<Held<'a>>,
     /// Whether the power is so low that writes are refused in this turn.
     pub is_power_low: bool,
-    /// Whether commands that need memory are refused in this turn.
+    /// Whether commands that need memory are refused: see [`Server::refuses_for_memory`].
     pub is_memory_full: bool,
+    /// When a command that would be refused last had memory looked at; 0 if some may be free now.
+    pub memory_looked_ns: u64,
     /// Whether the command being run has committed a step, whatever its outcome.
     pub has_stepped: bool,
     /// Whether the command being run has changed nothing, though it is one that writes.
@@ -109,6 +111,7 @@ impl<'a> Server<'a> {
             waiters: None,
             is_power_low: false,
             is_memory_full: false,
+            memory_looked_ns: 0,
             has_stepped: false,
             left_all: false,
             in_place_tries,
@@ -184,6 +187,17 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// Whether a command that needs memory is refused now. Not from inside a transaction: before
+    /// the first refusal of a millisecond, memory is looked at, because some may be free again.
+    pub fn refuses_for_memory(&mut self) -> bool {
+        if self.is_memory_full && self.now_ns >= self.memory_looked_ns + MEMORY_LOOK_NS {
+            self.memory_looked_ns = self.now_ns;
+            self.shared.memory_limit.look(self.store, self.config.memory_max_bytes);
+            self.is_memory_full = self.shared.memory_limit.is_full();
+        }
+        self.is_memory_full
+    }
+
     /// Unix time of the command being run, milliseconds.
     pub fn unix_ms(&self) -> u64 {
         self.turn.1 + self.now_ns.saturating_sub(self.turn.0) / 1_000_000
@@ -225,6 +239,9 @@ impl<'a> Server<'a> {
         self.facts.failure = region.failure().map(str::to_owned);
     }
 }
+
+/// Time between two looks at memory that commands ask for.
+const MEMORY_LOOK_NS: u64 = 1_000_000;
 
 /// The facts about the store that INFO tells; inside EXEC as of EXEC's beginning.
 #[derive(Debug, Default)]

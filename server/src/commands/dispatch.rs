@@ -219,6 +219,8 @@ fn attempt(
             blocking::note_changed(ctx.server, spec, db, args);
         }
         blocking::serve(ctx.server);
+        // It may have freed memory.
+        ctx.server.memory_looked_ns = 0;
     }
     ctx.server.now_ns = ctx.server.turn_clock.now_ns(ctx.server.clock);
     let time_ns = ctx.server.now_ns.saturating_sub(start_ns);
@@ -251,8 +253,13 @@ fn check(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &Spec, args: Args<'_>)
     if ctx.session.subscribed.is_any() && !ctx.session.resp3 && !spec.has(flag::SUBSCRIBED) {
         return Err(CommandError::Subscribed(spec.name));
     }
-    if ctx.server.is_memory_full && needs_memory(ctx, spec) {
-        return Err(CommandError::MemoryFull);
+    if ctx.server.is_memory_full {
+        let needs_memory = needs_memory(ctx, spec);
+        // A script is refused by its flags, once it is found.
+        let may_be_refused = needs_memory || spec.has(flag::SCRIPT);
+        if may_be_refused && ctx.server.refuses_for_memory() && needs_memory {
+            return Err(CommandError::MemoryFull);
+        }
     }
     if spec.has(flag::WRITE) || spec.name == "exec" && has_queued(ctx, flag::WRITE) {
         ctx.server.check_writes()?;

@@ -270,3 +270,22 @@ fn client_elements(numbers: std::ops::Range<u32>) -> String {
     let all: Vec<_> = numbers.map(|n| format!("$38 element:{n:030}")).collect();
     all.join(" ")
 }
+
+#[test]
+fn memory_that_was_freed_can_be_used_at_once() {
+    let server = start(config());
+    let mut client = server.client();
+    let used = number_of(&client.call("INFO memory"), "used_memory");
+    client.call(&format!("CONFIG SET maxmemory {}", used + 100_000));
+    for freed in ["DEL big", "FLUSHALL"] {
+        assert_eq!(client.call("SETRANGE big 200000 x"), ":200001");
+        // The limit is looked at ten times a second.
+        while client.call("SET a x") == "+OK" {}
+        assert_eq!(client.call("SET a x"), REFUSED);
+        let script = "EVAL return(redis.call('SET',KEYS[1],'x')) 1 a";
+        assert!(client.call(script).starts_with("-OOM"));
+        client.call(freed);
+        assert_eq!(client.call("SET a x"), "+OK", "{freed}");
+        assert_eq!(client.call(script), "+OK");
+    }
+}

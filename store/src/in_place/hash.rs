@@ -9,8 +9,7 @@ use crate::store::{Place, Store};
 
 impl Store {
     /// Replaces the value that a field of a hash has by the one of the same length that `f`
-    /// makes of it, if that is all there is to do: see [`Store::replace_at`]. The field has no
-    /// expiry.
+    /// makes of it, if that is all there is to do: see [`Store::replace_at`].
     pub fn hash_replace_at<'v, R>(
         &self,
         key: Key<'_>,
@@ -30,7 +29,7 @@ impl Store {
 }
 
 impl Held<'_> {
-    /// Where the value of a field without an expiry lies, and its bytes.
+    /// Where the value of a field lies, and its bytes, if the hash has no fields that expire.
     fn place_of_field(&self, key: Key<'_>, field: &[u8]) -> Option<(u64, usize)> {
         if let Some((at, len)) = self.value(key, RecordKind::PackedHash) {
             let place = packed::place_of(self.lane.bytes(at, len), field)?;
@@ -40,8 +39,7 @@ impl Held<'_> {
         let root = self.lane.load(at.next_multiple_of(8));
         let found = find_field(&self.lane, root, field)?;
         let header = Header::load(&self.lane, found.record());
-        let is_plain = header.kind == RecordKind::Field && !found.expires();
         let at = found.record() + header.value_at();
-        is_plain.then_some((at, header.value_len as usize))
+        (header.kind == RecordKind::Field).then_some((at, header.value_len as usize))
     }
 }
