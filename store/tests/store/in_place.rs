@@ -211,3 +211,21 @@ fn an_expiry_is_kept_or_left_to_who_can_change_it() {
     let seen = store.read(COUNTER, |entry| entry.map(|entry| entry.expire_at_ms));
     assert_eq!((seen, store.get(COUNTER).unwrap()), (Some(Some(at_ms)), b"2000".to_vec()));
 }
+
+#[test]
+fn a_list_that_pops_make_small_takes_no_more_memory_than_a_new_one() {
+    let (device, clock) = (SimDevice::new(0, 1), Arc::new(SimClock::new(1_000_000)));
+    let store = filled(&device, &clock, false, Planted::None);
+    let (mut in_place, bytes) = (0, |key| store.read(key, |entry| entry.unwrap().memory_bytes()));
+    while list_len(&store) > Some(3) {
+        if pop(&store, End::Back).is_some() {
+            in_place += 1;
+        } else {
+            store.run(Access::Key(LIST), |tx| tx.list_cut(LIST, End::Back, 1)).unwrap();
+        }
+    }
+    assert!(in_place > 1_000, "{in_place}");
+    let other = Key { db: 0, bytes: b"othr" };
+    store.run(Access::Keys(&[LIST, other]), |tx| tx.copy(LIST, other)).unwrap();
+    assert_eq!(bytes(LIST), bytes(other));
+}
