@@ -37,6 +37,25 @@ impl Store {
         let found = self.find_live(&lane, place, key)?;
         Some(Held { lane, found })
     }
+
+    /// Replaces the bytes that a held key has at a place, and of this length, by those that `f`
+    /// makes of them, if these are as many.
+    #[inline]
+    fn replace_held<'v, R>(
+        &self,
+        mut held: Held<'_>,
+        place: &Place,
+        (at, len): (u64, usize),
+        f: impl FnOnce(&[u8]) -> Option<(&'v [u8], R)>,
+    ) -> Option<R> {
+        let (new, result) = f(held.lane.bytes(at, len))?;
+        // An error is met again, and answered, by who does the operation in general.
+        if new.len() != len || !held.lane.replace(at, new).unwrap_or(false) {
+            return None;
+        }
+        self.note_use(place);
+        Some(result)
+    }
 }
 
 impl Held<'_> {

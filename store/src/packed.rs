@@ -48,15 +48,9 @@ fn first(packed: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 
 /// Where the value of one field lies.
 pub(crate) fn place_of(packed: &[u8], field: &[u8]) -> Option<Range<usize>> {
-    let mut rest = packed;
-    while let Some((name, value, behind)) = first(rest) {
-        if name == field {
-            let end = packed.len() - behind.len();
-            return Some(end - value.len()..end);
-        }
-        rest = behind;
-    }
-    None
+    let place = find(packed, field).1?;
+    let (_, value, _) = first(&packed[place.clone()])?;
+    Some(place.end - value.len()..place.end)
 }
 
 /// The value of one field.

@@ -5,6 +5,7 @@ use perdura_store::{Entry, EventClass, Kind, Place, Store, Tx};
 use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::{ScanOptions, cursor, is};
+use super::strings::sum;
 use crate::number::{Float, parse_i64};
 
 /// HGET key field
@@ -153,10 +154,8 @@ pub(super) fn hincrby_in_place(
     let (field, by) = (call.args.get(2), call.int(3).ok()?);
     let mut text = itoa::Buffer::new();
     let text = &mut text;
-    let new = store.hash_replace_at(call.key(1), place, field, move |old| {
-        let new = parse_i64(old)?.checked_add(by)?;
-        Some((text.format(new).as_bytes(), new))
-    })?;
+    let key = call.key(1);
+    let new = store.hash_replace_at(key, place, field, move |old| sum(old, by, text))?;
     call.reply.int(new);
     Some(true)
 }

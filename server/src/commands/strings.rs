@@ -117,12 +117,16 @@ fn add_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place, by: i64) -
     }
     let mut text = itoa::Buffer::new();
     let text = &mut text;
-    let new = store.replace_at(call.key(1), place, Expiry::Keep, move |old| {
-        let new = parse_i64(old)?.checked_add(by)?;
-        Some((text.format(new).as_bytes(), new))
-    })?;
+    let key = call.key(1);
+    let new = store.replace_at(key, place, Expiry::Keep, move |old| sum(old, by, text))?;
     call.reply.int(new);
     Some(true)
+}
+
+/// The sum of a number's text and another number, as text and as number, if there is one.
+pub(super) fn sum<'t>(old: &[u8], by: i64, text: &'t mut itoa::Buffer) -> Option<(&'t [u8], i64)> {
+    let new = parse_i64(old)?.checked_add(by)?;
+    Some((text.format(new).as_bytes(), new))
 }
 
 /// INCR key

@@ -8,8 +8,8 @@ use crate::record::{Header, RecordKind};
 use crate::store::{Place, Store};
 
 impl Store {
-    /// Replaces the value that a field of a hash has by the one of the same length that `f`
-    /// makes of it, if that is all there is to do: see [`Store::replace_at`].
+    /// Replaces the value that a field of a hash has by the one of the same length that `f` makes of
+    /// it, if that is all there is to do: see [`Store::replace_at`].
     pub fn hash_replace_at<'v, R>(
         &self,
         key: Key<'_>,
@@ -17,14 +17,9 @@ impl Store {
         field: &[u8],
         f: impl FnOnce(&[u8]) -> Option<(&'v [u8], R)>,
     ) -> Option<R> {
-        let mut held = self.hold(key, &place)?;
-        let (at, len) = held.place_of_field(key, field)?;
-        let (new, result) = f(held.lane.bytes(at, len))?;
-        if new.len() != len || !held.lane.replace(at, new).unwrap_or(false) {
-            return None;
-        }
-        self.note_use(&place);
-        Some(result)
+        let held = self.hold(key, &place)?;
+        let bytes = held.place_of_field(key, field)?;
+        self.replace_held(held, &place, bytes, f)
     }
 }
 

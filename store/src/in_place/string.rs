@@ -17,17 +17,11 @@ impl Store {
         expiry: Expiry,
         f: impl FnOnce(&[u8]) -> Option<(&'v [u8], R)>,
     ) -> Option<R> {
-        let mut held = self.hold(key, &place)?;
+        let held = self.hold(key, &place)?;
         if held.found.expires() && expiry != Expiry::Keep {
             return None;
         }
-        let (at, len) = held.value(key, RecordKind::String)?;
-        let (new, result) = f(held.lane.bytes(at, len))?;
-        // An error is met again, and answered, by who does the operation in general.
-        if new.len() != len || !held.lane.replace(at, new).unwrap_or(false) {
-            return None;
-        }
-        self.note_use(&place);
-        Some(result)
+        let bytes = held.value(key, RecordKind::String)?;
+        self.replace_held(held, &place, bytes, f)
     }
 }
