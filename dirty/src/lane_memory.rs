@@ -40,8 +40,7 @@ impl<'g> LaneMemory<'g> {
     /// write outside the own lane would race with the cleaner and be lost.
     #[inline]
     pub(crate) fn own(&self, offset: u64, len: u64) {
-        let (first, last) = (offset / BLOCK_BYTES, (offset + len.max(1) - 1) / BLOCK_BYTES);
-        if first != last || !self.tracked.lanes.is_ready(offset, self.lane) {
+        if !self.tracked.lanes.is_range_ready(offset, len, self.lane) {
             self.own_and_load(offset, len);
         }
     }

@@ -119,6 +119,13 @@ impl Lanes {
         self.owner[(offset / BLOCK_BYTES) as usize].load(Acquire) == lane.0
     }
 
+    /// Whether a range lies in one block, and that is the lane's, and loaded.
+    #[inline]
+    pub(crate) fn is_range_ready(&self, offset: u64, len: u64, lane: LaneId) -> bool {
+        let (first, last) = (offset / BLOCK_BYTES, (offset + len.max(1) - 1) / BLOCK_BYTES);
+        first == last && self.is_ready(offset, lane)
+    }
+
     /// Whether the block's bytes are not in memory yet.
     pub fn is_unloaded(&self, block: u64) -> bool {
         self.owner[block as usize].load(Acquire) & UNLOADED != 0
