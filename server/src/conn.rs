@@ -130,7 +130,7 @@ impl Conn {
         self.free_end().saturating_sub(self.sent)
     }
 
-    /// Whether there is such output.
+    /// Whether output may be sent that neither the socket nor the ring has been given.
     pub(crate) fn is_sendable(&self) -> bool {
         self.sendable() > 0
     }

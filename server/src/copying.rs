@@ -37,7 +37,7 @@ enum Phase {
     Leaves,
 }
 
-/// What there is to do for the client.
+/// The next thing to do for a client that gets a copy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Nothing,

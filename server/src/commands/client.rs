@@ -124,9 +124,9 @@ enum ClientKind {
     Normal,
     /// Those that have subscribed.
     Pubsub,
-    /// Those that get a copy of everything, as a replica does.
+    /// Clients that get a copy of everything, as a replica does.
     Replica,
-    /// There are none.
+    /// Masters of this server, of which there are none.
     Master,
 }
 

@@ -71,7 +71,7 @@ pub(crate) struct Server<'a> {
     pub in_place_tries: InPlaceTries,
     /// Monotonic time after the last command; read once a command.
     pub now_ns: u64,
-    /// What tells the time after each command.
+    /// The clock that tells the time after each command.
     pub turn_clock: TurnClock,
     /// `(monotonic ns, unix ms)` at the turn's beginning.
     pub turn: (u64, u64),

@@ -17,7 +17,7 @@ pub(crate) struct Index {
     slots: Box<[Slot; SLOTS]>,
 }
 
-/// What a search compares before the whole name.
+/// A place of the index, with the parts of a name that a search compares before the whole.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     folded: Folded,

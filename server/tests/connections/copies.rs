@@ -185,7 +185,7 @@ fn copies_are_few_and_those_of_killed_clients_are_freed() {
     eventually("the file goes", || dumps(dir.path()) == 0);
 }
 
-/// It is told of messages and of keys until it asks for a copy, and says things meanwhile.
+/// A client that is told of messages and of keys asks for a copy, and goes on saying things.
 #[test]
 fn nothing_comes_between_the_bytes_of_a_copy() {
     let (server, _dir) = start_large();

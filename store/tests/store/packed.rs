@@ -201,8 +201,8 @@ fn apply_drawn(tx: &mut Tx<'_>, drawn: &Drawn) -> Result<(), TxError> {
     }
 }
 
-/// One operation after the other, most of them cut off by a death, on a store and on another one
-/// that never dies. The memory is taken over, or flushed and read from the device after a power
+/// Operations are carried out one after the other, most of them cut off by a death, on a store and
+/// on another one that never dies. The memory is taken over, or flushed and read from the device after a power
 /// cut.
 #[test]
 fn any_changes_in_one_operation_are_as_before_or_after_a_death() {
@@ -262,7 +262,7 @@ fn any_changes_in_one_operation_are_as_before_or_after_a_death() {
     }
 }
 
-/// What an attempt wrote that ended for want of budget is kept for the next one, which must not
+/// Records of an attempt that ended for want of budget are kept for the next attempt, which must not
 /// therefore write a record for each change.
 #[test]
 fn many_changes_in_one_operation_take_little_memory_though_the_budget_was_short_at_first() {
