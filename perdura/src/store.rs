@@ -17,10 +17,13 @@ use crate::guarded;
 use crate::options::{Durability, Options};
 use crate::transaction::Transaction;
 
-/// One write in this many removes expired keys, so that no other thread has to.
+/// One write in this many removes expired keys and frees deleted values, so that no other thread
+/// has to.
 const SWEEP_EVERY: u32 = 16;
 /// Number of index buckets in which such a write looks for expired keys.
 const SWEPT_BUCKETS: usize = 32;
+/// Parts of deleted values that such a write frees.
+const FREED_PARTS: u64 = 256;
 
 /// A durable map from bytes to bytes, at DRAM speed.
 ///
@@ -337,11 +340,12 @@ impl Store {
         change: impl FnOnce() -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let result = change()?;
-        if self.writes.fetch_add(1, Relaxed).is_multiple_of(SWEEP_EVERY)
-            && let Err(error) = self.engine.expire_some(SWEPT_BUCKETS)
-        {
-            // The change itself is done. The next change meets the error of the SSD.
-            tracing::debug!(%error, "expired keys stay for now");
+        if self.writes.fetch_add(1, Relaxed).is_multiple_of(SWEEP_EVERY) {
+            self.engine.free_some(FREED_PARTS);
+            if let Err(error) = self.engine.expire_some(SWEPT_BUCKETS) {
+                // The change itself is done. The next change meets the error of the SSD.
+                tracing::debug!(%error, "expired keys stay for now");
+            }
         }
         if self.durability == Durability::Fsync {
             self.commits.wait(self.engine.region())?;

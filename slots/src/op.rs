@@ -119,11 +119,6 @@ impl<'h> Op<'h> {
         }
     }
 
-    /// The lowest of the lanes that the operation holds.
-    pub fn lead_mut(&mut self) -> &mut Lane<'h> {
-        &mut self.lead
-    }
-
     /// Lets the operation take spans of the reserve.
     pub fn use_reserve(&mut self) {
         self.lead.use_reserve();

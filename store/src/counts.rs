@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use perdura_slots::LaneId;
+
 use crate::api::DATABASES;
 use crate::key_counts::KeyCount;
 use crate::shard::Shard;
@@ -69,10 +71,15 @@ impl Store {
         }
     }
 
-    /// Detached tables of the shards that are rebuilt. Another shard may be held for long.
+    /// Detached tables of the shards that are rebuilt.
     fn detached(&self) -> u64 {
-        let left = usize::from(self.heap.shards() - self.shards_rebuilt());
         let of = |shard: Option<&Shard>| shard.map_or(0, |shard| shard.detached.len() as u64);
-        self.heap.lanes().skip(left).map(|lane| of(self.heap.lock(lane).user())).sum()
+        self.rebuilt_lanes().map(|lane| of(self.heap.lock(lane).user())).sum()
+    }
+
+    /// The shards that are rebuilt. Another one may be held for long.
+    pub(crate) fn rebuilt_lanes(&self) -> impl Iterator<Item = LaneId> {
+        let left = usize::from(self.heap.shards() - self.shards_rebuilt());
+        self.heap.lanes().skip(left)
     }
 }

@@ -9,7 +9,6 @@ use crate::api::{Access, DATABASES, Key};
 use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::expiring;
-use crate::shard::{PARTS_PER_HOLD, reap};
 use crate::store::{Store, Sweep};
 use crate::table;
 
@@ -46,8 +45,7 @@ impl Store {
 
     /// Deletes some expired keys, and returns how many, and expired fields of hashes. The sweep
     /// looks at `work` buckets of the index at most, and at none of databases without expiring keys
-    /// or of shards that were not searched for free memory yet. Some parts of detached tables are
-    /// freed, too.
+    /// or of shards that were not searched for free memory yet.
     ///
     /// # Errors
     /// The errors of [`Store::run`]. Keys that were deleted before the error stay deleted.
@@ -60,9 +58,6 @@ impl Store {
             let Sweep { lane, db, mut bucket } = *sweep;
             // The sweep moves on first: where damage unwinds, the next call begins behind it.
             *sweep = self.part_behind(&sweep);
-            if db == 0 && bucket == 0 {
-                reap(&mut self.heap.lock(LaneId(lane)), PARTS_PER_HOLD);
-            }
             loop {
                 let held = self.heap.lock(LaneId(lane));
                 let (looked, keys) = self.expired_in(&held, db, bucket, left);

@@ -172,7 +172,7 @@ impl Store {
             region.check_open().map_err(HeapError::from)?;
             // A detached table that was there on open is found free without being reaped; one that
             // was made since is not.
-            while reap(lane, u64::MAX) {}
+            reap(lane, u64::MAX);
             let mut counts = DbKeys::default();
             for (db, count) in (0..DATABASES).zip(&mut counts) {
                 let root = self.root_of(lane.id(), db);

@@ -15,9 +15,6 @@ use crate::stream::pieces::{self, Piece};
 use crate::table::{self, Part, ROOT_WORDS};
 use crate::tree;
 
-/// Parts of detached tables that are freed under one hold of their shard.
-pub(crate) const PARTS_PER_HOLD: u64 = 4096;
-
 /// Volatile state of a shard.
 pub(crate) struct Shard {
     pub dbs: [ShardDb; OWN_DATABASE as usize + 1],
@@ -105,12 +102,18 @@ impl Detached {
     }
 }
 
-/// Frees about `parts` parts of the shard's detached tables. Returns whether any tables are left.
-pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
+/// Whether deleted values wait in the shard to be freed.
+pub(crate) fn has_detached(lane: &Lane<'_>) -> bool {
+    lane.user::<Shard>().is_some_and(|shard| !shard.detached.is_empty())
+}
+
+/// Frees about `parts` parts of the shard's detached tables. Returns how many: fewer than that only
+/// if no tables are left.
+pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> u64 {
     let mut done = 0;
     while done < parts {
-        let Some(shard) = lane.user_mut::<Shard>() else { return false };
-        let Some(mut table) = shard.detached.pop() else { return false };
+        let Some(shard) = lane.user_mut::<Shard>() else { break };
+        let Some(mut table) = shard.detached.pop() else { break };
         let (mut doomed, mut nested, mut freed_far) = (Vec::new(), Vec::new(), Vec::new());
         while done < parts
             && let Some(node) = table.nodes.pop()
@@ -184,5 +187,5 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
             shard.detached.append(&mut nested);
         }
     }
-    lane.user::<Shard>().is_some_and(|shard| !shard.detached.is_empty())
+    done
 }

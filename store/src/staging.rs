@@ -227,6 +227,10 @@ impl Store {
         let may_wait = !session.is_movers;
         // In a full store that evicts, every write comes here: what takes longer comes later.
         if may_wait && session.evictions == 0 && self.shards_rebuilt() == self.heap.shards() {
+            // Nothing has to go while what was deleted is not free yet.
+            if self.free_some_of(lane) {
+                return Ok(true);
+            }
             session.evictions += 1;
             if self.far.is_none() && self.evict_for(lane, 0)? {
                 return Ok(true);

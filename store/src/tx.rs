@@ -13,7 +13,7 @@ mod strings;
 use std::cell::{Cell, RefCell};
 
 use perdura_region::Planted;
-use perdura_slots::{Lane, LaneId, LaneSet, Op, Stop};
+use perdura_slots::{LaneId, LaneSet, Op, Stop};
 
 use crate::api::{Expiry, KEY_BYTES_MAX, Key, VALUE_BYTES_MAX};
 use crate::building::HIDDEN_DATABASE;
@@ -24,7 +24,7 @@ use crate::expiring;
 use crate::far::{FarAddress, FarValue};
 use crate::key_counts::KeyCount;
 use crate::record::{Header, RecordKind, is_of};
-use crate::shard::{Detached, Shard, reap};
+use crate::shard::{Detached, Shard};
 use crate::staging::{Halt, Session, Staged};
 use crate::store::{Place, Store, find};
 use crate::table::{self, Found};
@@ -32,9 +32,6 @@ use crate::watches::{Changed, Watch};
 
 pub(crate) use hash_expiry::FieldWithExpiry;
 pub use stream::{ChunkLimits, Delivery, StreamPart, StreamTrim, TrimTo};
-
-/// Parts of detached tables that each operation frees, for the operations that detached them.
-const REAPED_PER_OP: u64 = 64;
 
 /// One operation in progress; see [`Store::run`].
 pub struct Tx<'s> {
@@ -108,7 +105,6 @@ impl<'s> Tx<'s> {
         session: &'s mut Session,
     ) -> Self {
         let mut op = store.heap.begin(lanes, credit);
-        reap_a_little(op.lead_mut());
         if session.uses_reserve {
             op.use_reserve();
         }
@@ -535,13 +531,6 @@ impl<'s> Tx<'s> {
         let root = self.store.root_of(lane, db);
         let cleared = table::store_len(&mut self.op, lane, root, 0);
         cleared.map_err(|stop| self.stop(stop))
-    }
-}
-
-/// Frees a few parts of the tables that earlier operations detached.
-fn reap_a_little(lane: &mut Lane<'_>) {
-    if lane.user::<Shard>().is_some_and(|shard| !shard.detached.is_empty()) {
-        reap(lane, REAPED_PER_OP);
     }
 }
 

@@ -252,6 +252,7 @@ pub(super) fn stats(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
 
 /// MEMORY PURGE
 pub(super) fn purge(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.server.store.free_some(u64::MAX);
     ctx.server.store.heap().reclaim();
     ctx.reply.ok();
     Ok(())

@@ -29,9 +29,12 @@ impl MemoryLimit {
             if used_bytes <= max_bytes {
                 break false;
             }
+            // Nothing has to go while what was deleted is not free yet.
+            let freed = Unreadable::catch(|| store.free_some(PARTS_PER_ROUND));
             // A failing device refuses deletions, too.
             let gone = || Unreadable::catch(|| store.evict_some(KEYS_PER_ROUND));
-            if !evicts || !matches!(gone(), Ok(Ok(1..))) {
+            let has_freed = matches!(freed, Ok(1..));
+            if !has_freed && !(evicts && matches!(gone(), Ok(Ok(1..)))) {
                 break true;
             }
             rounds -= 1;
@@ -46,3 +49,5 @@ impl MemoryLimit {
 /// Rounds of one look. A store that is far above the limit goes on at the next look.
 const ROUNDS_MAX: u32 = 64;
 const KEYS_PER_ROUND: u32 = 128;
+/// Parts of deleted values that are freed in a round.
+const PARTS_PER_ROUND: u64 = 4096;

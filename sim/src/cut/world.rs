@@ -265,6 +265,7 @@ impl<'s> World<'s> {
             }
             Step::Tick(ms) => {
                 self.clock.time.advance_ns(ms * 1_000_000);
+                self.store().free_some(512);
                 let swept = self.store().expire_some(200);
                 let result = swept.and_then(|_| self.store().save_quiet_counts());
                 let after = self.oracle.clone();

@@ -76,6 +76,6 @@ fn the_reserve_is_for_those_who_may_use_it() {
     take_all(&heap, 1000);
     let mut op = heap.begin(LaneSet::One(LANE), 0);
     assert!(matches!(op.alloc(LANE, 5000), Err(Stop::OutOfMemory { free_bytes: 0, .. })));
-    op.lead_mut().use_reserve();
+    op.use_reserve();
     op.alloc(LANE, 5000).unwrap();
 }

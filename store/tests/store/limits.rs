@@ -174,14 +174,55 @@ fn a_huge_hash_grows_is_read_and_goes_within_a_small_budget() {
     }
     assert_eq!(met.len(), 20_000);
     assert!(store.delete(key).unwrap());
-    // Its memory comes back piece by piece, with the operations that follow.
+    // Its memory comes back piece by piece.
     let free = store.stats().free_bytes;
-    (0..8).for_each(|_| drop(store.expire_some(10)));
+    assert!((8_192..8_300).contains(&store.free_some(8_192)));
+    store.free_some(u64::MAX);
     store.heap().reclaim();
     assert!(store.stats().free_bytes > free);
     store.flush_all().unwrap();
     store.heap().reclaim();
     assert_eq!(store.stats().free_bytes, fresh(BUDGET_BYTES).0.stats().free_bytes);
+}
+
+#[test]
+fn the_operations_behind_a_deletion_free_nothing_of_it() {
+    let (store, ..) = fresh(4 << 20);
+    let key = Key::new(b"set");
+    for n in 0..5_000u32 {
+        store.run(Access::Key(key), |tx| tx.hash_set(key, &n.to_be_bytes(), b"y")).unwrap();
+    }
+    assert!(store.delete(key).unwrap());
+    for _ in 0..100 {
+        assert!(store.run(Access::Key(key), |tx| tx.hash_set(key, b"x", b"y")).unwrap());
+        assert!(store.delete(key).unwrap());
+    }
+    let left = store.free_some(u64::MAX);
+    assert!(left > 5_000, "{left} parts are left");
+    assert_eq!((store.free_some(1), store.stats().detached), (0, 0));
+}
+
+#[test]
+fn an_operation_that_finds_no_memory_has_that_of_a_value_deleted_before() {
+    let (store, ..) = fresh(4 << 20);
+    let key = Key::new(b"hash");
+    let value = patterned(1000, 3);
+    // Each shard has as much memory as it asks for: the hash ends with all that there is.
+    let fill = || {
+        (0u32..).find(|n| {
+            let field = n.to_be_bytes();
+            match store.run(Access::Key(key), |tx| tx.hash_set(key, &field, &value)) {
+                Ok(_) => false,
+                Err(StoreError::OutOfMemory { .. }) => true,
+                Err(error) => panic!("{error}"),
+            }
+        })
+    };
+    let first = fill().unwrap();
+    assert!(first > 10_000 && store.delete(key).unwrap());
+    assert_eq!(store.stats().detached, 1);
+    let second = fill().unwrap();
+    assert!(second > first * 9 / 10, "{first} fields, then {second}");
 }
 
 #[test]
