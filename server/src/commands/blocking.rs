@@ -66,8 +66,15 @@ impl Call<'_, '_> {
     }
 }
 
-/// Lets the client wait, and looks at its keys once more. True if data has changed.
-pub(super) fn begin(ctx: &mut Context<'_, '_, '_>, row: usize, args: Args<'_>, wait: Wait) -> bool {
+/// Lets the client wait, whose first look at its keys took `looked_ns`, and looks at them once
+/// more. True if data has changed.
+pub(super) fn begin(
+    ctx: &mut Context<'_, '_, '_>,
+    row: usize,
+    args: Args<'_>,
+    wait: Wait,
+    looked_ns: u64,
+) -> bool {
     let server = &mut *ctx.server;
     let end_ns = server.now_ns.saturating_add(wait.timeout_ms.saturating_mul(1_000_000));
     let deadline_ns = (wait.timeout_ms > 0).then_some(end_ns);
@@ -86,6 +93,7 @@ pub(super) fn begin(ctx: &mut Context<'_, '_, '_>, row: usize, args: Args<'_>, w
         kind: wait.kind,
         on_other: wait.on_other,
         has_deadline: deadline_ns.is_some(),
+        looked_ns,
     };
     #[cfg(test)]
     before_noted::call();
@@ -205,6 +213,8 @@ fn run_again(server: &mut Server<'_>, waiter: &Waiter) -> Option<Served> {
         Some(error) => Err(error),
         None => Unreadable::catch(run).unwrap_or_else(|unreadable| Err(unreadable.into())),
     };
+    let time_ns = server.pass_time();
+    server.note_busy(&command.spec, time_ns);
     let wrote = match outcome {
         Ok(Some(_)) => return None,
         Ok(None) => command.spec.has(flag::WRITE),
@@ -214,22 +224,19 @@ fn run_again(server: &mut Server<'_>, waiter: &Waiter) -> Option<Served> {
             false
         }
     };
-    let failed = u64::from(reply.errors());
+    let errors = u64::from(reply.errors());
     if reply.overflowed() {
         // As with any reply that is too long: it is not sent, and the client is disconnected.
         server.stats.output_limit_disconnections.add(1);
         waiter.client.kill();
         server.shared.loops[waiter.client.of_loop].inbox.kill();
     }
-    let by_command = &server.stats.by_command[row];
     if is_denied {
-        by_command.rejected.add(1);
+        server.stats.by_command[row].rejected.add(1);
     } else {
-        by_command.calls.add(1);
-        by_command.failed.add(failed);
-        server.stats.commands.add(1);
+        server.count_waiter(waiter, time_ns, errors > 0);
     }
-    server.stats.errors.add(failed);
+    server.stats.errors.add(errors);
     reply.error_words().for_each(|word| server.own.count_error(word));
     if wrote {
         server.own.changes.add(1);
@@ -263,13 +270,10 @@ pub(super) fn unblock(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome 
     };
     if let Some(waiter) = &removed {
         let mut reply = timeout_reply(waiter.resp3);
-        let by_command = &ctx.server.stats.by_command[waiter.command.row];
-        by_command.calls.add(1);
-        ctx.server.stats.commands.add(1);
+        ctx.server.count_waiter(waiter, 0, with_error);
         if with_error {
             reply.clear();
             Reply::new(&mut reply, waiter.resp3, usize::MAX).error(&CommandError::Unblocked);
-            by_command.failed.add(1);
             ctx.server.stats.errors.add(1);
         }
         let client = Arc::clone(&waiter.client);

@@ -23,7 +23,7 @@ use super::transactions::exec;
 use crate::config::ServerConfig;
 use crate::resp::{Args, Reply};
 use crate::session::{Queued, ReplyMode, Session};
-use crate::shared::{SlowEntry, Times, Tracking};
+use crate::shared::Tracking;
 
 /// The next step of a connection after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,7 @@ fn attempt(
     }
     let command = &table_for(&ctx.server.config)[row];
     let db = ctx.session.db;
-    let (mark, errors, start_ns) = (ctx.reply.mark(), ctx.reply.errors(), ctx.server.now_ns);
+    let (mark, errors) = (ctx.reply.mark(), ctx.reply.errors());
     if ctx.session.tracks.is_some() {
         note_read(ctx.server, ctx.session, row, args);
     }
@@ -177,6 +177,7 @@ fn attempt(
     let mut outcome = || Unreadable::catch(|| run(ctx, command, place, args));
     let outcome = if is_quiet { quietly(outcome) } else { outcome() };
     let outcome = outcome.unwrap_or_else(|unreadable| Err(unreadable.into()));
+    let time_ns = ctx.server.pass_time();
     let has_stepped = std::mem::take(&mut ctx.server.has_stepped);
     let left_all = std::mem::take(&mut ctx.server.left_all);
     if matches!(outcome, Err(CommandError::Waits)) {
@@ -190,7 +191,8 @@ fn attempt(
         if is_watched && !is_shown_first {
             monitor::show(ctx.server, ctx.session, ctx.session.db, row, args);
         }
-        return Some(blocking::begin(ctx, row, args, wait));
+        ctx.server.note_busy(spec, time_ns);
+        return Some(blocking::begin(ctx, row, args, wait, time_ns));
     }
     // A script that failed keeps what it had written.
     let script_wrote = spec.has(flag::SCRIPT) && ctx.server.scripts.take_wrote();
@@ -218,30 +220,19 @@ fn attempt(
         if spec.has(flag::WRITE) {
             blocking::note_changed(ctx.server, spec, db, args);
         }
-        blocking::serve(ctx.server);
         // It may have freed memory.
         ctx.server.memory_looked_ns = 0;
     }
-    ctx.server.now_ns = ctx.server.turn_clock.now_ns(ctx.server.clock);
-    let time_ns = ctx.server.now_ns.saturating_sub(start_ns);
-    let failed = u64::from(ctx.reply.errors() != errors);
-    let stats = ctx.server.stats;
-    stats.commands.add(1);
-    let command = &stats.by_command[row];
-    command.calls.add(1);
-    command.time_ns.add(time_ns);
-    if failed > 0 {
-        stats.errors.add(failed);
-        command.failed.add(failed);
+    let failed = ctx.reply.errors() != errors;
+    if failed {
+        ctx.server.stats.errors.add(1);
     }
-    if ctx.server.config.latency_tracking {
-        command.times.get_or_init(Times::default).add(time_ns);
+    ctx.server.note_busy(spec, time_ns);
+    ctx.server.count_command((row, spec), args, &ctx.session.card, time_ns, failed);
+    if wrote {
+        // Those who wait for what has changed. Their time is not this command's.
+        blocking::serve(ctx.server);
     }
-    if ctx.server.config.latency_threshold_ms > 0 {
-        let event = if spec.has(flag::FAST) { "fast-command" } else { "command" };
-        ctx.server.note_latency(event, time_ns);
-    }
-    log_if_slow(ctx, spec, args, time_ns / 1000);
     Some(wrote)
 }
 
@@ -462,43 +453,4 @@ pub(super) fn run_data(
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Arguments shown of a slow command, and bytes shown of each: Redis's own bounds.
-const SLOW_ARGS_MAX: usize = 32;
-const SLOW_ARG_BYTES_MAX: usize = 128;
-
-fn log_if_slow(ctx: &mut Context<'_, '_, '_>, spec: &Spec, args: Args<'_>, time_us: u64) {
-    let threshold_us = ctx.server.config.slowlog_slower_than_us;
-    if threshold_us < 0 || time_us < threshold_us as u64 || ctx.server.config.slowlog_len_max == 0 {
-        return;
-    }
-    let mut shown: Vec<Vec<u8>> = monitor::visible(spec.name, args)
-        .take(SLOW_ARGS_MAX)
-        .map(|arg| match arg.get(..SLOW_ARG_BYTES_MAX) {
-            Some(head) if arg.len() > SLOW_ARG_BYTES_MAX => {
-                let more = format!("... ({} more bytes)", arg.len() - SLOW_ARG_BYTES_MAX);
-                [head, more.as_bytes()].concat()
-            }
-            _ => arg.to_vec(),
-        })
-        .collect();
-    if args.len() > SLOW_ARGS_MAX {
-        let more = format!("... ({} more arguments)", args.len() - SLOW_ARGS_MAX + 1);
-        shown[SLOW_ARGS_MAX - 1] = more.into_bytes();
-    }
-    let unix_s = ctx.server.unix_ms() / 1000;
-    let card = &ctx.session.card;
-    let mut slowlog = ctx.server.shared.slowlog();
-    let id = slowlog.next_id;
-    slowlog.entries.push_front(SlowEntry {
-        id,
-        unix_s,
-        time_us,
-        args: shown,
-        client: card.peer.to_string(),
-        client_name: card.name(),
-    });
-    slowlog.next_id += 1;
-    slowlog.entries.truncate(ctx.server.config.slowlog_len_max);
 }

@@ -71,6 +71,7 @@ mod strings;
 mod strings_lcs;
 mod strings_set;
 mod table;
+mod tally;
 mod tracking;
 mod transactions;
 

@@ -43,9 +43,7 @@ impl Serve<'_> {
                 // Another loop has served the client: the answer is on its way.
                 continue;
             };
-            let stats = self.server.stats;
-            stats.commands.add(1);
-            stats.by_command[waiter.command.row].calls.add(1);
+            self.server.count_waiter(&waiter, 0, false);
             let place = &mut self.conns[slot as usize];
             let Some(conn) = place.take_if(|conn| conn.session.card.id == id) else { continue };
             let reply = timeout_reply(conn.session.resp3);

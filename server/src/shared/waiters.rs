@@ -36,6 +36,8 @@ pub(crate) struct Waiter {
     /// error then.
     pub on_other: bool,
     pub has_deadline: bool,
+    /// Nanoseconds that the first look at the keys took, which has found nothing.
+    pub looked_ns: u64,
 }
 
 /// The answer to a client that has waited, on its way to the client's loop.

@@ -107,3 +107,44 @@ fn the_order_of_this_test_shows_a_client_that_is_not_looked_at_again() {
         assert!(pushed.ends_with(done), "{push}: {pushed}");
     }
 }
+
+#[test]
+fn the_time_that_a_client_waits_is_not_its_commands() {
+    let (store, clock) = store(Planted::None);
+    let config = ServerConfig { slowlog_slower_than_us: 0, ..ServerConfig::default() };
+    let config = ServerConfig { latency_threshold_ms: 1, ..config };
+    let beside = &Beside::new(&store, &*clock, &config).unwrap();
+    let mut driven = Driven::new(beside, 0, &|| {}).unwrap();
+    let (mut waiting, mut other) = (driven.connect().unwrap(), driven.connect().unwrap());
+    let id = heard(&mut driven, &mut waiting, "CLIENT ID\r\n").replace(':', "");
+    let ends = [
+        ("BLPOP k 0\r\n", "RPUSH k x\r\n".to_owned(), "*2 $1 k $1 x "),
+        ("BLPOP k 2\r\n", "PING\r\n".to_owned(), "*-1 "),
+        ("BLPOP k 0\r\n", format!("CLIENT UNBLOCK {id}\r\n"), "*-1 "),
+    ];
+    for (wait, end, reply) in ends {
+        assert_eq!(heard(&mut driven, &mut waiting, wait), "");
+        clock.advance_ns(3_000_000_000);
+        heard(&mut driven, &mut other, &end);
+        assert_eq!(heard(&mut driven, &mut waiting, ""), reply);
+    }
+    // As in Redis each has its line in the log: if another command has ended the wait, behind that
+    // command's, but for CLIENT UNBLOCK, which is still being carried out. The last is the first.
+    let log = heard(&mut driven, &mut other, "SLOWLOG GET -1\r\n");
+    let times: Vec<(&str, &str)> = log
+        .split("*6 ")
+        .skip(1)
+        .map(|entry| {
+            let mut words = entry.split(' ').skip(2);
+            let time = words.next().unwrap();
+            (words.nth(2).unwrap(), time)
+        })
+        .collect();
+    let names = ["CLIENT", "BLPOP", "PING", "BLPOP", "BLPOP", "RPUSH", "CLIENT"];
+    assert_eq!(times, names.map(|name| (name, ":0")), "{log}");
+    let stats = heard(&mut driven, &mut other, "INFO commandstats\r\n");
+    assert!(stats.contains("cmdstat_blpop:calls=3,usec=0,"), "{stats}");
+    let histogram = heard(&mut driven, &mut other, "LATENCY HISTOGRAM blpop\r\n");
+    assert!(histogram.contains("$5 calls :3 "), "{histogram}");
+    assert_eq!(heard(&mut driven, &mut other, "LATENCY LATEST\r\n"), "*0 ");
+}
