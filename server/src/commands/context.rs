@@ -16,6 +16,7 @@ use super::error::CommandError;
 use super::handler::InPlaceTries;
 use super::index::Index;
 use super::index_for;
+use super::room::Limit;
 use super::scripts::Scripts;
 use crate::acl::Users;
 use crate::config::{Durability, ServerConfig};
@@ -59,10 +60,8 @@ pub(crate) struct Server<'a> {
     pub waiters: Option<Held<'a>>,
     /// Whether the power is so low that writes are refused in this turn.
     pub is_power_low: bool,
-    /// Whether commands that need memory are refused: see [`Server::refuses_for_memory`].
-    pub is_memory_full: bool,
-    /// When a command that would be refused last had memory looked at; 0 if some may be free now.
-    pub memory_looked_ns: u64,
+    /// The room below the limit of memory.
+    pub limit: Limit,
     /// Whether the command being run has committed a step, whatever its outcome.
     pub has_stepped: bool,
     /// Whether the command being run has changed nothing, though it is one that writes.
@@ -110,8 +109,7 @@ impl<'a> Server<'a> {
             is_all_ready: false,
             waiters: None,
             is_power_low: false,
-            is_memory_full: false,
-            memory_looked_ns: 0,
+            limit: Limit::default(),
             has_stepped: false,
             left_all: false,
             in_place_tries,
@@ -130,7 +128,7 @@ impl<'a> Server<'a> {
         self.heed_config();
         let power = self.config.power.as_ref();
         self.is_power_low = power.is_some_and(|power| power.begin_turn(self.number));
-        self.is_memory_full = self.shared.memory_limit.is_full();
+        self.limit.room = self.shared.memory_limit.room();
     }
 
     /// Takes the configuration that is in force if it has changed. What a turn receives before it
@@ -187,17 +185,6 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Whether a command that needs memory is refused now. Not from inside a transaction: before
-    /// the first refusal of a millisecond, memory is looked at, because some may be free again.
-    pub fn refuses_for_memory(&mut self) -> bool {
-        if self.is_memory_full && self.now_ns >= self.memory_looked_ns + MEMORY_LOOK_NS {
-            self.memory_looked_ns = self.now_ns;
-            self.shared.memory_limit.look(self.store, self.config.memory_max_bytes);
-            self.is_memory_full = self.shared.memory_limit.is_full();
-        }
-        self.is_memory_full
-    }
-
     /// Unix time of the command being run, milliseconds.
     pub fn unix_ms(&self) -> u64 {
         self.turn.1 + self.now_ns.saturating_sub(self.turn.0) / 1_000_000
@@ -239,9 +226,6 @@ impl<'a> Server<'a> {
         self.facts.failure = region.failure().map(str::to_owned);
     }
 }
-
-/// Time between two looks at memory that commands ask for.
-const MEMORY_LOOK_NS: u64 = 1_000_000;
 
 /// The facts about the store that INFO tells; inside EXEC as of EXEC's beginning.
 #[derive(Debug, Default)]

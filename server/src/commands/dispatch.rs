@@ -23,7 +23,7 @@ use super::transactions::exec;
 use crate::config::ServerConfig;
 use crate::resp::{Args, Reply};
 use crate::session::{Queued, ReplyMode, Session};
-use crate::shared::Tracking;
+use crate::shared::{Push, Room, Tracking};
 
 /// The next step of a connection after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,6 @@ pub(crate) fn execute(
     args: Args<'_>,
     out: &mut Vec<u8>,
 ) -> Flow {
-    let mark = out.len();
     let resolved = match found {
         Some(found) => Ok(found),
         None => server.index.resolve(args),
@@ -75,6 +74,10 @@ pub(crate) fn execute(
         session.reply_mode = ReplyMode::SkipThis;
     }
     let tracks = server.shared.tracking.is_on();
+    if server.limit.room == Room::Little {
+        write_pushes(session, server.evict_before(session), out);
+    }
+    let mark = out.len();
     if tracks {
         Tracking::begin_command(session.card.id);
     }
@@ -116,15 +119,19 @@ pub(crate) fn execute(
     if is_silent && !(confirms && errors == 0) {
         out.truncate(mark);
     }
-    for push in pushes {
-        let mut reply = Reply::new(out, session.resp3, usize::MAX);
-        write_push(&mut reply, &push, session.subscribed.is_any());
-    }
+    write_pushes(session, pushes, out);
     if let Some(waiting) = &mut session.waiting {
         waiting.is_silent = is_silent;
         return Flow::Waits { wrote };
     }
     Flow::Next { wrote }
+}
+
+fn write_pushes(session: &Session, pushes: Vec<Push>, out: &mut Vec<u8>) {
+    for push in pushes {
+        let mut reply = Reply::new(out, session.resp3, usize::MAX);
+        write_push(&mut reply, &push, session.subscribed.is_any());
+    }
 }
 
 /// Whether the first word is one that a browser sends to any port that a page names. The words
@@ -220,8 +227,7 @@ fn attempt(
         if spec.has(flag::WRITE) {
             blocking::note_changed(ctx.server, spec, db, args);
         }
-        // It may have freed memory.
-        ctx.server.memory_looked_ns = 0;
+        ctx.server.limit.note_written();
     }
     let failed = ctx.reply.errors() != errors;
     if failed {
@@ -244,7 +250,7 @@ fn check(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &Spec, args: Args<'_>)
     if ctx.session.subscribed.is_any() && !ctx.session.resp3 && !spec.has(flag::SUBSCRIBED) {
         return Err(CommandError::Subscribed(spec.name));
     }
-    if ctx.server.is_memory_full {
+    if ctx.server.limit.room == Room::None {
         let needs_memory = needs_memory(ctx, spec);
         // A script is refused by its flags, once it is found.
         let may_be_refused = needs_memory || spec.has(flag::SCRIPT);

@@ -46,6 +46,7 @@ mod perdura;
 mod permit;
 mod process;
 mod pubsub;
+mod room;
 mod script_call;
 mod scripts;
 mod sections;

@@ -20,7 +20,7 @@ use super::transactions::run_in_tx;
 use crate::resp::{Args, Reply};
 use crate::script::{CallError, Host, Input, Stop, Words};
 use crate::session::Session;
-use crate::shared::AboutRunning;
+use crate::shared::{AboutRunning, Room};
 
 /// Nanoseconds after which FUNCTION STATS tells what runs.
 const TELL_AFTER_NS: u64 = 1_000_000;
@@ -151,7 +151,7 @@ impl Caller<'_, '_, '_, '_> {
         if writes && let Err(error) = self.server.check_writes() {
             return refused(error.to_string());
         }
-        let is_full = self.server.is_memory_full && !self.allow_oom;
+        let is_full = self.server.limit.room == Room::None && !self.allow_oom;
         if spec.has(flag::DENYOOM) && is_full && !self.server.scripts.wrote {
             return refused(CommandError::MemoryFull.to_string());
         }

@@ -23,7 +23,7 @@ use crate::number::parse_i64;
 use crate::resp::Args;
 use crate::script::{Ended, Engine, Flags, Input, Libraries, Sha, Stop};
 use crate::script::{flags_of_code, hex, parse_sha, sha_of};
-use crate::shared::Running;
+use crate::shared::{Room, Running};
 
 /// What a command runs, and whether it may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -265,7 +265,7 @@ fn prepare(
         if scripted.read_only {
             return Err(CommandError::ScriptWrites);
         }
-        if ctx.server.is_memory_full && !flags.has(Flags::ALLOW_OOM) {
+        if ctx.server.limit.room == Room::None && !flags.has(Flags::ALLOW_OOM) {
             return Err(CommandError::ScriptMemoryFull);
         }
     }

@@ -143,7 +143,7 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     ctx.server.take_config();
     if memory.is_some() {
         shared.memory_limit.look(ctx.server.store, memory_max_bytes);
-        ctx.server.is_memory_full = shared.memory_limit.is_full();
+        ctx.server.limit.room = shared.memory_limit.room();
     }
     ctx.reply.ok();
     Ok(())

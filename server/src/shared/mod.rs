@@ -29,7 +29,7 @@ use perdura_store::Store;
 pub(crate) use card::{Card, NO_COMMAND, NO_SLOT, flag as card_flag};
 pub(crate) use inbox::{Bell, Inbox};
 pub(crate) use latency::{Event, Events};
-pub(crate) use memory::MemoryLimit;
+pub(crate) use memory::{MemoryLimit, Room};
 pub(crate) use monitors::Monitors;
 pub(crate) use scripts::{AboutRunning, Functions, Running, ScriptCache};
 pub(crate) use stats::{Counter, Stats};

@@ -92,6 +92,8 @@ pub(crate) struct Tracking {
 struct Current {
     /// Number of the client; 0: none.
     client: u64,
+    /// Number of the client whose changes they are; 0: the server's own.
+    author: u64,
     pushes: Vec<Push>,
 }
 
@@ -223,20 +225,30 @@ impl Tracking {
 
     /// Begins a command of a client on this thread.
     pub fn begin_command(client: u64) {
-        CURRENT.with_borrow_mut(|current| current.client = client);
+        CURRENT.with_borrow_mut(|current| (current.client, current.author) = (client, client));
     }
 
     /// Ends the command, and returns the messages for its client.
     pub fn end_command() -> Vec<Push> {
         CURRENT.with_borrow_mut(|current| {
-            current.client = 0;
+            (current.client, current.author) = (0, 0);
             std::mem::take(&mut current.pushes)
         })
     }
 
     /// Runs a command for a client that has waited, and returns the messages for this client.
     pub fn on_behalf<R>(client: u64, f: impl FnOnce() -> R) -> (R, Vec<Push>) {
-        let outer = CURRENT.replace(Current { client, pushes: Vec::new() });
+        Self::with(Current { client, author: client, pushes: Vec::new() }, f)
+    }
+
+    /// Runs what the server does on its own account before a command of a client, and returns the
+    /// messages for this client.
+    pub fn beside<R>(client: u64, f: impl FnOnce() -> R) -> (R, Vec<Push>) {
+        Self::with(Current { client, author: 0, pushes: Vec::new() }, f)
+    }
+
+    fn with<R>(current: Current, f: impl FnOnce() -> R) -> (R, Vec<Push>) {
+        let outer = CURRENT.replace(current);
         let result = f();
         (result, CURRENT.replace(outer).pushes)
     }
@@ -279,9 +291,9 @@ impl Tracking {
         bell.ring();
     }
 
-    fn has_changed(&self, changed: &[Changed], client: u64) {
+    fn has_changed(&self, changed: &[Changed], author: u64) {
         let skips =
-            |tracker: &Tracker| tracker.card.id == client && tracker.skips_own.load(Relaxed);
+            |tracker: &Tracker| tracker.card.id == author && tracker.skips_own.load(Relaxed);
         for Changed { key, .. } in changed {
             let Some((key, trackers)) = self.part(key).remove_entry(key) else { continue };
             let keys: Keys = Some(Arc::from([key]));
@@ -309,13 +321,13 @@ impl Tracking {
 
 impl Listener for Tracking {
     fn changed(&self, changed: &[Changed], has_emptied: bool) {
-        let client = CURRENT.with_borrow(|current| current.client);
+        let author = CURRENT.with_borrow(|current| current.author);
         if has_emptied {
             self.parts.iter().for_each(|part| lock(&part.0).clear());
             let clients: Trackers = lock(&self.clients).values().cloned().collect();
             clients.iter().for_each(|tracker| self.tell(tracker, &None));
         }
-        self.has_changed(changed, client);
+        self.has_changed(changed, author);
     }
 }
 

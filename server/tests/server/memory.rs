@@ -1,5 +1,7 @@
 //! Memory that is limited or full, what is evicted then, and what is known of the uses of keys.
 
+use std::time::{Duration, Instant};
+
 use perdura_server::ServerConfig;
 use perdura_store::{Eviction, EvictionPolicy};
 
@@ -76,6 +78,84 @@ fn memory_below_a_limit_is_refused_or_evicted() {
     );
     let info = client.call("INFO");
     assert!(number_of(&info, "evicted_keys") > 1 && info.contains("maxmemory_policy:allkeys-r"));
+}
+
+#[test]
+fn a_fast_writer_is_kept_at_the_limit() {
+    const LIMIT: u64 = 8 << 20;
+    let server = start(config());
+    let mut client = server.client();
+    let set = format!("CONFIG SET maxmemory {LIMIT} maxmemory-policy allkeys-random");
+    check(&mut client, &[(set.as_str(), "+OK")]);
+    let value = vec![b'x'; 10_000];
+    let mut most = 0;
+    for batch in 0..40 {
+        for key in 0..100 {
+            client.send(&[b"SET", format!("key:{batch}:{key}").as_bytes(), &value]);
+        }
+        for _ in 0..100 {
+            assert_eq!(client.reply_text(), "+OK");
+        }
+        most = most.max(number_of(&client.call("INFO memory"), "used_memory"));
+    }
+    // 40 MB were written. One batch may come between two looks.
+    assert!((LIMIT / 2..LIMIT + (2 << 20)).contains(&most), "{most} B in use");
+}
+
+#[test]
+fn no_more_large_values_go_than_the_limit_asks_for() {
+    let server = start(config());
+    let mut client = server.client();
+    for key in 0..20 {
+        let fields: Vec<String> = (0..5000).map(|field| format!("field{field} value")).collect();
+        client.call(&format!("HSET hash{key} {}", fields.join(" ")));
+    }
+    let used_bytes = number_of(&client.call("INFO memory"), "used_memory");
+    let limit = used_bytes / 4 * 3;
+    let set = format!("CONFIG SET maxmemory-policy allkeys-random maxmemory {limit}");
+    check(&mut client, &[(set.as_str(), "+OK")]);
+    let began = Instant::now();
+    while number_of(&client.call("INFO memory"), "used_memory") > limit {
+        check(&mut client, &[("SET small x", "+OK")]);
+        assert!(began.elapsed() < Duration::from_secs(20), "memory should be freed");
+    }
+    let evicted = number_of(&client.call("INFO stats"), "evicted_keys");
+    assert!((5..=10).contains(&evicted), "{evicted} of 20");
+}
+
+#[test]
+fn keys_that_go_are_told_before_the_next_reply() {
+    let server = start(config());
+    let mut client = server.client();
+    for _ in 0..3 {
+        client.call("HELLO 3");
+        let used_bytes = number_of(&client.call("INFO memory"), "used_memory");
+        let set = format!("CONFIG SET maxmemory {}", used_bytes + 100_000);
+        check(
+            &mut client,
+            &[
+                ("CLIENT TRACKING ON NOLOOP", "+OK"),
+                (set.as_str(), "+OK"),
+                ("CONFIG SET maxmemory-policy volatile-random", "+OK"),
+                ("SET goes 1 EX 10000", "+OK"),
+                ("GET goes", "$1 1"),
+                ("SETBIT large 1600000 0", ":0"),
+            ],
+        );
+        // Memory is not looked at more often than once a millisecond.
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(client.call("GETBIT large 0"), ">2 $10 invalidate *1 $4 goes");
+        assert_eq!(client.reply_text(), ":0");
+        check(
+            &mut client,
+            &[
+                ("CONFIG SET maxmemory 0", "+OK"),
+                ("CLIENT TRACKING OFF", "+OK"),
+                ("EXISTS goes large", ":1"),
+                ("FLUSHALL", "+OK"),
+            ],
+        );
+    }
 }
 
 #[test]
