@@ -74,15 +74,28 @@ impl Heap {
         assert!(others.is_sorted_by(|a, b| a < b), "lanes are locked in ascending order");
         let lead = self.lock_with(lead, credit_bytes);
         let rest = others.iter().map(|lane| self.lock(*lane)).collect();
-        let (fresh, doomed) = (Vec::new(), Vec::new());
-        let (spans, has_credit) = (&self.spans, credit_bytes > 0);
-        let log = Log::at(spans.layout.lane_block(lead.id()));
-        let (last, undo, changes, done) = (None, lead.guard.undo(), 0, false);
-        Op { spans, lead, rest, has_credit, last, undo, log, fresh, doomed, changes, done }
+        Op::on(lead, rest, credit_bytes > 0)
+    }
+}
+
+impl<'h> Lane<'h> {
+    /// Begins an operation on this lane alone, without budget bytes to pay with.
+    #[inline]
+    pub fn begin(self) -> Op<'h> {
+        Op::on(self, Vec::new(), false)
     }
 }
 
 impl<'h> Op<'h> {
+    #[inline]
+    fn on(lead: Lane<'h>, rest: Vec<Lane<'h>>, has_credit: bool) -> Self {
+        let (fresh, doomed) = (Vec::new(), Vec::new());
+        let spans = lead.spans;
+        let log = Log::at(spans.layout.lane_block(lead.id()));
+        let (last, undo, changes, done) = (None, lead.guard.undo(), 0, false);
+        Self { spans, lead, rest, has_credit, last, undo, log, fresh, doomed, changes, done }
+    }
+
     /// A lane that the operation holds.
     ///
     /// # Panics

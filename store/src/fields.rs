@@ -1,11 +1,12 @@
-//! Finding the fields of a hash, packed or in a table.
+//! The fields of a hash, packed or in a table: finding them, and what changes with one in a table.
 
-use perdura_slots::Lane;
+use perdura_region::Planted;
+use perdura_slots::{Lane, LaneId, Op, Stop};
 
 use crate::entry::Entry;
 use crate::expiring;
 use crate::packed;
-use crate::record::{RecordKind, hash_field, is_of};
+use crate::record::{Header, RecordKind, hash_field, is_of};
 use crate::table::{self, Found};
 
 /// Database number in the records of fields, which belong to a key and not to a database.
@@ -28,4 +29,34 @@ pub(crate) fn find_field(lane: &Lane<'_>, root: u64, field: &[u8]) -> Option<Fou
     table::find(lane, root, hash_field(field), |record, head| {
         is_of(lane, record, head, FIELD_DB, field)
     })
+}
+
+/// Enters the record of a field that the table does not have, and counts the field.
+pub(crate) fn enter(
+    op: &mut Op<'_>,
+    id: LaneId,
+    root: u64,
+    field: &[u8],
+    (record, header): (u64, &Header),
+) -> Result<(), Stop> {
+    let (hash, len) = (hash_field(field), table::stored_len(op.lane(id), root));
+    table::insert(op, id, root, hash, table::entry(hash, record, header))?;
+    table::store_len(op, id, root, len + 1)
+}
+
+/// Takes a field out of the table, and frees its record; other fields must be left.
+pub(crate) fn leave(
+    op: &mut Op<'_>,
+    id: LaneId,
+    root: u64,
+    found: &Found,
+    planted: Planted,
+) -> Result<(), Stop> {
+    let len = table::stored_len(op.lane(id), root);
+    op.store(id, found.at, 0)?;
+    op.free(found.record());
+    if planted.is(Planted::KeepFieldCount) {
+        return Ok(());
+    }
+    table::store_len(op, id, root, len - 1)
 }

@@ -1,19 +1,23 @@
 //! Operations that change one range, or one word, of a value that is there. They need no more of a
-//! transaction than the undo of the range, or nothing, and are several times as fast.
+//! transaction than the undo of the range, or nothing, and are several times as fast. Others change
+//! the table, or the table and the tree, that a value has: they are operations of the heap, without
+//! all that a transaction keeps besides for several keys and for more attempts.
 //!
 //! Each does all of its work or nothing, also after a kill. `None` is the answer where there is
 //! more to do: nothing has changed then, and [`Store::run`] does whatever there is to do.
 
 mod hash;
 mod list;
+mod set;
+mod sorted;
 mod string;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use perdura_slots::Lane;
+use perdura_slots::{Heat, Lane, LaneId, Op};
 
-use crate::api::Key;
-use crate::record::{Header, RecordKind};
+use crate::api::{KEY_BYTES_MAX, Key};
+use crate::record::{self, Header, RecordKind};
 use crate::store::{Place, Store};
 use crate::table::Found;
 
@@ -56,6 +60,31 @@ impl Store {
         self.note_use(place);
         Some(result)
     }
+
+    /// Makes the changes of an operation on a held key final.
+    #[inline]
+    fn finish(&self, op: &mut Op<'_>, place: &Place) -> Option<()> {
+        op.conclude().ok()?;
+        self.note_use(place);
+        Some(())
+    }
+
+    /// Writes the record of a new field or member, if it is one that a transaction would not write
+    /// in pieces.
+    fn write_part(
+        &self,
+        op: &mut Op<'_>,
+        id: LaneId,
+        header: &Header,
+        name: &[u8],
+        value: &[u8],
+    ) -> Option<u64> {
+        let bytes = header.len_bytes();
+        if name.len() > KEY_BYTES_MAX || bytes > self.piece_bytes_max() {
+            return None;
+        }
+        record::write(op, id, bytes, (header, name, &[value]), Heat::COLD).ok()
+    }
 }
 
 impl Held<'_> {
@@ -67,5 +96,12 @@ impl Held<'_> {
         let is_such = Header::kind_of(first) == kind as u8;
         let at = record + self.found.head_bytes() + key.bytes.len() as u64;
         is_such.then_some((at, first as u32 as usize))
+    }
+
+    /// The root of the key's table, if the value is of this kind.
+    #[inline]
+    fn table_root(&self, key: Key<'_>, kind: RecordKind) -> Option<u64> {
+        let (at, _) = self.value(key, kind)?;
+        Some(self.lane.load(at.next_multiple_of(8)))
     }
 }

@@ -51,10 +51,31 @@ pub(crate) fn find(lane: &Lane<'_>, root: u64, member: &[u8]) -> Option<Found> {
     })
 }
 
-/// Enters a member in the tree, and counts it.
-pub(crate) fn enter(op: &mut Op<'_>, id: LaneId, root: u64, item: Item) -> Result<(), Stop> {
+/// Enters the record of a member that the set does not have in the table.
+pub(crate) fn enter_in_table(
+    op: &mut Op<'_>,
+    id: LaneId,
+    root: u64,
+    member: &[u8],
+    (record, header): (u64, &Header),
+) -> Result<(), Stop> {
+    let hash = hash_field(member);
+    table::insert(op, id, root, hash, table::entry(hash, record, header))
+}
+
+/// Enters the record of a member that the set does not have in table and tree, and counts the
+/// member.
+pub(crate) fn enter(
+    op: &mut Op<'_>,
+    id: LaneId,
+    root: u64,
+    member: &[u8],
+    (record, header): (u64, &Header),
+) -> Result<(), Stop> {
+    enter_in_table(op, id, root, member, (record, header))?;
     let lane = op.lane(id);
     let (len, top) = (table::stored_len(lane, root), lane.load(root + AT_TOP));
+    let item = Item::of_member(f64::from_bits(header.expire_at_ms), record);
     let top = tree::insert(op, id, top, item)?;
     op.store(id, root + AT_TOP, top)?;
     table::store_len(op, id, root, len + 1)
@@ -78,13 +99,15 @@ pub(crate) fn leave(
 }
 
 /// Takes `count` members from the rank `from` on out of tree and table; other members must be left.
-/// This goes leaf by leaf, so that a node is written once for all the entries that it loses.
+/// This goes leaf by leaf, so that a node is written once for all the entries that it loses. `gone`
+/// is called with the record of each.
 pub(crate) fn leave_run(
     op: &mut Op<'_>,
     id: LaneId,
     root: u64,
     from: u64,
     mut count: u64,
+    gone: &mut dyn FnMut(u64),
 ) -> Result<(), Stop> {
     let lane = op.lane(id);
     let (len, mut top) = (table::stored_len(lane, root) - count, lane.load(root + AT_TOP));
@@ -96,6 +119,7 @@ pub(crate) fn leave_run(
             let Some(found) = found else {
                 Damaged { what: "tree of a sorted set", offset: root, value: record }.unwind()
             };
+            gone(record);
             op.free(record);
             op.store(id, found.at, 0)
         })?;
@@ -117,6 +141,11 @@ pub(crate) fn move_member(
     let top = tree::move_member(op, id, top, (score, record), new)?;
     op.store(id, root + AT_TOP, top)?;
     op.store(id, record + Header::AT_SCORE, new.to_bits())
+}
+
+/// A score, but 0 for -0: both have the same place, so they are one score.
+pub(crate) fn plain(score: f64) -> f64 {
+    score + 0.0
 }
 
 /// Bytes of memory of a tree's nodes.

@@ -13,7 +13,7 @@
 //! sorted set that outgrew its record keeps, as the value, the offset of its root, at the next
 //! multiple of 8 behind the key; a list keeps its root itself there.
 
-use perdura_slots::Lane;
+use perdura_slots::{Heat, Lane, LaneId, Op, Stop};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::Damaged;
@@ -326,6 +326,31 @@ pub(crate) fn hash_record(lane: &Lane<'_>, at: u64) -> u64 {
 pub(crate) fn is_of(lane: &Lane<'_>, at: u64, head_bytes: u64, db: u8, key: &[u8]) -> bool {
     let wanted = key.len() as u64 | u64::from(db) << 16;
     lane.load(at) >> 32 & 0xff_ffff == wanted && lane.bytes(at + head_bytes, key.len()) == key
+}
+
+/// Writes a record to which no reference leads yet, in a slot of `capacity` bytes.
+pub(crate) fn write(
+    op: &mut Op<'_>,
+    id: LaneId,
+    capacity: u64,
+    (header, key, value): (&Header, &[u8], &[&[u8]]),
+    heat: Heat,
+) -> Result<u64, Stop> {
+    let record = op.alloc(id, capacity)?;
+    let bytes = op.fill(id, record, header.len_bytes() as usize, Some(heat))?;
+    fill(bytes, header, key, value);
+    Ok(record)
+}
+
+/// Writes header, key and value one behind the other.
+pub(crate) fn fill(bytes: &mut [u8], header: &Header, key: &[u8], value: &[&[u8]]) {
+    let (head, mut rest) = bytes.split_at_mut(header.head_bytes() as usize);
+    head.copy_from_slice(&header.encode()[..head.len()]);
+    for part in std::iter::once(&key).chain(value) {
+        let (here, behind) = rest.split_at_mut(part.len());
+        here.copy_from_slice(part);
+        rest = behind;
+    }
 }
 
 #[cfg(test)]

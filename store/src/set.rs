@@ -203,7 +203,7 @@ impl Set<'_> {
 }
 
 /// The name in the record of a member.
-fn name_of<'l>(lane: &'l Lane<'_>, record: u64, head_bytes: u64) -> &'l [u8] {
+pub(crate) fn name_of<'l>(lane: &'l Lane<'_>, record: u64, head_bytes: u64) -> &'l [u8] {
     let header = Header::load(lane, record);
     lane.bytes(record + head_bytes, usize::from(header.key_len))
 }

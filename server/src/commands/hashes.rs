@@ -43,14 +43,14 @@ pub(super) fn hset(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     Ok(())
 }
 
-/// HSET of one field, where the new value is as long as the old one.
+/// HSET of one field, where the new value is as long as the old one or the hash is large.
 pub(super) fn hset_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
     if call.args.len() != 4 || store.is_heard(EventClass::HASH) {
         return None;
     }
     let (field, value) = (call.args.get(2), call.args.get(3));
-    store.hash_replace_at(call.key(1), place, field, |_| Some((value, ())))?;
-    call.reply.int(0);
+    let is_new = store.hash_set_at(call.key(1), place, field, value)?;
+    call.reply.int(i64::from(is_new));
     Some(true)
 }
 

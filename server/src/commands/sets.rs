@@ -24,8 +24,15 @@ pub(super) fn slices(names: &Names) -> impl Iterator<Item = &[u8]> + Clone {
     names.iter().map(Vec::as_slice)
 }
 
-/// SADD of members that the set has already.
+/// SADD of one member of a large set, or of members that the set has already.
 pub(super) fn sadd_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    if call.args.len() == 3
+        && !store.is_heard(EventClass::SET)
+        && let Some(is_new) = store.set_add_at(call.key(1), place, call.args.get(2))
+    {
+        call.reply.int(i64::from(is_new));
+        return Some(is_new);
+    }
     let mut members = call.args.from(2);
     store.read_at(call.key(1), place, |entry| {
         let set = entry.as_ref().and_then(Entry::set)?;
@@ -119,6 +126,17 @@ pub(super) fn smembers(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Ou
         set.for_each(&mut |name| call.reply.bulk(name));
     }
     Ok(())
+}
+
+/// SPOP of one member of a large set.
+pub(super) fn spop_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    if call.args.len() > 2 || store.is_heard(EventClass::SET) {
+        return None;
+    }
+    let (key, random) = (call.key(1), call.random);
+    let draw = &mut |below| random.below(below);
+    store.set_pop_at(key, place, draw, |member| call.reply.bulk(member))?;
+    Some(true)
 }
 
 /// SPOP key [count]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use perdura_store::{Entry, EventClass, Key, Sorted, Tx};
+use perdura_store::{End, Entry, EventClass, Key, Place, Sorted, Store, Tx};
 
 use super::call::{Call, Outcome, Random};
 use super::error::CommandError;
@@ -110,6 +110,43 @@ impl AddOptions {
         let refused = (self.lt && score >= old) || (self.gt && score <= old);
         Ok((!refused).then_some(score))
     }
+}
+
+/// ZADD of one member, without options, of a large sorted set.
+pub(super) fn zadd_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place) -> Option<bool> {
+    if call.args.len() != 4 {
+        return None;
+    }
+    let given = parse_double(call.args.get(2))?;
+    let (old, new) = change_in_place(call, store, place, |_| Some(given))?;
+    call.reply.int(i64::from(old.is_none()));
+    Some(old != Some(new))
+}
+
+/// ZINCRBY of a member of a large sorted set.
+pub(super) fn zincrby_in_place(
+    call: &mut Call<'_, '_>,
+    store: &Store,
+    place: Place,
+) -> Option<bool> {
+    let by = parse_double(call.args.get(2))?;
+    let sum = |old: Option<f64>| Some(old.map_or(by, |old| old + by)).filter(|sum| !sum.is_nan());
+    let (old, new) = change_in_place(call, store, place, sum)?;
+    call.reply.double(new);
+    Some(old != Some(new))
+}
+
+/// Changes the score of the member that is argument 3. Returns both scores.
+fn change_in_place(
+    call: &Call<'_, '_>,
+    store: &Store,
+    place: Place,
+    f: impl FnOnce(Option<f64>) -> Option<f64>,
+) -> Option<(Option<f64>, f64)> {
+    if store.is_heard(EventClass::SORTED) {
+        return None;
+    }
+    store.sorted_change_at(call.key(1), place, call.args.get(3), f)
 }
 
 /// ZADD key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]
@@ -253,6 +290,39 @@ pub(super) fn zpopmax(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     pop_from(call, tx, true)
 }
 
+/// ZPOPMIN of one member of a large sorted set.
+pub(super) fn zpopmin_in_place(
+    call: &mut Call<'_, '_>,
+    store: &Store,
+    place: Place,
+) -> Option<bool> {
+    pop_in_place(call, store, place, End::Front)
+}
+
+/// ZPOPMAX of one member of a large sorted set.
+pub(super) fn zpopmax_in_place(
+    call: &mut Call<'_, '_>,
+    store: &Store,
+    place: Place,
+) -> Option<bool> {
+    pop_in_place(call, store, place, End::Back)
+}
+
+fn pop_in_place(call: &mut Call<'_, '_>, store: &Store, place: Place, end: End) -> Option<bool> {
+    if call.args.len() > 2 || store.is_heard(EventClass::SORTED) {
+        return None;
+    }
+    let (key, reply) = (call.key(1), &mut *call.reply);
+    store.sorted_pop_at(key, place, end, |name, score| reply_popped(reply, name, score))?;
+    Some(true)
+}
+
+fn reply_popped(reply: &mut Reply<'_>, name: &[u8], score: f64) {
+    reply.array(2);
+    reply.bulk(name);
+    reply.double(score);
+}
+
 fn pop_from(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, max: bool) -> Outcome {
     if call.args.len() > 3 {
         return Err(CommandError::Syntax);
@@ -266,11 +336,7 @@ fn pop_from(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, max: bool) -> Outcome {
         return Ok(());
     }
     let (key, reply) = (call.key(1), &mut *call.reply);
-    let taken = pop_each(tx, key, 1, max, &mut |name, score| {
-        reply.array(2);
-        reply.bulk(name);
-        reply.double(score);
-    })?;
+    let taken = pop_each(tx, key, 1, max, &mut |name, score| reply_popped(reply, name, score))?;
     if taken == 0 {
         call.reply.array(0);
     }

@@ -1,7 +1,8 @@
-//! Replacing the value of a field by another of its length.
+//! Replacing the value of a field by another of its length, and adding a field to a hash that has a
+//! table.
 
 use crate::api::Key;
-use crate::fields::find_field;
+use crate::fields::{self, FIELD_DB, find_field};
 use crate::in_place::Held;
 use crate::packed;
 use crate::record::{Header, RecordKind};
@@ -21,6 +22,31 @@ impl Store {
         let bytes = held.place_of_field(key, field)?;
         self.replace_held(held, &place, bytes, f)
     }
+
+    /// Sets a field of a hash, if the value that the field has is as long, or the field is a new
+    /// one of a large hash, and that is all there is to do: see [`Store::replace_at`]. Returns
+    /// whether the field is new.
+    pub fn hash_set_at(
+        &self,
+        key: Key<'_>,
+        place: Place,
+        field: &[u8],
+        value: &[u8],
+    ) -> Option<bool> {
+        let held = self.hold(key, &place)?;
+        if let Some(bytes) = held.place_of_field(key, field) {
+            return self.replace_held(held, &place, bytes, |_| Some((value, false)));
+        }
+        let root = held.table_root(key, RecordKind::TableHash)?;
+        if find_field(&held.lane, root, field).is_some() {
+            return None;
+        }
+        let (mut op, id) = (held.lane.begin(), place.lane);
+        let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, 0);
+        let record = self.write_part(&mut op, id, &header, field, value)?;
+        fields::enter(&mut op, id, root, field, (record, &header)).ok()?;
+        self.finish(&mut op, &place).map(|()| true)
+    }
 }
 
 impl Held<'_> {
@@ -30,8 +56,7 @@ impl Held<'_> {
             let place = packed::place_of(self.lane.bytes(at, len), field)?;
             return Some((at + place.start as u64, place.len()));
         }
-        let (at, _) = self.value(key, RecordKind::TableHash)?;
-        let root = self.lane.load(at.next_multiple_of(8));
+        let root = self.table_root(key, RecordKind::TableHash)?;
         let found = find_field(&self.lane, root, field)?;
         let header = Header::load(&self.lane, found.record());
         let at = found.record() + header.value_at();

@@ -1,13 +1,12 @@
 //! The table of fields that a large hash has, and a large set, whose members are fields without a
 //! value.
 
-use perdura_region::Planted;
 use perdura_slots::{Heat, LaneId};
 
 use crate::api::{Expiry, Key};
 use crate::error::TxError;
-use crate::fields::{FIELD_DB, find_field};
-use crate::record::{Header, RecordKind, hash_field};
+use crate::fields::{self, FIELD_DB, find_field};
+use crate::record::{Header, RecordKind};
 use crate::store::Place;
 use crate::table;
 use crate::tx::Tx;
@@ -97,12 +96,9 @@ impl Tx<'_> {
         value: &[u8],
         at_ms: u64,
     ) -> Result<u64, TxError> {
-        let (hash, len) = (hash_field(field), table::stored_len(self.op.lane(place.lane), root));
         let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, at_ms);
         let record = self.write(place.lane, header, field, &[value], 0, Heat::COLD)?;
-        let entry = table::entry(hash, record, &header);
-        table::insert(&mut self.op, place.lane, root, hash, entry)
-            .and_then(|()| table::store_len(&mut self.op, place.lane, root, len + 1))
+        fields::enter(&mut self.op, place.lane, root, field, (record, &header))
             .map_err(|stop| self.stop(stop))?;
         Ok(record)
     }
@@ -120,20 +116,15 @@ impl Tx<'_> {
         if found.expires() && self.is_field_over(place, &found) {
             return Ok(false);
         }
-        let len = table::stored_len(lane, root);
-        if len == 1 {
+        if table::stored_len(lane, root) == 1 {
             return self.delete(key);
         }
         self.touch(key);
         if found.expires() {
             self.leave_tree(place, root, &found)?;
         }
-        self.store_word(place.lane, found.at, 0)?;
-        self.op.free(found.record());
-        if self.store.region().planted().is(Planted::KeepFieldCount) {
-            return Ok(true);
-        }
-        table::store_len(&mut self.op, place.lane, root, len - 1)
+        let planted = self.store.region().planted();
+        fields::leave(&mut self.op, place.lane, root, &found, planted)
             .map_err(|stop| self.stop(stop))?;
         Ok(true)
     }

@@ -5,7 +5,7 @@ use perdura_slots::{Heat, LaneId};
 use crate::api::{Expiry, Key};
 use crate::entry::Entry;
 use crate::error::TxError;
-use crate::record::{Header, RecordKind};
+use crate::record::{self, Header, RecordKind, fill};
 use crate::shard::Detached;
 use crate::staging::{Halt, Staged, Stash};
 use crate::store::Place;
@@ -279,12 +279,8 @@ impl Tx<'_> {
             self.halt.get_or_insert(Halt::Stage(Stash { lane, capacity, bytes }));
             return Err(TxError::Again);
         }
-        let record = self.op.alloc(lane, capacity).map_err(|stop| self.stop(stop))?;
-        let filled = self.op.fill(lane, record, header.len_bytes() as usize, Some(heat));
-        match filled {
-            Ok(bytes) => fill(bytes, &header, key, value),
-            Err(stop) => return Err(self.stop(stop)),
-        }
+        let record = record::write(&mut self.op, lane, capacity, (&header, key, value), heat)
+            .map_err(|stop| self.stop(stop))?;
         let written = Staged { lane, offset: record, capacity, used: false };
         match self.first_written {
             None => self.first_written = Some(written),
@@ -377,16 +373,6 @@ fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     }
     let behind = whole::<64>(a, b, whole::<256>(a, b, 0));
     whole::<1>(a, b, whole::<8>(a, b, behind))
-}
-
-fn fill(bytes: &mut [u8], header: &Header, key: &[u8], value: &[&[u8]]) {
-    let (head, mut rest) = bytes.split_at_mut(header.head_bytes() as usize);
-    head.copy_from_slice(&header.encode()[..head.len()]);
-    for part in std::iter::once(&key).chain(value) {
-        let (here, behind) = rest.split_at_mut(part.len());
-        here.copy_from_slice(part);
-        rest = behind;
-    }
 }
 
 /// The bytes between a key and the root that its record has, which begins at a multiple of 8.

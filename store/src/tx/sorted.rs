@@ -10,7 +10,7 @@ use crate::building::{IN_TABLE_BYTES, Whole, weight};
 use crate::error::{TxError, WrongType};
 use crate::members::{self, MEMBER_DB};
 use crate::packed::members as packed;
-use crate::record::{Header, RecordKind, hash_field};
+use crate::record::{Header, RecordKind};
 use crate::sorted::Sorted;
 use crate::store::Place;
 use crate::table;
@@ -38,7 +38,7 @@ impl Tx<'_> {
         score: f64,
     ) -> Result<Option<f64>, TxError> {
         assert!(!score.is_nan(), "a score that is no number");
-        let score = plain(score);
+        let score = members::plain(score);
         check_key(key.bytes)?;
         check_key(member)?;
         let place = self.place(key);
@@ -114,7 +114,14 @@ impl Tx<'_> {
         match form {
             Form::Tree(root) => {
                 self.touch(key);
-                let done = members::leave_run(&mut self.op, place.lane, root, ranks.start, count);
+                let done = members::leave_run(
+                    &mut self.op,
+                    place.lane,
+                    root,
+                    ranks.start,
+                    count,
+                    &mut |_| {},
+                );
                 done.map_err(|stop| self.stop(stop))?;
             }
             Form::Packed(old) => {
@@ -156,7 +163,7 @@ impl Tx<'_> {
     ) -> Result<(), TxError> {
         check_key(key.bytes)?;
         let mut ordered: Vec<(f64, &[u8])> =
-            members.map(|(name, score)| (plain(score), name)).collect();
+            members.map(|(name, score)| (members::plain(score), name)).collect();
         if ordered.is_empty() {
             return self.delete(key).map(drop);
         }
@@ -222,27 +229,26 @@ impl Tx<'_> {
         let root = members::new_root(&mut self.op, lane).map_err(|stop| self.stop(stop))?;
         let mut items = Vec::with_capacity(members.len());
         for (score, name) in members.iter() {
-            let record = self.add_record(lane, root, name, *score)?;
+            let (record, header) = self.write_member(lane, name, *score)?;
+            let entered =
+                members::enter_in_table(&mut self.op, lane, root, name, (record, &header));
+            entered.map_err(|stop| self.stop(stop))?;
             items.push(Item::of_member(*score, record));
         }
         let made = members::build(&mut self.op, lane, root, items);
         made.map_err(|stop| self.stop(stop)).map(|()| root)
     }
 
-    /// Writes a member's record and enters it in the table, but not in the tree.
-    fn add_record(
+    /// Writes a member's record, to which no reference leads yet.
+    fn write_member(
         &mut self,
         lane: LaneId,
-        root: u64,
         member: &[u8],
         score: f64,
-    ) -> Result<u64, TxError> {
+    ) -> Result<(u64, Header), TxError> {
         let header = Header::of(member, MEMBER_DB, RecordKind::Member, 0, score.to_bits());
         let record = self.write(lane, header, member, &[], 0, Heat::COLD)?;
-        let hash = hash_field(member);
-        let entry = table::entry(hash, record, &header);
-        let inserted = table::insert(&mut self.op, lane, root, hash, entry);
-        inserted.map_err(|stop| self.stop(stop)).map(|()| record)
+        Ok((record, header))
     }
 
     fn add_to_tree(
@@ -256,8 +262,8 @@ impl Tx<'_> {
         let id = place.lane;
         let Some(found) = members::find(self.op.lane(id), root, member) else {
             self.touch(key);
-            let record = self.add_record(id, root, member, score)?;
-            let done = members::enter(&mut self.op, id, root, Item::of_member(score, record));
+            let (record, header) = self.write_member(id, member, score)?;
+            let done = members::enter(&mut self.op, id, root, member, (record, &header));
             return done.map_err(|stop| self.stop(stop)).map(|()| None);
         };
         let record = found.record();
@@ -288,9 +294,4 @@ impl Tx<'_> {
         let done = members::leave(&mut self.op, place.lane, root, score, &found);
         done.map_err(|stop| self.stop(stop)).map(|()| Some(score))
     }
-}
-
-/// The score itself, but 0 for -0: both have the same place, so they are one score.
-fn plain(score: f64) -> f64 {
-    score + 0.0
 }

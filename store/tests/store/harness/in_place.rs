@@ -1,6 +1,6 @@
 //! Steps that are done without a transaction where they can be.
 
-use perdura_store::{Expiry, Key, Store};
+use perdura_store::{End, Expiry, Key, Store};
 
 use super::Step;
 
@@ -19,7 +19,7 @@ pub fn apply(store: &Store, step: &Step) -> Option<()> {
             let [(field, value)] = &fields[..] else { return None };
             let key = key(*db, name);
             is_tried(field).then_some(())?;
-            store.hash_replace_at(key, store.place(key), field, |_| Some((&value[..], ())))
+            store.hash_set_at(key, store.place(key), field, value).map(drop)
         }
         Step::ListPush(db, name, end, elements) => {
             let (key, all) = (key(*db, name), elements.iter().map(Vec::as_slice));
@@ -31,6 +31,25 @@ pub fn apply(store: &Store, step: &Step) -> Option<()> {
             let len = |store: &Store| store.read(key, |entry| Some(entry?.list()?.len()));
             is_tried(&len(store)?.to_le_bytes()).then_some(())?;
             store.list_pop_at(key, store.place(key), *end, |_| ())
+        }
+        Step::SetAdd(db, name, members) => {
+            let [member] = &members[..] else { return None };
+            let key = key(*db, name);
+            is_tried(member).then_some(())?;
+            store.set_add_at(key, store.place(key), member).map(drop)
+        }
+        Step::SortedAdd(db, name, members) => {
+            let [(member, score)] = &members[..] else { return None };
+            let key = key(*db, name);
+            is_tried(member).then_some(())?;
+            store.sorted_change_at(key, store.place(key), member, |_| Some(*score)).map(drop)
+        }
+        Step::SortedRemoveRanks(db, name, from, to) if *to == from + 1 => {
+            let key = key(*db, name);
+            let len = store.read(key, |entry| Some(entry?.sorted()?.len()))?;
+            let end = if *from == 0 { End::Front } else { End::Back };
+            (is_tried(&len.to_le_bytes()) && (*from == 0 || *to == len)).then_some(())?;
+            store.sorted_pop_at(key, store.place(key), end, |_, _| ())
         }
         _ => None,
     }
