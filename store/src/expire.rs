@@ -58,7 +58,8 @@ impl Store {
             let Sweep { lane, db, mut bucket } = *sweep;
             // The sweep moves on first: where damage unwinds, the next call begins behind it.
             *sweep = self.part_behind(&sweep);
-            loop {
+            // Most stores have no expiring keys in most databases, and are not held for them.
+            while self.key_counts.of(LaneId(lane)).get(db).with_expiry > 0 {
                 let held = self.heap.lock(LaneId(lane));
                 let (looked, keys) = self.expired_in(&held, db, bucket, left);
                 drop(held);
