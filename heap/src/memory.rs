@@ -278,8 +278,16 @@ impl Memory {
     /// # Errors
     /// The system gives no memory.
     pub fn copy_of_bytes(bytes: &[u8]) -> Result<Self, MemoryError> {
+        const PAGE: usize = 4 << 10;
         let memory = Self::anonymous(bytes.len() as u64, Durability::Flushed)?;
-        memory.write(0, bytes);
+        // The memory is zeros already, and the kernel gives a page only when it is written: most of
+        // an image are zeros.
+        let offsets = (0..).step_by(PAGE);
+        for (offset, page) in offsets.zip(bytes.chunks(PAGE)) {
+            if *page != [0; PAGE][..page.len()] {
+                memory.write(offset, page);
+            }
+        }
         Ok(memory)
     }
 
