@@ -14,6 +14,8 @@ use rustix::io::Errno;
 
 /// Bytes that are copied at a time.
 const PIECE_BYTES: u64 = 64 << 10;
+/// Bytes of which a copy has a hole if they are zeros.
+const PAGE_BYTES: usize = 4 << 10;
 
 /// The kills planned, and the copies made for them.
 #[derive(Default)]
@@ -44,7 +46,7 @@ impl Kills {
     }
 }
 
-/// A memory file with the same bytes, and holes where the other has them.
+/// A memory file with the same bytes, and holes where the other has them or a page of zeros.
 pub(crate) fn copy_of(fd: &OwnedFd) -> io::Result<OwnedFd> {
     let from = File::from(fd.try_clone()?);
     let len_bytes = from.metadata()?.len();
@@ -63,8 +65,13 @@ pub(crate) fn copy_of(fd: &OwnedFd) -> io::Result<OwnedFd> {
         while at < end {
             let piece = &mut piece[..PIECE_BYTES.min(end - at) as usize];
             from.read_exact_at(piece, at)?;
-            to.write_all_at(piece, at)?;
-            at += piece.len() as u64;
+            // Of a huge page, most are zeros that nobody wrote: a copy of them takes a page each.
+            for page in piece.chunks(PAGE_BYTES) {
+                if *page != [0; PAGE_BYTES][..page.len()] {
+                    to.write_all_at(page, at)?;
+                }
+                at += page.len() as u64;
+            }
         }
     }
 }

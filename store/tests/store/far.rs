@@ -147,7 +147,7 @@ fn life(seed: u64, budget_bytes: u64, steps: usize) {
         assert_same(&contents(&store), &expected, &what);
         for ((db, name), (value, _)) in &expected {
             let key = Key { db: *db, bytes: name };
-            if let Value::String(value) = value {
+            if let Value::String(value) = &**value {
                 assert_eq!(store.get(key).as_deref(), Some(&value[..]), "{what}");
             }
         }

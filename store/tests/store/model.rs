@@ -15,7 +15,7 @@ fn check(store: &Store, model: &Model, clock: &SimClock, what: &str) {
     assert_same(&contents(store), &expected, what);
     for db in 0..2 {
         let found: Vec<_> = store.range(db, b"key:3").collect();
-        let strings = expected.iter().filter_map(|((in_db, key), (value, _))| match value {
+        let strings = expected.iter().filter_map(|((in_db, key), (value, _))| match &**value {
             Value::String(value) if *in_db == db => Some((key.clone(), value.clone())),
             _ => None,
         });

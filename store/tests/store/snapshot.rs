@@ -50,7 +50,7 @@ impl SnapshotSink for Taken {
             }
         };
         let name = (key.db, key.bytes.to_vec());
-        let before = self.0.lock().unwrap().insert(name, (value, entry.expire_at_ms));
+        let before = self.0.lock().unwrap().insert(name, (Arc::new(value), entry.expire_at_ms));
         assert!(before.is_none(), "{key:?} twice");
     }
 }
@@ -121,7 +121,7 @@ fn keys_that_come_meanwhile_are_not_in_it_although_the_tables_grow() {
     drop(snapshot);
     let taken = taken.0.lock().unwrap();
     assert_eq!(taken.len(), 3000);
-    assert!(taken.values().all(|(value, _)| *value == Value::String(b"then".to_vec())));
+    assert!(taken.values().all(|(value, _)| **value == Value::String(b"then".to_vec())));
     assert!(next > 6000, "{next}");
 }
 
@@ -160,12 +160,12 @@ fn an_emptied_database_is_handed_out_first_and_large_values_are_whole() {
     let taken = taken.0.lock().unwrap();
     assert_eq!(taken.len(), 4);
     let of = |key: Key<'_>| &taken[&(0, key.bytes.to_vec())].0;
-    assert_eq!(*of(list), Value::List(names.iter().cloned().collect()));
-    assert_eq!(*of(set), Value::Set(names.iter().cloned().collect()));
+    assert_eq!(**of(list), Value::List(names.iter().cloned().collect()));
+    assert_eq!(**of(set), Value::Set(names.iter().cloned().collect()));
     let pairs = names.iter().map(|name| (name.clone(), name.clone()));
-    assert_eq!(*of(hash), Value::Hash(pairs.collect()));
+    assert_eq!(**of(hash), Value::Hash(pairs.collect()));
     let scores = names.iter().zip(0..).map(|(name, n)| (name.clone(), f64::from(n).to_bits()));
-    assert_eq!(*of(sorted), Value::Sorted(scores.collect()));
+    assert_eq!(**of(sorted), Value::Sorted(scores.collect()));
     // Nothing is left of it: the next one has what is there then.
     let (taken, mut snapshot) = begin(&store);
     while snapshot.step(100) {}

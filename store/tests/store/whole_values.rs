@@ -113,7 +113,7 @@ fn a_whole_value_that_is_larger_than_the_budget_goes_in_parts() {
         assert_eq!(contents(&store).len(), 1);
         // The tables and trees of these elements are more than the budget, too.
         put(&store, kind, 50_000, Expiry::None).unwrap();
-        let len = match &contents(&store)[&(0, KEY.bytes.to_vec())].0 {
+        let len = match &*contents(&store)[&(0, KEY.bytes.to_vec())].0 {
             Value::Hash(fields) => fields.len(),
             Value::Sorted(members) => members.len(),
             Value::List(elements) => elements.len(),

@@ -63,7 +63,8 @@ pub enum Value {
 }
 
 /// The contents that a store should have: for each database and key, the value and its expiry.
-pub type Model = BTreeMap<(u8, Vec<u8>), (Value, Option<u64>)>;
+/// Copies share the values: there are copies of each step's state.
+pub type Model = BTreeMap<(u8, Vec<u8>), (Arc<Value>, Option<u64>)>;
 
 fn value_of(tx: &Tx<'_>, key: Key<'_>, entry: &Entry<'_>) -> Value {
     match entry.kind {
@@ -125,7 +126,7 @@ pub fn contents(store: &Store) -> Model {
                 .run(Access::Key(key), |tx| {
                     // The value may have to be read from elsewhere first.
                     let Some(entry) = tx.get(key) else { return Err(TxError::Again) };
-                    Ok((value_of(tx, key, &entry), entry.expire_at_ms))
+                    Ok((Arc::new(value_of(tx, key, &entry)), entry.expire_at_ms))
                 })
                 .unwrap();
             assert!(model.insert((db, bytes), found).is_none(), "a key was met twice");

@@ -1,6 +1,7 @@
 //! The oracle: the same operations on maps, written naively.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use perdura_store::{End, Expiry, TxError};
 
@@ -21,13 +22,14 @@ fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
     *model = live(model, now_ms);
     match step.clone() {
         Step::Put(keys, value, expiry) => {
+            let value = Arc::new(Value::String(value));
             for key in keys {
                 let at = match expiry {
                     Expiry::None => None,
                     Expiry::AtMs(at) => Some(at),
                     Expiry::Keep => model.get(&key).and_then(|(_, at)| *at),
                 };
-                model.insert(key, (Value::String(value.clone()), at));
+                model.insert(key, (Arc::clone(&value), at));
             }
         }
         Step::Delete(db, key) => drop(model.remove(&(db, key))),
@@ -37,16 +39,18 @@ fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
             }
         }
         Step::Append(db, key, tail) => {
-            let entry = model.entry((db, key)).or_insert((Value::String(Vec::new()), None));
-            let Value::String(value) = &mut entry.0 else { return Err(wrong()) };
+            let entry =
+                model.entry((db, key)).or_insert((Arc::new(Value::String(Vec::new())), None));
+            let Value::String(value) = Arc::make_mut(&mut entry.0) else { return Err(wrong()) };
             value.extend(tail);
         }
         Step::Patch(db, key, offset, bytes) => {
             if bytes.is_empty() {
                 return Ok(());
             }
-            let entry = model.entry((db, key)).or_insert((Value::String(Vec::new()), None));
-            let Value::String(value) = &mut entry.0 else { return Err(wrong()) };
+            let entry =
+                model.entry((db, key)).or_insert((Arc::new(Value::String(Vec::new())), None));
+            let Value::String(value) = Arc::make_mut(&mut entry.0) else { return Err(wrong()) };
             let end = offset as usize + bytes.len();
             value.resize(value.len().max(end), 0);
             value[offset as usize..end].copy_from_slice(&bytes);
@@ -60,26 +64,28 @@ fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
             }
         }
         Step::HashSet(db, key, fields) => {
-            let entry = model.entry((db, key)).or_insert((Value::Hash(BTreeMap::new()), None));
-            let Value::Hash(hash) = &mut entry.0 else { return Err(wrong()) };
+            let entry =
+                model.entry((db, key)).or_insert((Arc::new(Value::Hash(BTreeMap::new())), None));
+            let Value::Hash(hash) = Arc::make_mut(&mut entry.0) else { return Err(wrong()) };
             hash.extend(fields);
         }
         Step::HashDelete(db, key, fields) => {
             let Some(entry) = model.get_mut(&(db, key.clone())) else { return Ok(()) };
-            let Value::Hash(hash) = &mut entry.0 else { return Err(wrong()) };
+            let Value::Hash(hash) = Arc::make_mut(&mut entry.0) else { return Err(wrong()) };
             fields.iter().for_each(|field| drop(hash.remove(field)));
             if hash.is_empty() {
                 model.remove(&(db, key));
             }
         }
         Step::SortedAdd(db, key, members) => {
-            let entry = model.entry((db, key)).or_insert((Value::Sorted(BTreeMap::new()), None));
-            let Value::Sorted(sorted) = &mut entry.0 else { return Err(wrong()) };
+            let entry =
+                model.entry((db, key)).or_insert((Arc::new(Value::Sorted(BTreeMap::new())), None));
+            let Value::Sorted(sorted) = Arc::make_mut(&mut entry.0) else { return Err(wrong()) };
             sorted.extend(members.into_iter().map(|(name, score)| (name, score.to_bits())));
         }
         Step::SortedRemove(db, key, members) => {
             let Some(entry) = model.get_mut(&(db, key.clone())) else { return Ok(()) };
-            let Value::Sorted(sorted) = &mut entry.0 else { return Err(wrong()) };
+            let Value::Sorted(sorted) = Arc::make_mut(&mut entry.0) else { return Err(wrong()) };
             sorted.retain(|name, _| !members.contains(name));
             if sorted.is_empty() {
                 model.remove(&(db, key));
@@ -87,7 +93,7 @@ fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
         }
         Step::SortedRemoveRanks(db, key, from, to) => {
             let Some(entry) = model.get_mut(&(db, key.clone())) else { return Ok(()) };
-            let Value::Sorted(sorted) = &mut entry.0 else { return Err(wrong()) };
+            let Value::Sorted(sorted) = Arc::make_mut(&mut entry.0) else { return Err(wrong()) };
             let ranked = ranked(sorted);
             let to = ranked.len().min(to as usize);
             for (_, name) in &ranked[to.min(from as usize)..to] {
@@ -98,8 +104,9 @@ fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
             }
         }
         Step::ListPush(db, key, end, elements) => {
-            let entry = model.entry((db, key)).or_insert((Value::List(VecDeque::new()), None));
-            let Value::List(list) = &mut entry.0 else { return Err(wrong()) };
+            let entry =
+                model.entry((db, key)).or_insert((Arc::new(Value::List(VecDeque::new())), None));
+            let Value::List(list) = Arc::make_mut(&mut entry.0) else { return Err(wrong()) };
             elements.into_iter().for_each(|element| push(list, end, element));
         }
         Step::ListTurn(db, key, end, count, elements) => {
@@ -113,20 +120,21 @@ fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
         | Step::ListInsert(db, key, ..)
         | Step::ListRemove(db, key, ..) => {
             let Some(entry) = model.get_mut(&(db, key.clone())) else { return Ok(()) };
-            let Value::List(list) = &mut entry.0 else { return Err(wrong()) };
+            let Value::List(list) = Arc::make_mut(&mut entry.0) else { return Err(wrong()) };
             change_list(list, step);
             if list.is_empty() {
                 model.remove(&(db, key));
             }
         }
         Step::SetAdd(db, key, members) => {
-            let entry = model.entry((db, key)).or_insert((Value::Set(BTreeSet::new()), None));
-            let Value::Set(set) = &mut entry.0 else { return Err(wrong()) };
+            let entry =
+                model.entry((db, key)).or_insert((Arc::new(Value::Set(BTreeSet::new())), None));
+            let Value::Set(set) = Arc::make_mut(&mut entry.0) else { return Err(wrong()) };
             set.extend(members);
         }
         Step::SetRemove(db, key, members) => {
             let Some(entry) = model.get_mut(&(db, key.clone())) else { return Ok(()) };
-            let Value::Set(set) = &mut entry.0 else { return Err(wrong()) };
+            let Value::Set(set) = Arc::make_mut(&mut entry.0) else { return Err(wrong()) };
             set.retain(|name| !members.contains(name));
             if set.is_empty() {
                 model.remove(&(db, key));
@@ -139,9 +147,11 @@ fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
                 {
                     continue;
                 }
-                let empty = (Value::Stream(StreamModel::default()), None);
+                let empty = (Arc::new(Value::Stream(StreamModel::default())), None);
                 let entry = model.entry((db, key.clone())).or_insert(empty);
-                let Value::Stream(stream) = &mut entry.0 else { return Err(wrong()) };
+                let Value::Stream(stream) = Arc::make_mut(&mut entry.0) else {
+                    return Err(wrong());
+                };
                 stream.change(&change);
             }
         }
