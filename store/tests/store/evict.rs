@@ -103,6 +103,38 @@ fn without_a_policy_nothing_goes() {
     assert_eq!(store.len(0), left - 10);
 }
 
+#[test]
+fn nothing_goes_while_the_shard_has_a_deleted_value_to_free() {
+    let (store, ..) = evicting(EvictionPolicy::None);
+    let (key, value) = (Key::new(b"hash"), [7; 1000]);
+    (0..5_000).for_each(|name| put(&store, name, 1000, Expiry::None).unwrap());
+    let set = |n: u32| {
+        store.run(Access::Key(key), |tx| tx.hash_set(key, &n.to_be_bytes(), &value)).is_ok()
+    };
+    let fields = (0..).find(|n| !set(*n)).unwrap();
+    assert!(fields > 5_000 && store.delete(key).unwrap());
+    store.set_eviction(Eviction { policy: EvictionPolicy::AllRandom, ..Eviction::default() });
+    assert!((0..fields / 10 * 9).all(set));
+    assert_eq!((store.evicted_keys(), store.len(0)), (0, 5_001));
+}
+
+/// Otherwise a server would take memory for full, because another thread let the same key go.
+#[test]
+fn that_none_has_gone_says_that_no_key_may_go_also_to_many_threads() {
+    let (store, ..) = evicting(EvictionPolicy::ExpiringSoonest);
+    for round in 1..=500 {
+        for name in 0..4 {
+            put(&store, name, 10, Expiry::AtMs(10_000_000_000 + u64::from(name))).unwrap();
+        }
+        let evict = || {
+            while store.evict_some(1).unwrap() > 0 {}
+            assert_eq!(store.len(0), 0, "round {round}");
+        };
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(evict))));
+        assert_eq!(store.evicted_keys(), 4 * round);
+    }
+}
+
 /// The keys that were removed.
 #[derive(Debug, Default)]
 struct Gone(Mutex<Vec<Vec<u8>>>);
