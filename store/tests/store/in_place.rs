@@ -7,7 +7,7 @@ use std::sync::Arc;
 use perdura_media::sim::SimDevice;
 use perdura_media::{Clock, SimClock};
 use perdura_region::{Config, Planted, Region};
-use perdura_store::{Access, End, Expiry, Key, Store};
+use perdura_store::{Access, End, Expiry, KEY_BYTES_MAX, Key, Store};
 
 use crate::harness::*;
 
@@ -269,6 +269,62 @@ fn what_somebody_wants_to_know_of_is_not_done_in_place() {
         clock.advance_ns(2_000_000);
         assert_eq!(operation(&store), None, "of a key that has expired");
     }
+}
+
+/// A value without members would have to go, and a name of more bytes than a record can say is
+/// refused: both are for a transaction.
+#[test]
+fn a_last_member_and_a_name_that_is_too_long_are_left_to_a_transaction() {
+    let (device, clock) = (SimDevice::new(0, 1), Arc::new(SimClock::new(1_000_000)));
+    let store = filled(&device, &clock, false, Planted::None);
+    let before = contents(&store);
+    let name = vec![b'x'; KEY_BYTES_MAX + 1];
+    assert_eq!(store.hash_set_at(HASH, store.place(HASH), &name, b"value"), None);
+    assert_eq!(store.set_add_at(SET, store.place(SET), &name), None);
+    assert_eq!(store.sorted_change_at(SORTED, store.place(SORTED), &name, |_| Some(1.0)), None);
+    assert!(contents(&store) == before);
+    let pop = || store.set_pop_at(SET, store.place(SET), &mut |below| below / 2, |_| ());
+    assert_eq!(std::iter::from_fn(pop).count(), 149);
+    let pop = || store.sorted_pop_at(SORTED, store.place(SORTED), End::Back, |_, _| ());
+    assert_eq!(std::iter::from_fn(pop).count(), 149);
+    let len = |entry: Option<perdura_store::Entry<'_>>| {
+        let entry = entry.unwrap();
+        entry.set().map(|set| set.len()).or(entry.sorted().map(|sorted| sorted.len()))
+    };
+    assert_eq!([SET, SORTED].map(|key| store.read(key, len)), [Some(1); 2]);
+    // The memory of each is free, as if all had gone at once.
+    let other = filled(&SimDevice::new(0, 1), &clock, false, Planted::None);
+    let used = [store, other].map(|store| {
+        assert!([SET, SORTED].iter().all(|key| store.delete(*key).unwrap()));
+        store.free_some(u64::MAX);
+        store.used_bytes()
+    });
+    assert_eq!(used[0], used[1]);
+}
+
+#[test]
+fn what_is_there_already_is_not_written_nor_entered_again() {
+    let (device, clock) = (SimDevice::new(0, 1), Arc::new(SimClock::new(1_000_000)));
+    let store = filled(&device, &clock, false, Planted::None);
+    let place = store.place(SORTED);
+    let change = |score| store.sorted_change_at(SORTED, place, b"member 0", |_| Some(score));
+    store.heap().kill_after(1);
+    assert_eq!(store.set_add_at(SET, store.place(SET), b"member 7"), Some(false));
+    // 0 and -0 have the same place, so they are one score.
+    for score in [0.0, -0.0] {
+        let (old, new) = change(score).unwrap();
+        assert_eq!((old, new.to_bits()), (Some(0.0), 0), "{score}");
+    }
+    assert!(!store.heap().is_killed());
+    store.heap().kill_after(u64::MAX);
+    let before = contents(&store);
+    let longer = |field| store.hash_set_at(HASH, store.place(HASH), field, &[b'x'; 30]);
+    assert_eq!(longer(b"another"), Some(true));
+    assert_eq!(store.hash_set_at(HASH, store.place(HASH), b"another", b"short"), None);
+    assert!(store.run(Access::Key(HASH), |tx| tx.hash_delete(HASH, b"another")).unwrap());
+    change(1.0).unwrap();
+    assert_eq!(change(-0.0).map(|(_, new)| new.to_bits()), Some(0));
+    assert!(contents(&store) == before);
 }
 
 #[test]

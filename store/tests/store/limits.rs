@@ -203,6 +203,29 @@ fn the_operations_behind_a_deletion_free_nothing_of_it() {
 }
 
 #[test]
+fn deleted_values_of_all_shards_go_in_parts_of_equal_weight() {
+    let (store, ..) = fresh(4 << 20);
+    let names: Vec<[u8; 1]> = (0..8).map(|name| [name]).collect();
+    let members: Vec<_> = (0..6_000u32).map(|n| (n.to_be_bytes(), f64::from(n))).collect();
+    for name in &names {
+        let key = Key::new(name);
+        let all = members.iter().map(|(name, score)| (&name[..], *score));
+        store
+            .run(Access::Key(key), |tx| tx.sorted_put_all(key, all.clone(), Expiry::None))
+            .unwrap();
+    }
+    assert!(names.iter().all(|name| store.delete(Key::new(name)).unwrap()));
+    let before = store.used_bytes();
+    let freed = store.free_some(40);
+    assert!((40..60).contains(&freed), "{freed} parts");
+    // The nodes of a tree, which go first, are the largest.
+    let bytes = before - store.used_bytes();
+    assert!((1..=freed * 1200).contains(&bytes), "{bytes} B in {freed} parts");
+    assert!(store.free_some(u64::MAX) > 48_000);
+    assert_eq!((store.free_some(1), store.stats().detached), (0, 0));
+}
+
+#[test]
 fn an_operation_that_finds_no_memory_has_that_of_a_value_deleted_before() {
     let (store, ..) = fresh(4 << 20);
     let key = Key::new(b"hash");
