@@ -124,10 +124,30 @@ fn no_more_large_values_go_than_the_limit_asks_for() {
 }
 
 #[test]
+fn deleted_values_are_freed_while_nobody_asks_for_anything() {
+    let server = start(config());
+    let mut client = server.client();
+    let empty_bytes = number_of(&client.call("INFO memory"), "used_memory");
+    for key in 0..10 {
+        let fields: Vec<String> = (0..5000).map(|field| format!("field{field} value")).collect();
+        client.call(&format!("HSET hash{key} {}", fields.join(" ")));
+    }
+    let names: String = (0..10).map(|key| format!(" hash{key}")).collect();
+    assert_eq!(client.call(&format!("UNLINK{names}")), ":10");
+    // A turn frees 512 parts, of which there are over 50,000, and every tenth of a second begins a
+    // turn. Those between have no other work.
+    let began = Instant::now();
+    while number_of(&client.call("INFO memory"), "used_memory") > empty_bytes + (256 << 10) {
+        assert!(began.elapsed() < Duration::from_secs(4), "memory should be freed");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+#[test]
 fn keys_that_go_are_told_before_the_next_reply() {
     let server = start(config());
     let mut client = server.client();
-    for _ in 0..3 {
+    for is_silent in [false, true, false] {
         client.call("HELLO 3");
         let used_bytes = number_of(&client.call("INFO memory"), "used_memory");
         let set = format!("CONFIG SET maxmemory {}", used_bytes + 100_000);
@@ -144,6 +164,11 @@ fn keys_that_go_are_told_before_the_next_reply() {
         );
         // Memory is not looked at more often than once a millisecond.
         std::thread::sleep(Duration::from_millis(2));
+        // Also to a client that wants no reply.
+        if is_silent {
+            client.send(&[b"CLIENT", b"REPLY", b"SKIP"]);
+            client.send(&[b"GETBIT", b"large", b"0"]);
+        }
         assert_eq!(client.call("GETBIT large 0"), ">2 $10 invalidate *1 $4 goes");
         assert_eq!(client.reply_text(), ":0");
         check(
@@ -196,6 +221,32 @@ fn uses_are_counted_under_a_policy_that_asks_for_it() {
         ],
     );
     assert!(client.call("OBJECT FREQ key").starts_with("-ERR An LFU maxmemory policy is not"));
+}
+
+#[test]
+fn changes_of_large_values_count_as_uses() {
+    let policy = EvictionPolicy::AllLeastFrequent;
+    let eviction = Eviction { policy, count_log_factor: 0, ..Eviction::default() };
+    let server = start(ServerConfig { eviction, ..config() });
+    let mut client = server.client();
+    let members: String = (0..600).map(|n| format!(" {n} member:{n}")).collect();
+    for command in ["SADD set", "ZADD source", "HSET hash"] {
+        client.call(&format!("{command}{members}"));
+    }
+    // Each member that is added counts as a use of its sorted set.
+    assert_eq!(client.call("ZRANGESTORE sorted source 0 -1"), ":600");
+    for (key, commands) in [
+        ("set", ["SADD set new", "SADD set new", "SPOP set"]),
+        ("sorted", ["ZADD sorted 7 new", "ZADD sorted 7 new", "ZPOPMIN sorted"]),
+        ("hash", ["HSET hash new x", "HSET hash new y", "HSET hash newer x"]),
+    ] {
+        for command in commands {
+            let uses = |client: &mut Client| client.call(&format!("OBJECT FREQ {key}"));
+            let before: u32 = uses(&mut client)[1..].parse().unwrap();
+            client.call(command);
+            assert_eq!(uses(&mut client), format!(":{}", before + 1), "{command}");
+        }
+    }
 }
 
 #[test]

@@ -82,6 +82,55 @@ fn evicted_keys_are_told_of() {
 }
 
 #[test]
+fn changes_of_large_values_are_told_of_and_counted() {
+    let server = server();
+    let mut client = server.client();
+    let members: String = (0..600).map(|n| format!(" {n} member:{n}")).collect();
+    for command in ["SADD set", "ZADD sorted", "HSET hash"] {
+        client.call(&format!("{command}{members}"));
+    }
+    let saved = |client: &mut Client| -> u64 {
+        let info = client.call("INFO persistence");
+        let rest = info.split("rdb_changes_since_last_save:").nth(1).unwrap();
+        rest.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let before = saved(&mut client);
+    check(
+        &mut client,
+        &[
+            ("SADD set new", ":1"),
+            ("SADD set new", ":0"),
+            ("ZADD sorted 700 new", ":1"),
+            ("ZADD sorted 700 new", ":0"),
+            ("ZINCRBY sorted 0 new", "$3 700"),
+            ("ZADD sorted inf endless", ":1"),
+            ("ZINCRBY sorted -inf endless", "-ERR resulting score is not a number (NaN)"),
+            ("ZPOPMIN sorted 2", "*4 $8 member:0 $1 0 $8 member:1 $1 1"),
+            ("ZPOPMAX sorted", "*2 $7 endless $3 inf"),
+            ("SPOP set 0", "*0"),
+        ],
+    );
+    assert!(client.call("SPOP set 3").starts_with("*3 "));
+    let changed = saved(&mut client) - before;
+    // Those that found everything as it was to be are not among them.
+    assert_eq!(changed, 6);
+    let mut subscriber = subscriber(&server, "KA");
+    for (command, event) in [
+        ("SADD set newer", "set sadd"),
+        ("SPOP set", "set spop"),
+        ("HSET hash newer x", "hash hset"),
+        ("HSET hash newest x", "hash hset"),
+        ("ZADD sorted 5 newer", "sorted zadd"),
+        ("ZINCRBY sorted 5 newer", "sorted zincr"),
+        ("ZPOPMIN sorted", "sorted zpopmin"),
+        ("ZPOPMAX sorted", "sorted zpopmax"),
+    ] {
+        client.call(command);
+        assert_eq!(heard(&mut subscriber, 1), [event], "{command}");
+    }
+}
+
+#[test]
 fn only_the_classes_that_are_asked_for_are_told_of() {
     let server = server();
     let mut subscriber = subscriber(&server, "Klg");
