@@ -20,16 +20,29 @@ struct Pass {
     from: u64,
     /// Number of records told last.
     so_far: u64,
+    /// When they were shown last.
+    shown: Instant,
 }
 
+/// Time between two moments at which records are shown. Each record may be told, and to show it
+/// takes longer than to read it.
+const SHOW_EVERY: Duration = Duration::from_millis(50);
+
 impl Pass {
-    /// The rate since the beginning of the pass, in records a second.
-    fn rate(&mut self, records: u64) -> f64 {
-        if records < self.so_far {
-            (self.began, self.from) = (Instant::now(), records);
+    /// The rate since the beginning of the pass, in records a second; `None` if it was shown just
+    /// now.
+    fn rate(&mut self, records: u64) -> Option<f64> {
+        let now = Instant::now();
+        let is_next = records < self.so_far;
+        if is_next {
+            (self.began, self.from) = (now, records);
         }
         self.so_far = records;
-        (records - self.from) as f64 / self.began.elapsed().as_secs_f64().max(1e-3)
+        if !is_next && now - self.shown < SHOW_EVERY {
+            return None;
+        }
+        self.shown = now;
+        Some((records - self.from) as f64 / (now - self.began).as_secs_f64().max(1e-3))
     }
 }
 
@@ -37,7 +50,7 @@ impl LateBar {
     /// Makes a bar with this label.
     pub fn new(what: &'static str) -> Self {
         let began = Instant::now();
-        let pass = Mutex::new(Pass { began, from: 0, so_far: 0 });
+        let pass = Mutex::new(Pass { began, from: 0, so_far: 0, shown: began });
         Self { what, began, bar: OnceLock::new(), pass }
     }
 
@@ -54,13 +67,15 @@ impl LateBar {
     /// records.
     pub fn bytes_of(&self, step: &str, records: u64, done: u64, total: u64) {
         let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
-        let rate = pass.rate(records) / 1e6;
+        let rate = pass.rate(records);
         drop(pass);
+        let Some(rate) = rate else { return };
         self.bytes(done, total);
         if let Some(bar) = self.bar.get() {
             bar.set_message(format!(
-                "{step}: {:.1} M records, {rate:.1} M/s",
-                records as f64 / 1e6
+                "{step}: {:.1} M records, {:.1} M/s",
+                records as f64 / 1e6,
+                rate / 1e6
             ));
         }
     }

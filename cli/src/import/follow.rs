@@ -2,8 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::keys::shown;
-use super::target::Target;
+use super::target::{About, Target, shown};
 use super::wire::Words;
 
 /// Where a stream of commands stands.
@@ -68,14 +67,14 @@ impl Follower {
         let commands = queue.iter().filter(|words| !words[0].eq_ignore_ascii_case(b"select"));
         let is_one = commands.count() < 2;
         if !is_one {
-            target.push(&[b"MULTI"], || "MULTI".to_owned())?;
+            target.push(&[b"MULTI"], || About::Other("MULTI".to_owned()))?;
         }
         for words in queue {
             self.send(words, target)?;
         }
         match is_one {
             true => Ok(()),
-            false => target.push(&[b"EXEC"], || "a transaction".to_owned()),
+            false => target.push(&[b"EXEC"], || About::Other("a transaction".to_owned())),
         }
     }
 
@@ -112,7 +111,8 @@ impl Follower {
         self.commands += 1;
         target.push(&words, || {
             let key = words.get(1).map_or(String::new(), |key| format!(" {:?}", shown(key)));
-            format!("{}{key} (database {})", String::from_utf8_lossy(words[0]), self.db)
+            let command = String::from_utf8_lossy(words[0]);
+            About::Other(format!("{command}{key} (database {})", self.db))
         })
     }
 }

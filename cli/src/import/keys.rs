@@ -1,4 +1,5 @@
-//! Keys of a dump as commands: RESTORE, or for large values steps that each fit into any budget.
+//! Keys of a dump as commands: SET or RESTORE, or for large values steps that each fit into any
+//! budget.
 
 use std::io::Read;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use perdura_rdb::{Encoder, Item, KeyItem, RdbError, Reader, Strings, Value, seal_payload};
 
-use super::target::Target;
+use super::target::{About, Target};
 use super::wire::Reply;
 
 /// Most memory that one value may take while it passes through.
@@ -106,7 +107,15 @@ fn send(item: &KeyItem, target: &mut Target, taken: &mut Taken) -> Result<()> {
     taken.keys += 1;
     target.select(item.db)?;
     let key = &item.key[..];
-    let about = || format!("key {:?} of database {}", shown(key), item.db);
+    let about = || About::key(key, item.db);
+    let is_plain = item.expire_at_ms.or(item.idle_seconds).is_none() && item.frequency.is_none();
+    if let Value::String(string) = &item.value
+        && is_plain
+        && string.len() <= RESTORE_BYTES_MAX
+    {
+        // It says the same as RESTORE, and neither side has to sum bytes and pack values.
+        return target.push(&[b"SET", key, string], about);
+    }
     let mut payload = Vec::new();
     Encoder::new(&mut payload, false).value(&item.value);
     let expire_at = item.expire_at_ms.map(|at_ms| at_ms.max(1).to_string());
@@ -163,7 +172,7 @@ fn steps(
     key: &[u8],
     strings: &Strings,
     width: usize,
-    about: impl Fn() -> String,
+    about: impl Fn() -> About,
 ) -> Result<()> {
     let mut words: Vec<&[u8]> = vec![command, key];
     let mut bytes = 0;
@@ -180,9 +189,4 @@ fn steps(
         target.push(&words, about)?;
     }
     Ok(())
-}
-
-/// The beginning of a key for an error.
-pub fn shown(key: &[u8]) -> String {
-    String::from_utf8_lossy(&key[..key.len().min(80)]).into_owned()
 }

@@ -1,6 +1,7 @@
 //! The server that takes the data: commands go to it in pipelines, and each reply is looked at.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{BufReader, ErrorKind, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -12,8 +13,39 @@ use super::wire::{Reply, put_command, read_bytes, read_reply};
 /// Bytes and commands that are gathered before they are sent.
 const BATCH_BYTES: usize = 256 << 10;
 const BATCH_COMMANDS: usize = 1000;
+/// Bytes of a key that an error shows.
+const KEY_BYTES_SHOWN: usize = 80;
 /// Time that the server may take for a batch.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a command is about, should it be refused.
+pub enum About {
+    /// A key of a database: of a long name, the beginning.
+    Key(Vec<u8>, u64),
+    /// Something else, in words.
+    Other(String),
+}
+
+impl About {
+    /// A key of a database.
+    pub fn key(key: &[u8], db: u64) -> Self {
+        Self::Key(key[..key.len().min(KEY_BYTES_SHOWN)].to_vec(), db)
+    }
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key, db) => write!(f, "key {:?} of database {db}", shown(key)),
+            Self::Other(words) => f.write_str(words),
+        }
+    }
+}
+
+/// The beginning of a key for an error.
+pub fn shown(key: &[u8]) -> String {
+    String::from_utf8_lossy(&key[..key.len().min(KEY_BYTES_SHOWN)]).into_owned()
+}
 
 /// A server that takes commands.
 pub struct Target {
@@ -22,7 +54,7 @@ pub struct Target {
     address: String,
     batch: Vec<u8>,
     /// What the commands of the batch, and of the one before it, are about.
-    about: VecDeque<String>,
+    about: VecDeque<About>,
     /// How many of these were sent.
     sent: usize,
     /// The database that commands go to.
@@ -118,7 +150,9 @@ impl Target {
     pub fn select(&mut self, db: u64) -> Result<()> {
         if self.db != db {
             self.db = db;
-            self.push(&[b"SELECT", db.to_string().as_bytes()], || format!("database {db}"))?;
+            self.push(&[b"SELECT", db.to_string().as_bytes()], || {
+                About::Other(format!("database {db}"))
+            })?;
         }
         Ok(())
     }
@@ -127,7 +161,7 @@ impl Target {
     ///
     /// # Errors
     /// The server is gone, or has refused an earlier command.
-    pub fn push(&mut self, words: &[&[u8]], about: impl FnOnce() -> String) -> Result<()> {
+    pub fn push(&mut self, words: &[&[u8]], about: impl FnOnce() -> About) -> Result<()> {
         put_command(&mut self.batch, words);
         self.about.push_back(about());
         if self.batch.len() >= BATCH_BYTES || self.about.len() - self.sent >= BATCH_COMMANDS {
@@ -162,9 +196,10 @@ impl Target {
         for _ in 0..count {
             let reply = read_reply(&mut self.replies);
             let reply = reply.map_err(|error| talk_failed(&self.address, &error))?;
-            let about = self.about.pop_front().unwrap_or_default();
+            let about = self.about.pop_front();
             self.sent -= 1;
             if let Reply::Error(words) = reply {
+                let about = about.map_or_else(String::new, |about| about.to_string());
                 bail!("{} refused {about}: {words}", self.address);
             }
             self.done += 1;

@@ -1,6 +1,6 @@
 //! RESP as a client sees it: commands of a stream, and replies that are checked for errors.
 
-use std::io::{self, BufRead, ErrorKind, Read};
+use std::io::{self, BufRead, ErrorKind, Read, Write};
 
 use anyhow::{Result, bail};
 
@@ -15,9 +15,10 @@ pub type Words = Vec<Vec<u8>>;
 
 /// Adds a command in the form in which a server reads it.
 pub fn put_command(out: &mut Vec<u8>, words: &[&[u8]]) {
-    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    // Writing to memory does not fail.
+    let _ = write!(out, "*{}\r\n", words.len());
     for word in words {
-        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        let _ = write!(out, "${}\r\n", word.len());
         out.extend_from_slice(word);
         out.extend_from_slice(b"\r\n");
     }

@@ -74,7 +74,7 @@ impl<R: Read> Reader<R> {
     /// # Errors
     /// It is no dump, or one of a version that is not known.
     pub fn new(reader: R, value_bytes_max: u64) -> Result<Self, RdbError> {
-        let mut values = Values::new(reader, value_bytes_max);
+        let mut values = Values::new(reader, None, value_bytes_max);
         let mut head = Vec::new();
         let read = values.source.bytes(9, "its head", &mut head);
         let version = std::str::from_utf8(&head).ok().and_then(|head| head.strip_prefix("REDIS"));
@@ -215,8 +215,7 @@ impl<R: Read> Reader<R> {
 /// Reads one value from bytes of which nothing may be left behind it: the byte that names its
 /// encoding, and the value.
 pub(crate) fn read_value(bytes: &[u8], max_bytes: u64) -> Result<Value, RdbError> {
-    let mut values = Values::new(bytes, max_bytes);
-    values.len = Some(bytes.len() as u64);
+    let mut values = Values::new(bytes, Some(bytes.len() as u64), max_bytes);
     let kind = values.source.byte("a value")?;
     let value = values.value(kind)?;
     match values.source.is_at_end()? {

@@ -5,12 +5,14 @@ use std::io::{ErrorKind, Read};
 use crate::crc64::crc64;
 use crate::error::RdbError;
 
-/// Bytes that are asked for at a time.
-const PIECE_BYTES: usize = 64 << 10;
+/// Bytes of a long dump that are asked for at a time.
+const PIECE_BYTES_MAX: u64 = 64 << 10;
 
 /// The bytes of a dump.
 pub(super) struct Source<R> {
     reader: R,
+    /// Bytes that are asked for at a time.
+    piece_bytes: usize,
     piece: Vec<u8>,
     /// How far the piece is used.
     at: usize,
@@ -23,8 +25,11 @@ pub(super) struct Source<R> {
 }
 
 impl<R: Read> Source<R> {
-    pub fn new(reader: R) -> Self {
-        Self { reader, piece: Vec::new(), at: 0, summed: 0, sum: 0, before: 0 }
+    /// The bytes of `reader`, of which there are `len` at most: no more memory is taken, nor
+    /// filled, for the few bytes of a small value.
+    pub fn new(reader: R, len: u64) -> Self {
+        let piece_bytes = len.clamp(1, PIECE_BYTES_MAX) as usize;
+        Self { reader, piece_bytes, piece: Vec::new(), at: 0, summed: 0, sum: 0, before: 0 }
     }
 
     /// Bytes that were used.
@@ -48,7 +53,7 @@ impl<R: Read> Source<R> {
     fn refill(&mut self) -> Result<bool, RdbError> {
         self.sum();
         self.before += self.piece.len() as u64;
-        self.piece.resize(PIECE_BYTES, 0);
+        self.piece.resize(self.piece_bytes, 0);
         (self.at, self.summed) = (0, 0);
         let read = loop {
             match self.reader.read(&mut self.piece) {
@@ -111,5 +116,29 @@ impl<R: Read> Source<R> {
             left -= taken as u64;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_memory_is_taken_than_there_are_bytes() {
+        let all: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+        for len in [0, 1, 80, 65_535, 65_536, 65_537, 200_000] {
+            let bytes = &all[..len];
+            let mut source = Source::new(bytes, len as u64);
+            let mut out = Vec::new();
+            source.bytes(len as u64, "bytes", &mut out).unwrap();
+            assert!(out == bytes && source.is_at_end().unwrap(), "{len} bytes");
+            assert_eq!(source.sum(), crc64(0, bytes), "{len} bytes");
+            assert!(source.piece.capacity() <= len.clamp(8, PIECE_BYTES_MAX as usize), "{len}");
+        }
+        // A dump of which the length is not known.
+        let mut source = Source::new(&all[..], u64::MAX);
+        let mut out = Vec::new();
+        source.bytes(200_000, "bytes", &mut out).unwrap();
+        assert!(out == all && source.is_at_end().unwrap());
     }
 }

@@ -40,9 +40,9 @@ enum Len {
 }
 
 impl<R: Read> Values<R> {
-    pub fn new(reader: R, max_bytes: u64) -> Self {
-        let (source, packed) = (Source::new(reader), Vec::new());
-        Self { source, max_bytes, left: max_bytes, len: None, packed }
+    pub fn new(reader: R, len: Option<u64>, max_bytes: u64) -> Self {
+        let (source, packed) = (Source::new(reader, len.unwrap_or(u64::MAX)), Vec::new());
+        Self { source, max_bytes, left: max_bytes, len, packed }
     }
 
     /// An error about the bytes that were read last.
