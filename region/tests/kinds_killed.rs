@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use perdura_media::RealClock;
 use perdura_media::file::{Direct, Engine, FileDevice, OpenMode};
@@ -19,6 +20,8 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use support::*;
 
 const LIVES: u64 = 12;
+/// Time from one look at the child's steps to the next: less than a step takes.
+const POLL: Duration = Duration::from_micros(100);
 const BLOCKS: u64 = 16;
 /// Offset of the word that counts the steps made so far. A kill leaves the old number or the new
 /// one.
@@ -142,7 +145,8 @@ fn killed_at_any_instruction_a_block_is_as_it_was_or_empty() {
                 if let Some(status) = child.try_wait().unwrap() {
                     panic!("{at}: the child ended by itself: {status}");
                 }
-                std::thread::yield_now();
+                // A processor for the child: to look all the time took four times its own.
+                std::thread::sleep(POLL);
             }
             child.kill().unwrap();
             child.wait().unwrap();
