@@ -245,23 +245,29 @@ impl<'r> LaneGuard<'r> {
         let shift = self.tracked.memory.ledger.geometry().grain_shift;
         let (first, last) = (offset >> shift, (offset + len - 1) >> shift);
         // Nearly always one word of the bitmap has all of the grains.
-        let mut is_entered = true;
-        if first / WORD_GRAINS == last / WORD_GRAINS {
+        let is_entered = if first / WORD_GRAINS == last / WORD_GRAINS {
             let grains = mask(first % WORD_GRAINS, last - first + 1);
-            is_entered = self.open_word((first / WORD_GRAINS) as usize, grains, heat)?;
+            self.open_word((first / WORD_GRAINS) as usize, grains, heat)?
         } else {
-            for_words(first, last + 1, |word, mask| {
-                is_entered &= self.open_word(word, mask, heat)?;
-                Ok(())
-            })?;
-        }
+            self.open_words(first, last, heat)?
+        };
         // The ledger's bits are visible to any process before the bytes they cover change.
         fence(Release);
         point();
         Ok(is_entered)
     }
 
-    #[inline]
+    #[inline(never)]
+    fn open_words(&mut self, first: u64, last: u64, heat: Option<Heat>) -> Result<bool, Need> {
+        let mut is_entered = true;
+        for_words(first, last + 1, |word, mask| {
+            is_entered &= self.open_word(word, mask, heat)?;
+            Ok(())
+        })?;
+        Ok(is_entered)
+    }
+
+    #[inline(always)]
     fn open_word(&mut self, word: usize, mask: u64, heat: Option<Heat>) -> Result<bool, Need> {
         let memory = &*self.tracked.memory;
         if self.closing {

@@ -91,14 +91,18 @@ impl Float {
     }
 }
 
+/// A `double` as a whole number of up to 15 digits, which most scores are: it needs no other digits.
+pub fn as_whole(value: f64) -> Option<i64> {
+    (value == value.trunc() && value.abs() < 1e15 && value != 0.0).then_some(value as i64)
+}
+
 /// Writes a `double` as C's `%.17g` and Redis 7.0 do: 0.1 is 0.10000000000000001.
 pub fn format_double(value: f64) -> String {
     if !value.is_finite() {
         return if value > 0.0 { "inf".to_owned() } else { "-inf".to_owned() };
     }
-    // Whole numbers of up to 15 digits, which most scores are, need no other digits.
-    if value == value.trunc() && value.abs() < 1e15 && value != 0.0 {
-        return (value as i64).to_string();
+    if let Some(whole) = as_whole(value) {
+        return whole.to_string();
     }
     let text = format!("{value:.16e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));

@@ -87,7 +87,7 @@ impl<'h> Lane<'h> {
 }
 
 impl<'h> Op<'h> {
-    #[inline]
+    #[inline(always)]
     fn on(lead: Lane<'h>, rest: Vec<Lane<'h>>, has_credit: bool) -> Self {
         let (fresh, doomed) = (Vec::new(), Vec::new());
         let spans = lead.spans;
@@ -123,13 +123,7 @@ impl<'h> Op<'h> {
     /// If the operation does not hold the lane.
     #[inline]
     pub fn lane_mut(&mut self, id: LaneId) -> &mut Lane<'h> {
-        if self.lead.id() == id {
-            return &mut self.lead;
-        }
-        match self.rest.binary_search_by_key(&id, Lane::id) {
-            Ok(index) => &mut self.rest[index],
-            Err(_) => panic!("the operation does not hold lane {}", id.0),
-        }
+        if self.lead.id() == id { &mut self.lead } else { among(&mut self.rest, id) }
     }
 
     /// Lets the operation take spans of the reserve.
@@ -427,19 +421,18 @@ impl<'h> Op<'h> {
         id: LaneId,
         f: impl FnOnce(&mut Lane<'h>, &mut Undo<'h>) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
-        if self.lead.id() == id {
-            return f(&mut self.lead, &mut self.undo);
+        let Self { lead, rest, undo, has_credit, .. } = self;
+        let is_lead = lead.id() == id;
+        let is_lent = *has_credit && !is_lead;
+        let credit = if is_lent { lead.guard.withdraw() } else { 0 };
+        let lane = if is_lead { &mut *lead } else { among(rest, id) };
+        lane.guard.deposit(credit);
+        // Called at one place, so that it becomes a part of its caller.
+        let outcome = f(lane, undo);
+        if is_lent {
+            let left = lane.guard.withdraw();
+            lead.guard.deposit(left);
         }
-        let lane = match self.rest.binary_search_by_key(&id, Lane::id) {
-            Ok(index) => &mut self.rest[index],
-            Err(_) => panic!("the operation does not hold lane {}", id.0),
-        };
-        if !self.has_credit {
-            return f(lane, &mut self.undo);
-        }
-        lane.guard.deposit(self.lead.guard.withdraw());
-        let outcome = f(lane, &mut self.undo);
-        self.lead.guard.deposit(lane.guard.withdraw());
         outcome
     }
 
@@ -512,6 +505,14 @@ impl Lane<'_> {
     pub fn store_alone(&mut self, offset: u64, word: u64) -> Result<(), Stop> {
         self.spans.fuse.burn()?;
         self.guard.store(offset, word).map_err(Stop::Need)
+    }
+}
+
+/// The lane of an operation that is not the lowest.
+fn among<'l, 'h>(rest: &'l mut [Lane<'h>], id: LaneId) -> &'l mut Lane<'h> {
+    match rest.binary_search_by_key(&id, Lane::id) {
+        Ok(index) => &mut rest[index],
+        Err(_) => panic!("the operation does not hold lane {}", id.0),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::entry::Entry;
 use crate::expiring;
 use crate::packed;
 use crate::record::{Header, RecordKind, hash_field, is_of};
-use crate::table::{self, Found};
+use crate::table::{self, Found, Room};
 
 /// Database number in the records of fields, which belong to a key and not to a database.
 pub(crate) const FIELD_DB: u8 = 0;
@@ -31,16 +31,29 @@ pub(crate) fn find_field(lane: &Lane<'_>, root: u64, field: &[u8]) -> Option<Fou
     })
 }
 
-/// Enters the record of a field that the table does not have, and counts the field.
+/// Finds a field as [`find_field`] does; else where its entry would be added.
+pub(crate) fn find_or_room(lane: &Lane<'_>, root: u64, field: &[u8]) -> Result<Found, Room> {
+    table::find_or_room(lane, root, hash_field(field), |record, head| {
+        is_of(lane, record, head, FIELD_DB, field)
+    })
+}
+
+/// Enters the record of a field that the table does not have, and counts the field. `room` is what
+/// [`find_or_room`] has found, if it was asked.
 pub(crate) fn enter(
     op: &mut Op<'_>,
     id: LaneId,
     root: u64,
+    room: Option<Room>,
     field: &[u8],
     (record, header): (u64, &Header),
 ) -> Result<(), Stop> {
     let (hash, len) = (hash_field(field), table::stored_len(op.lane(id), root));
-    table::insert(op, id, root, hash, table::entry(hash, record, header))?;
+    let entry = table::entry(hash, record, header);
+    match room {
+        Some(room) => table::insert_in(op, id, root, room, hash, entry)?,
+        None => table::insert(op, id, root, hash, entry)?,
+    }
     table::store_len(op, id, root, len + 1)
 }
 

@@ -9,7 +9,7 @@ use perdura_slots::{HeapError, Heat, Lane, LaneId, Marks, Op, Stop};
 
 use crate::error::{Damaged, OpenError};
 use crate::record::{Header, hash_field, is_of};
-use crate::table::{self, Found, ROOT_BYTES};
+use crate::table::{self, Found, ROOT_BYTES, Room};
 use crate::tree::{self, Item, Node, name_of};
 
 /// Where the tree's top stands in a root, behind the root of the table.
@@ -51,6 +51,13 @@ pub(crate) fn find(lane: &Lane<'_>, root: u64, member: &[u8]) -> Option<Found> {
     })
 }
 
+/// Finds a member in the table; else where its entry would be added.
+pub(crate) fn find_or_room(lane: &Lane<'_>, root: u64, member: &[u8]) -> Result<Found, Room> {
+    table::find_or_room(lane, root, hash_field(member), |record, head| {
+        is_of(lane, record, head, MEMBER_DB, member)
+    })
+}
+
 /// Enters the record of a member that the set does not have in the table.
 pub(crate) fn enter_in_table(
     op: &mut Op<'_>,
@@ -64,15 +71,17 @@ pub(crate) fn enter_in_table(
 }
 
 /// Enters the record of a member that the set does not have in table and tree, and counts the
-/// member.
+/// member. `room` is what [`find_or_room`] has found.
 pub(crate) fn enter(
     op: &mut Op<'_>,
     id: LaneId,
     root: u64,
+    room: Room,
     member: &[u8],
     (record, header): (u64, &Header),
 ) -> Result<(), Stop> {
-    enter_in_table(op, id, root, member, (record, header))?;
+    let hash = hash_field(member);
+    table::insert_in(op, id, root, room, hash, table::entry(hash, record, header))?;
     let lane = op.lane(id);
     let (len, top) = (table::stored_len(lane, root), lane.load(root + AT_TOP));
     let item = Item::of_member(f64::from_bits(header.expire_at_ms), record);

@@ -212,6 +212,43 @@ pub(crate) fn find(
     hash: u64,
     is_it: impl Fn(u64, u64) -> bool,
 ) -> Option<Found> {
+    search(lane, root, hash, is_it, |_, _| {})
+}
+
+/// Where an entry can be added to the chain of its bucket.
+pub(crate) struct Room {
+    /// Offset of the first free word, if there is one.
+    free: Option<u64>,
+    /// Offset of the chain's last bucket; 0 while the table has no buckets.
+    last: u64,
+}
+
+/// Finds an entry as [`find`] does; else where it would be added.
+pub(crate) fn find_or_room(
+    lane: &Lane<'_>,
+    root: u64,
+    hash: u64,
+    is_it: impl Fn(u64, u64) -> bool,
+) -> Result<Found, Room> {
+    let mut room = Room { free: None, last: 0 };
+    let found = search(lane, root, hash, is_it, |at, words| {
+        let free = |words: &[u64]| words.iter().position(|entry| *entry == 0);
+        room.free = room.free.or_else(|| Some(at + free(&words[..ENTRIES])? as u64 * 8));
+        room.last = at;
+    });
+    found.ok_or(room)
+}
+
+/// Looks for an entry in the chain of its bucket. `passed` gets the offset and the words of every
+/// bucket that does not have it.
+#[inline(always)]
+fn search(
+    lane: &Lane<'_>,
+    root: u64,
+    hash: u64,
+    is_it: impl Fn(u64, u64) -> bool,
+    mut passed: impl FnMut(u64, &[u64; 8]),
+) -> Option<Found> {
     let buckets = buckets(lane, root);
     if buckets == 0 {
         return None;
@@ -227,6 +264,7 @@ pub(crate) fn find(
                 return Some(Found { at: at + index as u64 * 8, entry });
             }
         }
+        passed(at, &words);
         at = chain.behind(at, words[ENTRIES]);
     }
     None
@@ -277,21 +315,30 @@ pub(crate) fn insert(
     if buckets(op.lane(id), root) == 0 {
         create(op, id, root)?;
     }
-    let lane = op.lane(id);
-    let mut at = bucket_at(lane, root, bucket_of(hash, buckets(lane, root)));
-    let mut chain = Chain::from(at);
-    loop {
-        let words = words(op.lane(id), at);
-        if let Some(free) = words[..ENTRIES].iter().position(|entry| *entry == 0) {
-            return op.store(id, at + free as u64 * 8, entry);
-        }
-        if words[ENTRIES] == 0 {
-            break;
-        }
-        at = chain.behind(at, words[ENTRIES]);
+    match find_or_room(op.lane(id), root, hash, |_, _| false) {
+        Ok(_) => unreachable!("an entry that is none of those in the table"),
+        Err(room) => insert_in(op, id, root, room, hash, entry),
     }
-    let more = write_chain(op, id, &[entry])?;
-    op.store(id, at + AT_LINK, more)?;
+}
+
+/// Adds an entry as [`insert`] does, where [`find_or_room`] has found room for it. The table has not
+/// changed since.
+pub(crate) fn insert_in(
+    op: &mut Op<'_>,
+    id: LaneId,
+    root: u64,
+    room: Room,
+    hash: u64,
+    entry: u64,
+) -> Result<(), Stop> {
+    match room {
+        Room { last: 0, .. } => return insert(op, id, root, hash, entry),
+        Room { free: Some(at), .. } => return op.store(id, at, entry),
+        Room { free: None, last } => {
+            let more = write_chain(op, id, &[entry])?;
+            op.store(id, last + AT_LINK, more)?;
+        }
+    }
     split(op, id, root)
 }
 

@@ -201,7 +201,10 @@ impl<'a> Reply<'a> {
 
     /// Writes a floating point number, which is a bulk string in RESP2.
     pub fn double(&mut self, value: f64) {
-        self.number(&crate::number::format_double(value));
+        match crate::number::as_whole(value) {
+            Some(whole) => self.number(itoa::Buffer::new().format(whole)),
+            None => self.number(&crate::number::format_double(value)),
+        }
     }
 
     /// Writes a number's text, which is a bulk string in RESP2.

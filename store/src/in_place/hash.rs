@@ -2,7 +2,7 @@
 //! table.
 
 use crate::api::Key;
-use crate::fields::{self, FIELD_DB, find_field};
+use crate::fields::{self, FIELD_DB, find_field, find_or_room};
 use crate::in_place::Held;
 use crate::packed;
 use crate::record::{Header, RecordKind};
@@ -38,13 +38,11 @@ impl Store {
             return self.replace_held(held, &place, bytes, |_| Some((value, false)));
         }
         let root = held.table_root(key, RecordKind::TableHash)?;
-        if find_field(&held.lane, root, field).is_some() {
-            return None;
-        }
+        let room = find_or_room(&held.lane, root, field).err()?;
         let (mut op, id) = (held.lane.begin(), place.lane);
         let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, 0);
         let record = self.write_part(&mut op, id, &header, field, value)?;
-        fields::enter(&mut op, id, root, field, (record, &header)).ok()?;
+        fields::enter(&mut op, id, root, Some(room), field, (record, &header)).ok()?;
         self.finish(&mut op, &place).map(|()| true)
     }
 }

@@ -1,7 +1,7 @@
 //! Adding a member to a set that has a table, and taking one out.
 
 use crate::api::Key;
-use crate::fields::{self, FIELD_DB, find_field};
+use crate::fields::{self, FIELD_DB, find_or_room};
 use crate::record::{Header, RecordKind};
 use crate::set::name_of;
 use crate::store::{Place, Store};
@@ -13,14 +13,14 @@ impl Store {
     pub fn set_add_at(&self, key: Key<'_>, place: Place, member: &[u8]) -> Option<bool> {
         let held = self.hold(key, &place)?;
         let root = held.table_root(key, RecordKind::TableSet)?;
-        if find_field(&held.lane, root, member).is_some() {
+        let Err(room) = find_or_room(&held.lane, root, member) else {
             self.note_use(&place);
             return Some(false);
-        }
+        };
         let (mut op, id) = (held.lane.begin(), place.lane);
         let header = Header::of(member, FIELD_DB, RecordKind::Field, 0, 0);
         let record = self.write_part(&mut op, id, &header, member, b"")?;
-        fields::enter(&mut op, id, root, member, (record, &header)).ok()?;
+        fields::enter(&mut op, id, root, Some(room), member, (record, &header)).ok()?;
         self.finish(&mut op, &place).map(|()| true)
     }
 

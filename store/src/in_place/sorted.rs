@@ -22,10 +22,10 @@ impl Store {
     ) -> Option<(Option<f64>, f64)> {
         let held = self.hold(key, &place)?;
         let root = held.table_root(key, RecordKind::TreeSorted)?;
-        let found = members::find(&held.lane, root, member);
+        let found = members::find_or_room(&held.lane, root, member);
         let score_of = |record| f64::from_bits(held.lane.load(record + Header::AT_SCORE));
         let old = found.map(|found| (score_of(found.record()), found.record()));
-        let old_score = old.map(|(score, _)| score);
+        let old_score = old.as_ref().ok().map(|(score, _)| *score);
         let score = members::plain(f(old_score)?);
         if old_score == Some(score) {
             self.note_use(&place);
@@ -33,11 +33,11 @@ impl Store {
         }
         let (mut op, id) = (held.lane.begin(), place.lane);
         match old {
-            Some(old) => members::move_member(&mut op, id, root, old, score).ok()?,
-            None => {
+            Ok(old) => members::move_member(&mut op, id, root, old, score).ok()?,
+            Err(room) => {
                 let header = Header::of(member, MEMBER_DB, RecordKind::Member, 0, score.to_bits());
                 let record = self.write_part(&mut op, id, &header, member, b"")?;
-                members::enter(&mut op, id, root, member, (record, &header)).ok()?;
+                members::enter(&mut op, id, root, room, member, (record, &header)).ok()?;
             }
         }
         self.finish(&mut op, &place).map(|()| (old_score, score))

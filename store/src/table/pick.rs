@@ -2,11 +2,11 @@
 
 use perdura_slots::Lane;
 
-use super::{Found, buckets, for_each, stored_len};
+use super::{AT_LINK, Chain, ENTRIES, Found, bucket_at, buckets, for_each, stored_len};
 
-/// Entries that a bucket's chain is first taken to have at most. Tables are grown so that longer
-/// chains are rare.
-const CHAIN_MAX: u64 = 24;
+/// Places for entries that a bucket's chain is first taken to have at most: those of four buckets.
+/// Tables are grown so that longer chains are rare.
+const CHAIN_MAX: u64 = 4 * ENTRIES as u64;
 /// Buckets that are drawn at least before all are walked.
 const DRAWS_MIN: u64 = 64;
 
@@ -14,7 +14,8 @@ const DRAWS_MIN: u64 = 64;
 /// `draw(n)` draws a number below `n`.
 ///
 /// A bucket and a place in its chain are drawn until there is an entry at the place, so that an
-/// entry's chance does not depend on how many share its bucket. A table that has lost most of its
+/// entry's chance does not depend on how many share its bucket. A draw reads two words of the
+/// bucket, and the processor begins the next one before they have come from memory. A table that has lost most of its
 /// entries is walked instead.
 pub(crate) fn pick(lane: &Lane<'_>, root: u64, draw: &mut dyn FnMut(u64) -> u64) -> Option<Found> {
     let (buckets, len) = (buckets(lane, root), stored_len(lane, root));
@@ -25,16 +26,10 @@ pub(crate) fn pick(lane: &Lane<'_>, root: u64, draw: &mut dyn FnMut(u64) -> u64)
     for _ in 0..DRAWS_MIN + buckets / 4 {
         let drawn = draw(buckets * places);
         let (bucket, place) = (drawn / places, drawn % places);
-        let (mut entries, mut chosen) = (0, None);
-        for_each(lane, root, bucket, |found| {
-            if entries == place {
-                chosen = Some(found);
-            }
-            entries += 1;
-        });
-        if entries > places {
-            // Further places than were drawn from hold entries.
-            places = entries.next_power_of_two();
+        let (chosen, in_chain) = entry_at(lane, root, bucket, place);
+        if in_chain > places {
+            // There are further places than were drawn from.
+            places = in_chain;
         } else if chosen.is_some() {
             return chosen;
         }
@@ -51,4 +46,19 @@ pub(crate) fn pick(lane: &Lane<'_>, root: u64, draw: &mut dyn FnMut(u64) -> u64)
         }
     }
     chosen
+}
+
+/// The entry at a place of a bucket's chain, if there is one, and the number of places in the chain.
+fn entry_at(lane: &Lane<'_>, root: u64, bucket: u64, place: u64) -> (Option<Found>, u64) {
+    let mut at = bucket_at(lane, root, bucket);
+    let (mut chain, mut places, mut found) = (Chain::from(at), 0, None);
+    while at != 0 {
+        if (places..places + ENTRIES as u64).contains(&place) {
+            let at = at + (place - places) * 8;
+            found = Some(Found { at, entry: lane.load(at) }).filter(|found| found.entry != 0);
+        }
+        places += ENTRIES as u64;
+        at = chain.behind(at, lane.load(at + AT_LINK));
+    }
+    (found, places)
 }

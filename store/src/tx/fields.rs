@@ -98,7 +98,7 @@ impl Tx<'_> {
     ) -> Result<u64, TxError> {
         let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, at_ms);
         let record = self.write(place.lane, header, field, &[value], 0, Heat::COLD)?;
-        fields::enter(&mut self.op, place.lane, root, field, (record, &header))
+        fields::enter(&mut self.op, place.lane, root, None, field, (record, &header))
             .map_err(|stop| self.stop(stop))?;
         Ok(record)
     }

@@ -260,13 +260,15 @@ impl Tx<'_> {
         score: f64,
     ) -> Result<Option<f64>, TxError> {
         let id = place.lane;
-        let Some(found) = members::find(self.op.lane(id), root, member) else {
-            self.touch(key);
-            let (record, header) = self.write_member(id, member, score)?;
-            let done = members::enter(&mut self.op, id, root, member, (record, &header));
-            return done.map_err(|stop| self.stop(stop)).map(|()| None);
+        let record = match members::find_or_room(self.op.lane(id), root, member) {
+            Ok(found) => found.record(),
+            Err(room) => {
+                self.touch(key);
+                let (record, header) = self.write_member(id, member, score)?;
+                let done = members::enter(&mut self.op, id, root, room, member, (record, &header));
+                return done.map_err(|stop| self.stop(stop)).map(|()| None);
+            }
         };
-        let record = found.record();
         let old = f64::from_bits(self.op.lane(id).load(record + Header::AT_SCORE));
         if old == score {
             return Ok(Some(old));
