@@ -120,6 +120,7 @@ impl HeatTable {
 
     /// Notes that the grains `bits` are written, of which `dirty` were dirty. `heat` is given for
     /// new data that do not replace those at the same place.
+    #[inline(always)]
     pub fn written(&self, word: usize, bits: u64, dirty: u64, heat: Option<Heat>) {
         self.change(word, |planes| match heat {
             None => planes.warmed(bits & dirty),

@@ -10,8 +10,11 @@
 //!
 //! Invariants:
 //! - Entries ascend.
-//! - An entry of an inner node names the lowest member below the entry, and how many members there
-//!   are.
+//! - An entry of an inner node says how many members there are below it and, unless it is the
+//!   node's first, names the lowest of them. What the first names is never looked at, because a
+//!   search that finds its place before the second entry goes to the first one anyway: so who takes
+//!   out the lowest member of a set, again and again, changes nothing but counts above the leaf. The
+//!   first entry may even name a member that is gone.
 //! - All leaves are at level 0.
 //! - No node is empty.
 //! - The top has two entries or is a leaf.
@@ -57,7 +60,7 @@ impl Path {
             if node.level() == 0 {
                 return path;
             }
-            let child = Node::load(lane, node.item(lane, position).child);
+            let child = Node::load(lane, node.child(lane, position));
             if child.level() + 1 != node.level() {
                 child.damaged(lane).unwind();
             }
@@ -92,7 +95,7 @@ impl Path {
         Self::down(lane, top, |node| {
             let mut position = 0;
             while node.level() > 0 && position + 1 < node.len() {
-                let members = node.item(lane, position).count;
+                let members = node.count(lane, position);
                 if rank < members {
                     break;
                 }
@@ -198,7 +201,7 @@ pub(crate) fn insert(op: &mut Op<'_>, id: LaneId, top: u64, item: Item) -> Resul
         if level > 0 {
             let moved = carried.map_or(0, |right: Item| right.count);
             let count = node.count(op.lane(id), position) + 1 - moved;
-            if path.leads_first(level) {
+            if position > 0 && path.leads_first(level) {
                 let lowest = lowest_of(op.lane(id), path.steps[level - 1].0);
                 node.rename(op, id, position, lowest, count)?;
             } else {
@@ -219,8 +222,11 @@ pub(crate) fn insert(op: &mut Op<'_>, id: LaneId, top: u64, item: Item) -> Resul
     Node::create(op, id, path.levels as u8, &[left, right])
 }
 
-fn lowest_of(lane: &Lane<'_>, node: u64) -> Item {
-    Node::load(lane, node).item(lane, 0)
+/// The lowest member below a node.
+pub(crate) fn lowest_of(lane: &Lane<'_>, node: u64) -> Item {
+    let path = Path::down(lane, node, |_| 0);
+    let (leaf, position) = path.node(lane, 0);
+    leaf.item(lane, position)
 }
 
 /// Adds an entry to a node. A full node is split, and the entry of the new node behind it is
@@ -266,7 +272,7 @@ pub(crate) fn remove(
     record: u64,
 ) -> Result<u64, Stop> {
     let path = Path::to_member(op.lane(id), top, score, record);
-    remove_run(op, id, top, &path, 1)
+    remove_run(op, id, &path, 1)
 }
 
 /// Takes out members from the one of rank `from` on, as far as one leaf has them and `most` allows;
@@ -287,48 +293,41 @@ pub(crate) fn remove_some(
         let record = leaf.item(op.lane(id), position).record;
         f(op, record)?;
     }
-    Ok((remove_run(op, id, top, &path, count)?, count as u64))
+    Ok((remove_run(op, id, &path, count)?, count as u64))
 }
 
 /// Takes out `count` entries of the leaf that the path leads to. Returns the tree's top.
-fn remove_run(
-    op: &mut Op<'_>,
-    id: LaneId,
-    top: u64,
-    path: &Path,
-    count: usize,
-) -> Result<u64, Stop> {
+fn remove_run(op: &mut Op<'_>, id: LaneId, path: &Path, count: usize) -> Result<u64, Stop> {
+    // The last one that was changed is in `child`: first the leaf, in the end the top.
     let (mut leaf, position) = path.node(op.lane(id), 0);
     leaf.remove(op, id, position, count)?;
+    let mut child = leaf;
     for level in 1..path.levels {
         let (mut node, position) = path.node(op.lane(id), level);
-        let child = Node::load(op.lane(id), path.steps[level - 1].0);
         if child.len() == 0 {
             node.remove(op, id, position, 1)?;
             op.free(child.at());
-            continue;
-        }
-        let lane = op.lane(id);
-        let members = node.count(lane, position) - count as u64;
-        if path.leads_first(level) {
-            let lowest = child.item(lane, 0);
-            node.rename(op, id, position, lowest, members)?;
         } else {
-            node.recount(op, id, position, members)?;
+            let lane = op.lane(id);
+            let members = node.count(lane, position) - count as u64;
+            if position > 0 && path.leads_first(level) {
+                let lowest = lowest_of(lane, child.at());
+                node.rename(op, id, position, lowest, members)?;
+            } else {
+                node.recount(op, id, position, members)?;
+            }
+            if child.len() < FEW {
+                merge(op, id, &mut node, position)?;
+            }
         }
-        if child.len() < FEW {
-            merge(op, id, &mut node, position)?;
-        }
+        child = node;
     }
-    let mut top = top;
-    loop {
-        let node = Node::load(op.lane(id), top);
-        if node.level() == 0 || node.len() > 1 {
-            return Ok(top);
-        }
-        op.free(top);
-        top = node.item(op.lane(id), 0).child;
+    let mut top = child;
+    while top.level() > 0 && top.len() == 1 {
+        op.free(top.at());
+        top = Node::load(op.lane(id), top.child(op.lane(id), 0));
     }
+    Ok(top.at())
 }
 
 /// Merges the child at `position` with a neighbour, if both are small.
@@ -342,7 +341,9 @@ fn merge(op: &mut Op<'_>, id: LaneId, node: &mut Node, position: usize) -> Resul
         if to.len() + from.len() > MERGED_MAX {
             continue;
         }
-        let moving: Vec<Item> = from.items(lane).collect();
+        let mut moving: Vec<Item> = from.items(lane).collect();
+        // A first entry that is none any more needs its name.
+        moving[0] = Item { score: right.score, record: right.record, ..moving[0] };
         to.extend(op, id, &moving)?;
         node.recount(op, id, left_at, left.count + right.count)?;
         node.remove(op, id, left_at + 1, 1)?;
@@ -367,7 +368,7 @@ pub(crate) fn move_member(
         return Ok(top);
     }
     // The tree is not empty in between: an only member keeps its place.
-    let top = remove_run(op, id, top, &path, 1)?;
+    let top = remove_run(op, id, &path, 1)?;
     insert(op, id, top, Item::of_member(new, record))
 }
 

@@ -26,11 +26,14 @@ const AT_LEVEL: usize = 1;
 const AT_ORDER: usize = 4;
 const LEAF_WORDS: usize = 2;
 const INNER_WORDS: usize = 4;
+/// Where the child stands in a slot of an inner node.
+const AT_CHILD: u64 = 16;
 /// Where the number of members stands in a slot of an inner node.
 const AT_COUNT: u64 = 24;
 const _: () = assert!(AT_ORDER + SLOTS == HEAD_BYTES);
 
-/// An entry of a node: a member in a leaf; a child with its lowest member in an inner node.
+/// An entry of a node: a member in a leaf; a child with its lowest member in an inner node, whose
+/// first entry may have any member.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Item {
     /// Score of the member.
@@ -88,10 +91,13 @@ impl Edge<'_> {
     #[inline]
     pub(crate) fn is_behind<'m>(&self, score: f64, name: impl FnOnce() -> &'m [u8]) -> bool {
         let (order, after) = match *self {
-            Self::Score { score: at, after } => (order_of(score, at), after),
-            Self::Member { member, after } => (name().cmp(member), after),
-            Self::Place { score: at, member, after } => {
-                (order_of(score, at).then_with(|| name().cmp(member)), after)
+            // Nearly always: then one comparison tells.
+            Self::Score { score: at, .. } | Self::Place { score: at, .. } if score != at => {
+                return score < at;
+            }
+            Self::Score { after, .. } => (Ordering::Equal, after),
+            Self::Member { member, after } | Self::Place { member, after, .. } => {
+                (name().cmp(member), after)
             }
         };
         order == Ordering::Less || (after && order == Ordering::Equal)
@@ -182,6 +188,12 @@ impl Node {
         Item { score, record, child: word(2), count: word(3) }
     }
 
+    /// Offset of the child at `position`.
+    #[inline]
+    pub fn child(&self, lane: &Lane<'_>, position: usize) -> u64 {
+        lane.load(self.slot(position) + AT_CHILD)
+    }
+
     /// The number of members below the child at `position`.
     #[inline]
     pub fn count(&self, lane: &Lane<'_>, position: usize) -> u64 {
@@ -206,12 +218,12 @@ impl Node {
         (0..position).map(|position| self.count(lane, position)).sum()
     }
 
-    /// The number of entries before the edge.
+    /// The number of entries before the edge; of an inner node the first entry always counts.
     pub fn entries_before(&self, lane: &Lane<'_>, edge: &Edge<'_>) -> usize {
         let width = words_of(self.level());
         // Taken once: a search reads a few words of each of many entries.
         let slots = lane.bytes(self.at + HEAD_BYTES as u64, SLOTS * width * 8).as_chunks::<8>().0;
-        let (mut low, mut high) = (0, self.len());
+        let (mut low, mut high) = (usize::from(self.level() > 0).min(self.len()), self.len());
         while low < high {
             let middle = (low + high) / 2;
             let at = usize::from(self.head[AT_ORDER + middle]) * width;

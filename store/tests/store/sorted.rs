@@ -8,7 +8,7 @@ use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
 use perdura_region::Region;
 use perdura_store::{
-    Access, Edge, Expiry, Heap, Key, Kind, OpenError, Sorted, Store, StoreError, StoreOptions,
+    Access, Edge, End, Expiry, Heap, Key, Kind, OpenError, Sorted, Store, StoreError, StoreOptions,
 };
 use rand::Rng;
 
@@ -177,6 +177,49 @@ fn ascending_and_descending_scores_make_a_sound_tree() {
         let bytes = store.read(SET, |entry| entry.unwrap().memory_bytes());
         // A record of 64 B, an index entry, 16 B in a leaf that is full or half so.
         assert!(bytes < 6_000 * 160, "{bytes} bytes for 6,000 members");
+    }
+}
+
+/// The first entries of inner nodes name members that are gone then, in nodes that are merged and
+/// split later.
+#[test]
+fn a_tree_whose_lowest_members_go_is_searched_and_merged_rightly() {
+    let (store, ..) = fresh(6);
+    let (mut random, mut scores) = (seeded(6), Scores::new());
+    // Of the same score: so each search compares names.
+    let members: Vec<_> = (0..9_000).map(|n| (format!("{:04}", n * 7 % 9_000), 1.0)).collect();
+    for part in members.chunks(500) {
+        let part: Vec<_> = part.iter().map(|(name, s)| (name.clone().into_bytes(), *s)).collect();
+        add(&store, &part).unwrap();
+        scores.extend(part.into_iter().map(|(name, score)| (name, score.to_bits())));
+    }
+    let place = store.place(SET);
+    for round in 0.. {
+        // The lowest ones, or a range that begins where some node does, or others.
+        for _ in 0..200.min(scores.len() - 130) {
+            let popped = store.sorted_pop_at(SET, place, End::Front, |name, _| name.to_vec());
+            assert_eq!(popped, scores.pop_first().map(|(name, _)| name));
+        }
+        let (from, len) = (random.random_range(0..scores.len()), random.random_range(0..300));
+        if scores.len() > len + 130 {
+            let gone: Vec<_> = scores.keys().skip(from).take(len).cloned().collect();
+            let ranks = from as u64..(from + len) as u64;
+            store.run(Access::Key(SET), |tx| tx.sorted_remove_ranks(SET, ranks.clone())).unwrap();
+            for name in &gone {
+                scores.remove(name);
+            }
+        }
+        if round % 3 == 0 {
+            let lower: Vec<_> =
+                (0..90).map(|n| (format!("!{:03}-{n}", 999 - round).into_bytes(), 1.0)).collect();
+            add(&store, &lower).unwrap();
+            scores.extend(lower.into_iter().map(|(name, score)| (name, score.to_bits())));
+        }
+        assert!(found(&store) == scores, "round {round}");
+        if scores.len() < 400 {
+            assert!(round > 15, "{round}");
+            return;
+        }
     }
 }
 
