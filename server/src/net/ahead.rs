@@ -98,14 +98,21 @@ impl Ahead {
                 found @ Step::Command { .. } => break found,
             }
         };
+        let mut keys = 0;
         while let Step::Command { consumed } = step {
             let frame = parser.frame();
-            let found = server.index.look_up(parser.args_of(frame, &buf[at..]));
+            let args = parser.args_of(frame, &buf[at..]);
+            let found = server.index.look_up(args);
+            keys += match found {
+                Some((_, spec)) if !spec.keys.is_one() => spec.keys.indices(args).count(),
+                _ => 1,
+            };
             let (end, place, asked) = (at + consumed, None, 0);
             self.commands.push(Command { start: at, end, frame, found, place, asked });
             at += consumed;
             let is_data = found.is_some_and(|(_, spec)| !spec.has(flag::STATE));
-            if !is_data || self.commands.len() == COMMANDS_MAX {
+            // The commands behind those whose keys are prefetched wait for the next look.
+            if !is_data || self.commands.len() == COMMANDS_MAX || keys >= KEYS_MAX {
                 break;
             }
             step = parser.step_on(&buf[at..], &limits).unwrap_or(Step::Incomplete);
@@ -314,6 +321,28 @@ mod tests {
                     "{barrier}"
                 );
             }
+        });
+    }
+
+    #[test]
+    fn commands_of_many_keys_are_looked_at_in_parts_whose_keys_are_all_asked_for() {
+        let command = format!(
+            "MSET{}
+",
+            " key value".repeat(9)
+        );
+        let data = command.repeat(20);
+        with_server(None, |server| {
+            let (mut ahead, mut parser) = (Ahead::default(), Parser::default());
+            let mut parts = Vec::new();
+            let mut at = 0;
+            while at < data.len() {
+                ahead.look(server, &session(true), &mut parser, data.as_bytes(), at).unwrap();
+                parts.push((ahead.commands.len(), ahead.keys.len()));
+                at = ahead.commands.last().map_or(data.len(), |command| command.end);
+            }
+            // The last command of a part may reach over.
+            assert_eq!(parts, [(8, KEYS_MAX), (8, KEYS_MAX), (4, 36)]);
         });
     }
 
