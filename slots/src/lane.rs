@@ -198,6 +198,13 @@ impl<'h> Lane<'h> {
         }
     }
 
+    /// Starts loading into the cache an object, or its first `bytes`, which are soon read and
+    /// changed, or freed, and the ledger's entry of it.
+    #[inline]
+    pub fn prefetch_changed(&self, offset: u64, bytes: u64) {
+        self.guard.prefetch_filled(offset, bytes);
+    }
+
     /// Fills part of an object that no reference leads to.
     ///
     /// # Errors

@@ -293,6 +293,12 @@ pub(crate) fn remove_some(
         let record = leaf.item(op.lane(id), position).record;
         f(op, record)?;
     }
+    // Who takes out the first member, or the last, likely does it again.
+    let next = Some(position + count).filter(|next| *next < leaf.len());
+    if let Some(next) = next.or(position.checked_sub(1)) {
+        let lane = op.lane(id);
+        lane.prefetch_changed(leaf.item(lane, next).record, 1);
+    }
     Ok((remove_run(op, id, &path, count)?, count as u64))
 }
 

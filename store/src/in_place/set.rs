@@ -40,6 +40,7 @@ impl Store {
             return None;
         }
         let found = pick(&held.lane, root, draw)?;
+        held.lane.prefetch_changed(found.record(), 1);
         let (mut op, id) = (held.lane.begin(), place.lane);
         fields::leave(&mut op, id, root, &found, self.region().planted()).ok()?;
         self.finish(&mut op, &place)?;
