@@ -91,7 +91,7 @@ impl Float {
     }
 }
 
-/// A `double` as a whole number of up to 15 digits, which most scores are: it needs no other digits.
+/// A `double` as a whole number of up to 15 digits, which most scores are: it needs no others.
 pub fn as_whole(value: f64) -> Option<i64> {
     (value == value.trunc() && value.abs() < 1e15 && value != 0.0).then_some(value as i64)
 }

@@ -13,8 +13,8 @@
 //! - An entry of an inner node says how many members there are below it and, unless it is the
 //!   node's first, names the lowest of them. What the first names is never looked at, because a
 //!   search that finds its place before the second entry goes to the first one anyway: so who takes
-//!   out the lowest member of a set, again and again, changes nothing but counts above the leaf. The
-//!   first entry may even name a member that is gone.
+//!   out the lowest member of a set, again and again, changes nothing but counts above the leaf.
+//!   The first entry may even name a member that is gone.
 //! - All leaves are at level 0.
 //! - No node is empty.
 //! - The top has two entries or is a leaf.

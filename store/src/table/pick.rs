@@ -15,8 +15,8 @@ const DRAWS_MIN: u64 = 64;
 ///
 /// A bucket and a place in its chain are drawn until there is an entry at the place, so that an
 /// entry's chance does not depend on how many share its bucket. A draw reads two words of the
-/// bucket, and the processor begins the next one before they have come from memory. A table that has lost most of its
-/// entries is walked instead.
+/// bucket, and the processor begins the next one before they have come from memory. A table that
+/// has lost most of its entries is walked instead.
 pub(crate) fn pick(lane: &Lane<'_>, root: u64, draw: &mut dyn FnMut(u64) -> u64) -> Option<Found> {
     let (buckets, len) = (buckets(lane, root), stored_len(lane, root));
     if len == 0 || buckets == 0 {
@@ -48,7 +48,7 @@ pub(crate) fn pick(lane: &Lane<'_>, root: u64, draw: &mut dyn FnMut(u64) -> u64)
     chosen
 }
 
-/// The entry at a place of a bucket's chain, if there is one, and the number of places in the chain.
+/// The entry at a place of a bucket's chain, if there is one, and how many places the chain has.
 fn entry_at(lane: &Lane<'_>, root: u64, bucket: u64, place: u64) -> (Option<Found>, u64) {
     let mut at = bucket_at(lane, root, bucket);
     let (mut chain, mut places, mut found) = (Chain::from(at), 0, None);

@@ -159,8 +159,8 @@ fn filled(device: &SimDevice, clock: &Arc<SimClock>, is_clean: bool, planted: Pl
     store
 }
 
-/// Kills each operation at each of its steps. One that was answered before must be whole, all others
-/// absent. Returns how many deaths left it otherwise, and how many there were.
+/// Kills each operation at each of its steps. One that was answered before must be whole, all
+/// others absent. Returns how many deaths left it otherwise, and how many there were.
 fn torn(planted: Planted) -> (u32, u32) {
     let clock = Arc::new(SimClock::new(1_000_000));
     let (mut torn, mut deaths) = (0, 0);
