@@ -20,7 +20,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use support::*;
 
 const LIVES: u64 = 12;
-/// Time from one look at the child's steps to the next: less than a step takes.
+/// Time from one look at the child's steps to the next.
 const POLL: Duration = Duration::from_micros(100);
 const BLOCKS: u64 = 16;
 /// Offset of the word that counts the steps made so far. A kill leaves the old number or the new
@@ -145,7 +145,7 @@ fn killed_at_any_instruction_a_block_is_as_it_was_or_empty() {
                 if let Some(status) = child.try_wait().unwrap() {
                     panic!("{at}: the child ended by itself: {status}");
                 }
-                // A processor for the child: to look all the time took four times its own.
+                // A parent that looks without a pause takes a processor from the child.
                 std::thread::sleep(POLL);
             }
             child.kill().unwrap();
