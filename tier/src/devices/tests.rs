@@ -434,12 +434,10 @@ fn deleting_all_keys_leaves_no_segment_behind() {
     let named = devices.iter().enumerate().map(|(n, one)| named_sim(n, one)).collect();
     let mut world = open(&SimDevice::new(0, 1), 16 * MIB, named);
     world.fill(30_000);
-    // The tables are cut off at once, and freed piece by piece by the operations that follow.
+    // The tables are cut off at once, and freed piece by piece.
     world.store.run(Access::Everything, |tx| tx.clear(0)).unwrap();
     world.steps(3);
-    for number in 0..2_000 {
-        world.put(number, &value(number, 100)).unwrap();
-    }
+    while world.store.free_some(1_000) > 0 {}
     world.steps(60);
     let status = world.devices.status();
     assert!(status.devices.iter().all(|one| one.suspect_segments == 0), "{status:#?}");
