@@ -9,7 +9,8 @@ use crate::packed;
 use crate::record::{Header, RecordKind, hash_field, is_of};
 use crate::table::{self, Found, Room};
 
-/// Database number in the records of fields, which belong to a key and not to a database.
+/// Database number in the records of fields and members, which belong to a key and not to a
+/// database.
 pub(crate) const FIELD_DB: u8 = 0;
 
 /// The value of a field of a hash.
@@ -24,7 +25,8 @@ pub(crate) fn field_of<'a>(entry: &Entry<'a>, field: &[u8]) -> Option<&'a [u8]> 
     Some(Entry::new(entry.lane, found.record()).value())
 }
 
-/// Finds a field in the table of a large hash, expired or not.
+/// Finds a field in the table of a large hash, expired or not, or a member in that of a large set or
+/// sorted set.
 pub(crate) fn find_field(lane: &Lane<'_>, root: u64, field: &[u8]) -> Option<Found> {
     table::find(lane, root, hash_field(field), |record, head| {
         is_of(lane, record, head, FIELD_DB, field)
@@ -50,10 +52,7 @@ pub(crate) fn enter(
 ) -> Result<(), Stop> {
     let (hash, len) = (hash_field(field), table::stored_len(op.lane(id), root));
     let entry = table::entry(hash, record, header);
-    match room {
-        Some(room) => table::insert_in(op, id, root, room, hash, entry)?,
-        None => table::insert(op, id, root, hash, entry)?,
-    }
+    table::insert(op, id, root, room, hash, entry)?;
     table::store_len(op, id, root, len + 1)
 }
 

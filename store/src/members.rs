@@ -8,7 +8,7 @@
 use perdura_slots::{HeapError, Heat, Lane, LaneId, Marks, Op, Stop};
 
 use crate::error::{Damaged, OpenError};
-use crate::record::{Header, hash_field, is_of};
+use crate::record::{Header, hash_field};
 use crate::table::{self, Found, ROOT_BYTES, Room};
 use crate::tree::{self, Item, Node, name_of};
 
@@ -16,8 +16,6 @@ use crate::tree::{self, Item, Node, name_of};
 const AT_TOP: u64 = ROOT_BYTES;
 /// Bytes of the root of a large sorted set, and of a hash with expiring fields.
 pub(crate) const SORTED_ROOT_BYTES: u64 = AT_TOP + 8;
-/// Database number in the records of members, which belong to a key and not to a database.
-pub(crate) const MEMBER_DB: u8 = 0;
 
 /// A new root without members, to which no reference leads yet.
 pub(crate) fn new_root(op: &mut Op<'_>, id: LaneId) -> Result<u64, Stop> {
@@ -44,34 +42,22 @@ pub(crate) fn top(lane: &Lane<'_>, root: u64) -> u64 {
     lane.load(root + AT_TOP)
 }
 
-/// Finds a member in the table.
-pub(crate) fn find(lane: &Lane<'_>, root: u64, member: &[u8]) -> Option<Found> {
-    table::find(lane, root, hash_field(member), |record, head| {
-        is_of(lane, record, head, MEMBER_DB, member)
-    })
-}
-
-/// Finds a member in the table; else where its entry would be added.
-pub(crate) fn find_or_room(lane: &Lane<'_>, root: u64, member: &[u8]) -> Result<Found, Room> {
-    table::find_or_room(lane, root, hash_field(member), |record, head| {
-        is_of(lane, record, head, MEMBER_DB, member)
-    })
-}
-
-/// Enters the record of a member that the set does not have in the table.
+/// Enters the record of a member that the set does not have in the table. `room` is what
+/// [`find_or_room`](crate::fields::find_or_room) has found, if it was asked.
 pub(crate) fn enter_in_table(
     op: &mut Op<'_>,
     id: LaneId,
     root: u64,
+    room: Option<Room>,
     member: &[u8],
     (record, header): (u64, &Header),
 ) -> Result<(), Stop> {
     let hash = hash_field(member);
-    table::insert(op, id, root, hash, table::entry(hash, record, header))
+    table::insert(op, id, root, room, hash, table::entry(hash, record, header))
 }
 
 /// Enters the record of a member that the set does not have in table and tree, and counts the
-/// member. `room` is what [`find_or_room`] has found.
+/// member. `room` is what [`find_or_room`](crate::fields::find_or_room) has found.
 pub(crate) fn enter(
     op: &mut Op<'_>,
     id: LaneId,
@@ -80,8 +66,7 @@ pub(crate) fn enter(
     member: &[u8],
     (record, header): (u64, &Header),
 ) -> Result<(), Stop> {
-    let hash = hash_field(member);
-    table::insert_in(op, id, root, room, hash, table::entry(hash, record, header))?;
+    enter_in_table(op, id, root, Some(room), member, (record, header))?;
     let lane = op.lane(id);
     let (len, top) = (table::stored_len(lane, root), lane.load(root + AT_TOP));
     let item = Item::of_member(f64::from_bits(header.expire_at_ms), record);
@@ -108,8 +93,8 @@ pub(crate) fn leave(
 }
 
 /// Takes `count` members from the rank `from` on out of tree and table; other members must be left.
-/// This goes leaf by leaf, so that a node is written once for all the entries that it loses. `gone`
-/// is called with the record of each.
+/// The leaves are changed one by one, each once for all the entries that it loses. `gone` is called
+/// with the record of each member.
 pub(crate) fn leave_run(
     op: &mut Op<'_>,
     id: LaneId,

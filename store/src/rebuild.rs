@@ -19,7 +19,7 @@ use crate::fields::FIELD_DB;
 use crate::key_counts::{KeyCount, KeyCounts};
 use crate::list;
 use crate::listpack;
-use crate::members::{self, MEMBER_DB};
+use crate::members;
 use crate::own::{OWN_LANE, OWN_ROOT_NAME};
 use crate::packed;
 use crate::packed::small::SmallSets;
@@ -271,14 +271,14 @@ impl Trace<'_, '_, '_> {
             // Fields and members have no table of their own, so this goes no deeper.
             let root = record.table_root();
             trace.marks.mark(root)?;
-            let (db, records) = match record.header.kind {
-                RecordKind::TableSet => (FIELD_DB, Records::Names),
-                RecordKind::TreeSorted => (MEMBER_DB, Records::Members),
-                RecordKind::ExpiringHash => (FIELD_DB, Records::ExpiringFields),
-                _ => (FIELD_DB, Records::Fields),
+            let records = match record.header.kind {
+                RecordKind::TableSet => Records::Names,
+                RecordKind::TreeSorted => Records::Members,
+                RecordKind::ExpiringHash => Records::ExpiringFields,
+                _ => Records::Fields,
             };
             let mut expiring = 0;
-            trace.table(root, db, records, &mut |_, entry, _| {
+            trace.table(root, FIELD_DB, records, &mut |_, entry, _| {
                 expiring += u64::from(table::expires(entry));
                 Ok(())
             })?;

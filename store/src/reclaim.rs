@@ -5,7 +5,8 @@ use perdura_slots::LaneId;
 use crate::shard::{has_detached, reap};
 use crate::store::Store;
 
-/// Parts of deleted values that are freed under one hold of their shard: about 0.2 ms.
+/// Parts of deleted values that are freed under one hold of their shard: about 0.2 ms, by the
+/// 10 ms that a set of 200,000 members took.
 const PARTS_PER_HOLD: u64 = 4096;
 
 impl Store {

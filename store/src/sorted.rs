@@ -5,6 +5,7 @@ use std::ops::Range;
 use perdura_slots::Lane;
 
 use crate::entry::Entry;
+use crate::fields::find_field;
 use crate::packed::members as packed;
 use crate::record::{Header, RecordKind};
 use crate::tree::{self, Edge, Node, name_of, order_of};
@@ -56,7 +57,7 @@ impl Sorted<'_> {
         match self.form {
             Form::Packed(packed) => packed::score(packed, member),
             Form::Tree { root, .. } => {
-                let found = members::find(self.lane, root, member)?;
+                let found = find_field(self.lane, root, member)?;
                 Some(f64::from_bits(self.lane.load(found.record() + Header::AT_SCORE)))
             }
         }

@@ -304,42 +304,39 @@ pub(crate) fn new_root(op: &mut Op<'_>, id: LaneId) -> Result<u64, Stop> {
     Ok(root)
 }
 
-/// Adds an entry for a key that the table does not have.
+/// Adds an entry for a key that the table does not have. `room` is what [`find_or_room`] has found
+/// for the key, if it was asked; the table has not changed since.
 pub(crate) fn insert(
     op: &mut Op<'_>,
     id: LaneId,
     root: u64,
+    room: Option<Room>,
     hash: u64,
     entry: u64,
 ) -> Result<(), Stop> {
+    let room = match room {
+        Some(room) if room.last != 0 => room,
+        _ => room_in(op, id, root, hash)?,
+    };
+    match room.free {
+        Some(at) => op.store(id, at, entry),
+        None => {
+            let more = write_chain(op, id, &[entry])?;
+            op.store(id, room.last + AT_LINK, more)?;
+            split(op, id, root)
+        }
+    }
+}
+
+/// Where an entry of this hash can be added to a table, which has buckets afterwards.
+fn room_in(op: &mut Op<'_>, id: LaneId, root: u64, hash: u64) -> Result<Room, Stop> {
     if buckets(op.lane(id), root) == 0 {
         create(op, id, root)?;
     }
     match find_or_room(op.lane(id), root, hash, |_, _| false) {
         Ok(_) => unreachable!("an entry that is none of those in the table"),
-        Err(room) => insert_in(op, id, root, room, hash, entry),
+        Err(room) => Ok(room),
     }
-}
-
-/// Adds an entry as [`insert`] does, where [`find_or_room`] has found room for it. The table has not
-/// changed since.
-pub(crate) fn insert_in(
-    op: &mut Op<'_>,
-    id: LaneId,
-    root: u64,
-    room: Room,
-    hash: u64,
-    entry: u64,
-) -> Result<(), Stop> {
-    match room {
-        Room { last: 0, .. } => return insert(op, id, root, hash, entry),
-        Room { free: Some(at), .. } => return op.store(id, at, entry),
-        Room { free: None, last } => {
-            let more = write_chain(op, id, &[entry])?;
-            op.store(id, last + AT_LINK, more)?;
-        }
-    }
-    split(op, id, root)
 }
 
 /// Writes entries into a new chain of buckets, to which no reference leads yet. Returns the chain's

@@ -18,7 +18,7 @@ const KEY_BYTES_SHOWN: usize = 80;
 /// Time that the server may take for a batch.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a command is about, should it be refused.
+/// The subject of a command, which an error names if the command is refused.
 pub enum About {
     /// A key of a database: of a long name, the beginning.
     Key(Vec<u8>, u64),

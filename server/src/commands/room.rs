@@ -4,7 +4,7 @@
 //! A look at how much memory is in use takes each shard's lock, and so is too much for each
 //! command. While there is much room, memory is looked at ten times a second. Otherwise each loop
 //! looks before the command that follows a write of its own, but spends little of its time on that.
-//! So a writer runs past the limit by what it writes between two looks.
+//! A writer runs past the limit by what it writes between two looks.
 
 use super::context::Server;
 use crate::session::Session;
@@ -19,7 +19,7 @@ const TIME_RATIO: u64 = 20;
 /// Longest time without a look that would be of use.
 const PAUSE_NS_MAX: u64 = 1_000_000;
 
-/// What a loop knows of the room below the limit.
+/// The room below the limit, as far as a loop knows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
     pub room: Room,

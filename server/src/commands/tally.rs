@@ -1,7 +1,7 @@
 //! Counts each command that has been carried out, and notes those that took long.
 //!
-//! What counts is the time of carrying a command out. That a client has waited for data does not:
-//! its command has the time of its first look at the keys and of the attempt that has found data.
+//! The time of a command is that of carrying it out, without the time that a client waits for data:
+//! the first look at the keys and the attempt that has found data count.
 
 use super::context::Server;
 use super::monitor;

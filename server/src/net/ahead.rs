@@ -326,11 +326,7 @@ mod tests {
 
     #[test]
     fn commands_of_many_keys_are_looked_at_in_parts_whose_keys_are_all_asked_for() {
-        let command = format!(
-            "MSET{}
-",
-            " key value".repeat(9)
-        );
+        let command = format!("MSET{}\r\n", " key value".repeat(9));
         let data = command.repeat(20);
         with_server(None, |server| {
             let (mut ahead, mut parser) = (Ahead::default(), Parser::default());

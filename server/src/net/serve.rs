@@ -519,7 +519,7 @@ const TICK_NS: u64 = 100_000_000;
 const COMMIT_US: u32 = 100;
 /// Bytes of output from which on a system call costs little beside the copying.
 const AT_ONCE_BYTES: usize = 64 << 10;
-/// Parts of deleted values that a turn frees: about 25 us.
+/// Parts of deleted values that a turn frees: about 25 us, by the 10 ms that 200,000 took.
 const FREED_PER_TURN: u64 = 512;
 const EXPIRE_WORK: usize = 256;
 const EXPIRE_ROUNDS_MAX: usize = 16;

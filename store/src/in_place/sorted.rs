@@ -2,8 +2,9 @@
 //! last member out.
 
 use crate::api::Key;
+use crate::fields::{FIELD_DB, find_or_room};
 use crate::list::End;
-use crate::members::{self, MEMBER_DB};
+use crate::members;
 use crate::record::{Header, RecordKind};
 use crate::store::{Place, Store};
 use crate::table;
@@ -22,7 +23,7 @@ impl Store {
     ) -> Option<(Option<f64>, f64)> {
         let held = self.hold(key, &place)?;
         let root = held.table_root(key, RecordKind::TreeSorted)?;
-        let found = members::find_or_room(&held.lane, root, member);
+        let found = find_or_room(&held.lane, root, member);
         let score_of = |record| f64::from_bits(held.lane.load(record + Header::AT_SCORE));
         let old = found.map(|found| (score_of(found.record()), found.record()));
         let old_score = old.as_ref().ok().map(|(score, _)| *score);
@@ -35,7 +36,7 @@ impl Store {
         match old {
             Ok(old) => members::move_member(&mut op, id, root, old, score).ok()?,
             Err(room) => {
-                let header = Header::of(member, MEMBER_DB, RecordKind::Member, 0, score.to_bits());
+                let header = Header::of(member, FIELD_DB, RecordKind::Member, 0, score.to_bits());
                 let record = self.write_part(&mut op, id, &header, member, b"")?;
                 members::enter(&mut op, id, root, room, member, (record, &header)).ok()?;
             }

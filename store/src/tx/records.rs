@@ -97,7 +97,7 @@ impl Tx<'_> {
             None => {
                 let entry = table::entry(place.hash, record, &header);
                 let inserted =
-                    table::insert(&mut self.op, place.lane, place.root, place.hash, entry);
+                    table::insert(&mut self.op, place.lane, place.root, None, place.hash, entry);
                 inserted.map_err(|stop| self.stop(stop))?;
                 self.count(place, 1, i8::from(expires), Some(key.bytes))?;
             }

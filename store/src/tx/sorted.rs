@@ -8,7 +8,8 @@ use perdura_slots::{Heat, LaneId};
 use crate::api::{Expiry, Key, Kind};
 use crate::building::{IN_TABLE_BYTES, Whole, weight};
 use crate::error::{TxError, WrongType};
-use crate::members::{self, MEMBER_DB};
+use crate::fields::{FIELD_DB, find_field, find_or_room};
+use crate::members;
 use crate::packed::members as packed;
 use crate::record::{Header, RecordKind};
 use crate::sorted::Sorted;
@@ -231,7 +232,7 @@ impl Tx<'_> {
         for (score, name) in members.iter() {
             let (record, header) = self.write_member(lane, name, *score)?;
             let entered =
-                members::enter_in_table(&mut self.op, lane, root, name, (record, &header));
+                members::enter_in_table(&mut self.op, lane, root, None, name, (record, &header));
             entered.map_err(|stop| self.stop(stop))?;
             items.push(Item::of_member(*score, record));
         }
@@ -246,7 +247,7 @@ impl Tx<'_> {
         member: &[u8],
         score: f64,
     ) -> Result<(u64, Header), TxError> {
-        let header = Header::of(member, MEMBER_DB, RecordKind::Member, 0, score.to_bits());
+        let header = Header::of(member, FIELD_DB, RecordKind::Member, 0, score.to_bits());
         let record = self.write(lane, header, member, &[], 0, Heat::COLD)?;
         Ok((record, header))
     }
@@ -260,7 +261,7 @@ impl Tx<'_> {
         score: f64,
     ) -> Result<Option<f64>, TxError> {
         let id = place.lane;
-        let record = match members::find_or_room(self.op.lane(id), root, member) {
+        let record = match find_or_room(self.op.lane(id), root, member) {
             Ok(found) => found.record(),
             Err(room) => {
                 self.touch(key);
@@ -286,7 +287,7 @@ impl Tx<'_> {
         member: &[u8],
     ) -> Result<Option<f64>, TxError> {
         let lane = self.op.lane(place.lane);
-        let Some(found) = members::find(lane, root, member) else { return Ok(None) };
+        let Some(found) = find_field(lane, root, member) else { return Ok(None) };
         let record = found.record();
         let score = f64::from_bits(lane.load(record + Header::AT_SCORE));
         if table::stored_len(lane, root) == 1 {
