@@ -146,11 +146,11 @@ impl Geometry {
     }
 
     /// Most bytes on the device for `dirty_bytes` of dirty grains, reached when all are isolated:
-    /// every extent costs 8 B of table, every 4 KiB of payload 8 B of checksum, and every frame is
+    /// every extent costs 8 B of table, every 4 KiB of payload a check of 16 B, and every frame is
     /// rounded up to 4 KiB.
     pub fn flush_bytes(&self, dirty_bytes: u64) -> u64 {
         let table = (dirty_bytes >> self.grain_shift) * 8;
-        let sums = dirty_bytes.div_ceil(4096) * 8;
+        let sums = dirty_bytes.div_ceil(4096) * 16;
         let body = dirty_bytes + table + sums;
         body + body.div_ceil(self.frame_limit() / 2) * 8192
     }

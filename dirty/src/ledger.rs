@@ -38,7 +38,7 @@ pub(crate) use undo::UndoSlot;
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change once a release has written it.
-pub(crate) const LIVE_LAYOUT: u64 = 1;
+pub(crate) const LIVE_LAYOUT: u64 = 2;
 const HEADER_BYTES: u64 = 4096;
 const SEGMENT_ENTRY_BYTES: u64 = 32;
 const BUFFER_CONTROL_BYTES: u64 = 64;
@@ -73,6 +73,9 @@ enum Word {
     Loading,
     GroupCommits,
     ShortQueue,
+    HasKey,
+    /// The first of four words.
+    Key,
 }
 
 /// The mapped ledger.
@@ -99,8 +102,8 @@ struct Offsets {
     table_bytes: u64,
     buffers: u64,
     buffer_bytes: u64,
-    /// Offset of as many buffers of the same size for the compressed form of frames. While nothing
-    /// is compressed they are not touched, and so take no memory.
+    /// Offset of as many buffers of the same size for the compressed or encrypted form of frames.
+    /// While there is none they are not touched, and so take no memory.
     packed: u64,
     total: u64,
 }
@@ -276,14 +279,14 @@ impl Ledger {
     }
 
     /// Puts the frame buffers in huge pages, so that the device is handed larger pieces.
-    /// `is_compressing`: the buffers of compressed frames, too.
-    pub fn gather_buffers(&self, is_compressing: bool) -> Result<(), Errno> {
+    /// `is_packing`: the buffers of compressed and encrypted frames, too.
+    pub fn gather_buffers(&self, is_packing: bool) -> Result<(), Errno> {
         let len_bytes = self.offsets.buffer_bytes * u64::from(self.geometry.buffers);
         if len_bytes < HUGE_PAGE_BYTES as u64 {
             return Err(Errno::INVAL);
         }
         self.map.gather(self.offsets.buffers, len_bytes as usize)?;
-        if is_compressing {
+        if is_packing {
             self.map.gather(self.offsets.packed, len_bytes as usize)?;
         }
         Ok(())
@@ -395,6 +398,23 @@ impl Ledger {
         }
         self.closing().store(0, Release);
         self.budget_used().store(0, Release);
+    }
+
+    /// The key with which the image's frames are encrypted, if they are. Whoever has the ledger
+    /// has the data, so the key lies where the data lie: in memory.
+    pub fn key_words(&self) -> Option<[u64; 4]> {
+        let words = self.map.words(0, 64);
+        let key = || std::array::from_fn(|at| words[Word::Key as usize + at].load(Relaxed));
+        (self.word(Word::HasKey).load(Acquire) != 0).then(key)
+    }
+
+    /// Sets the key of an empty ledger.
+    pub fn set_key_words(&self, key: [u64; 4]) {
+        let words = &self.map.words(0, 64)[Word::Key as usize..];
+        for (place, word) in words.iter().zip(key) {
+            place.store(word, Relaxed);
+        }
+        self.set(Word::HasKey, 1);
     }
 
     fn word(&self, word: Word) -> &AtomicU64 {

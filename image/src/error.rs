@@ -24,11 +24,13 @@ pub enum ImageError {
         found_at: u64,
     },
     /// The image was written by a program with another format version.
-    #[error("image format version {found}, this program reads {supported}")]
+    #[error(
+        "image format version {found}, this program reads versions up to {supported}: use a newer one"
+    )]
     Version {
         /// Version in the image.
         found: u32,
-        /// Version that this program understands.
+        /// Newest version that this program understands.
         supported: u32,
     },
     /// Both copies of a fixed structure are damaged.
@@ -73,6 +75,56 @@ pub enum ImageError {
         /// Checksum of the bytes found.
         found: u64,
     },
+    /// A block of an encrypted frame does not have its tag.
+    #[error(
+        "page {page} (region offset {region_offset}) is damaged or was changed by somebody in \
+         segment {segment}, device offset {offset_bytes}: its authentication tag is wrong"
+    )]
+    ForgedPage {
+        /// Number of the 4 KiB page in the region.
+        page: u64,
+        /// Offset of the first damaged byte in the region.
+        region_offset: u64,
+        /// Number of the log segment.
+        segment: u32,
+        /// Offset on the device.
+        offset_bytes: u64,
+    },
+    /// A structure of an encrypted image does not have its tag, though its checksum is right.
+    #[error(
+        "{what} at offset {offset_bytes} was changed by somebody: its checksum is right, its \
+         authentication tag is not"
+    )]
+    Forged {
+        /// The structure.
+        what: &'static str,
+        /// Offset on the device.
+        offset_bytes: u64,
+    },
+    /// The image is encrypted, and no key is given.
+    #[error("the image is encrypted (offset {offset_bytes}): give its key with --key-file")]
+    Encrypted {
+        /// Offset on the device of what shows it.
+        offset_bytes: u64,
+    },
+    /// A key is given, and the image is not encrypted.
+    #[error(
+        "a key is given, but what lies at offset {offset_bytes} is not encrypted: leave the key \
+         out, or make an encrypted image in another directory and move the data there"
+    )]
+    NotEncrypted {
+        /// Offset on the device of what is not encrypted.
+        offset_bytes: u64,
+    },
+    /// The key that is given is not the one that the image is encrypted with.
+    #[error(
+        "the key is not the one that this image was made with, or was last given; it was not \
+             touched"
+    )]
+    WrongKey,
+    /// The system has no random bytes, without which nothing is encrypted.
+    #[error("the system gives no random bytes (getrandom), which encryption needs")]
+    NoRandomBytes,
     /// A compressed piece of a frame does not decode to its bytes, though its checksums are right:
     /// it was written by a faulty program, or made up.
     #[error(

@@ -7,17 +7,23 @@
 //! ...      slots 0 and 1       second copies
 //! 1 MiB..  segments            each holds frames, one after another, from its start
 //! ```
-//! A frame: 64 B header, payload, extent table (8 B an extent), a checksum for each 4 KiB of
-//! payload; if it is compressed, the stored length of each chunk (4 B).
+//! A frame: 64 B header, payload, extent table (8 B an extent), a check of 16 B for each 4 KiB of
+//! payload; if it is compressed, the stored length of each chunk (4 B); a seal of 32 B.
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use perdura_dirty::geometry::Geometry;
 
-/// Version of this format; raised with every change once a release has written it.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// Version of this format, in the superblock and in each frame; raised with every change once a
+/// release has written it.
+///
+/// 1: checks of 8 B, no encryption. 2: checks of 16 B, and a seal behind each frame's tables.
+pub(crate) const FORMAT_VERSION: u32 = 2;
+/// Oldest version that can be read. An image of it is given the new version when it is opened: its
+/// frames stay as they are, and later ones have the new version.
+pub(crate) const OLDEST_VERSION: u32 = 1;
 /// First bytes of a superblock.
 pub(crate) const SUPERBLOCK_MAGIC: u64 = 0x3156_4152_5544_5250;
 /// First bytes in the superblock's place while an image is being made and holds nothing yet.
@@ -34,8 +40,17 @@ pub(crate) const SLOTS_AT: u64 = 8192;
 pub(crate) const SLOTS: u64 = 2;
 /// Number of copies of each commit slot.
 pub(crate) const SLOT_COPIES: u64 = 2;
-/// Payload bytes under one checksum.
+/// Payload bytes under one check: a checksum or, in an encrypted frame, an authentication tag.
 pub const CHECK_BYTES: usize = 4096;
+/// Bytes of a check.
+pub const SUM_BYTES: usize = 16;
+/// Bytes of a check in version 1, which was a checksum of 64 bits.
+const SUM_BYTES_V1: usize = 8;
+/// Bytes of the seal at the end of a frame's tail: salt, then tag. Zeros unless the frame is
+/// encrypted.
+pub const SEAL_BYTES: usize = SALT_BYTES + 16;
+/// Bytes of a seal's salt.
+pub(crate) const SALT_BYTES: usize = 16;
 /// Bytes of a frame header.
 pub const FRAME_HEADER_BYTES: usize = 64;
 
@@ -50,8 +65,10 @@ pub(crate) const SEGMENT_WRITTEN: u32 = 1;
 pub const FRAME_COMMIT: u16 = 1;
 /// Frame flag: the payload is stored in chunks that are compressed where that makes them smaller.
 pub const FRAME_LZ4: u16 = 2;
+/// Frame flag: the payload is encrypted by AES-256-GCM, after it was compressed.
+pub const FRAME_AES: u16 = 4;
 
-/// Identity and sizes of an image.
+/// Identity, sizes and encryption of an image.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Superblock {
@@ -69,12 +86,25 @@ pub(crate) struct Superblock {
     pub(crate) segment_bytes: U64,
     /// Most segments that the log may have.
     pub(crate) segments_max: U32,
+    /// How frames are encrypted: [`CIPHER_NONE`] or [`CIPHER_AES`].
+    pub(crate) cipher: U32,
+    /// The image's key, encrypted by the user's key: nonce, key, tag. Zeros without a cipher.
+    pub(crate) wrapped_key: [u8; WRAPPED_KEY_BYTES],
     /// Zeros.
     pub(crate) reserved: U32,
     /// XXH3 of all bytes before this field.
     pub checksum: U64,
 }
-const _: () = assert!(size_of::<Superblock>() == 56);
+const _: () = assert!(size_of::<Superblock>() == 120);
+/// Bytes of a superblock of version 1, which ends with zeros and the checksum behind the number of
+/// segments.
+pub(crate) const SUPERBLOCK_BYTES_V1: usize = 56;
+/// Frames are not encrypted.
+pub(crate) const CIPHER_NONE: u32 = 0;
+/// Frames are encrypted by AES-256-GCM.
+pub(crate) const CIPHER_AES: u32 = 1;
+/// Bytes of an encrypted key: nonce, key, tag.
+pub(crate) const WRAPPED_KEY_BYTES: usize = 12 + 32 + 16;
 
 /// Head of a commit slot.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -130,9 +160,9 @@ const _: () = assert!(size_of::<SlotSegment>() == 16);
 pub(crate) struct FrameHeader {
     /// [`FRAME_MAGIC`].
     pub(crate) magic: U32,
-    /// [`FORMAT_VERSION`].
+    /// [`FORMAT_VERSION`] of the program that wrote the frame.
     pub(crate) version: U16,
-    /// [`FRAME_COMMIT`], [`FRAME_LZ4`] or 0.
+    /// Any of [`FRAME_COMMIT`], [`FRAME_LZ4`], [`FRAME_AES`].
     pub(crate) flags: U16,
     /// Identity of the image.
     pub(crate) image_id: U64,
@@ -152,7 +182,7 @@ pub(crate) struct FrameHeader {
     pub(crate) total_bytes: U32,
     /// Incarnation of the image in which the frame was written.
     pub(crate) incarnation: U32,
-    /// XXH3 of extent table, payload checksums and chunk lengths.
+    /// XXH3 of the tail: extent table, checks of the payload, chunk lengths, seal.
     pub(crate) tail_checksum: U64,
     /// XXH3 of all bytes before this field.
     pub checksum: U64,
@@ -163,6 +193,11 @@ const _: () = assert!(size_of::<FrameHeader>() == FRAME_HEADER_BYTES);
 /// forgery.
 pub fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
+}
+
+/// The check of a block of payload that is not encrypted: XXH3 with 128 bits.
+pub fn block_sum(block: &[u8]) -> [u8; SUM_BYTES] {
+    xxh3_128(block).to_le_bytes()
 }
 
 /// Offsets of slots and segments on the device.
@@ -206,16 +241,31 @@ impl Layout {
 
 /// Bytes that a frame takes on the device, before they are rounded up to 4 KiB.
 pub fn frame_body_bytes(payload: usize, extents: usize) -> usize {
-    FRAME_HEADER_BYTES + payload + extents * 8 + payload.div_ceil(CHECK_BYTES) * 8
+    body_bytes_of(FORMAT_VERSION, payload, extents)
+}
+
+/// The same of a frame that a program of this version wrote.
+pub(crate) fn body_bytes_of(version: u32, payload: usize, extents: usize) -> usize {
+    FRAME_HEADER_BYTES + payload + extents * 8 + sums_bytes(version, payload) + seal_bytes(version)
+}
+
+/// Bytes of the checks of `payload` bytes in a frame of this version.
+pub(crate) fn sums_bytes(version: u32, payload: usize) -> usize {
+    payload.div_ceil(CHECK_BYTES) * if version == 1 { SUM_BYTES_V1 } else { SUM_BYTES }
+}
+
+/// Bytes of the seal of a frame of this version.
+pub(crate) fn seal_bytes(version: u32) -> usize {
+    if version == 1 { 0 } else { SEAL_BYTES }
 }
 
 /// Payload bytes that still fit a frame of `limit` bytes. The frame has `payload` bytes and will
 /// have `extents` extents.
 pub fn room_for_payload(limit: usize, payload: usize, extents: usize) -> usize {
-    let fixed = FRAME_HEADER_BYTES + extents * 8;
-    // Each started 4 KiB of payload costs 8 bytes of checksum.
+    let fixed = FRAME_HEADER_BYTES + extents * 8 + SEAL_BYTES;
+    // Each started 4 KiB of payload costs a check.
     let most = limit.saturating_sub(fixed);
-    let most = most - (most.div_ceil(CHECK_BYTES + 8) * 8).min(most);
+    let most = most - (most.div_ceil(CHECK_BYTES + SUM_BYTES) * SUM_BYTES).min(most);
     most.saturating_sub(payload)
 }
 

@@ -5,8 +5,8 @@ use zerocopy::FromBytes;
 
 use crate::codec::chunk_bytes;
 use crate::format::{
-    CHECK_BYTES, FORMAT_VERSION, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_LZ4, FRAME_MAGIC,
-    FrameHeader, checksum, frame_body_bytes, lengths_bytes,
+    FORMAT_VERSION, FRAME_AES, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_LZ4, FRAME_MAGIC,
+    FrameHeader, OLDEST_VERSION, body_bytes_of, checksum, lengths_bytes, seal_bytes, sums_bytes,
 };
 
 /// A frame found on the device.
@@ -37,6 +37,14 @@ impl Frame {
     /// Bytes of the payload as stored.
     pub(crate) fn payload(&self) -> usize {
         self.header.payload_bytes.get() as usize
+    }
+    /// Version of the format in which the frame was written.
+    fn version(&self) -> u32 {
+        self.header.version.get().into()
+    }
+    /// Whether the payload is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.header.flags.get() & FRAME_AES != 0
     }
     /// Whether the payload is stored in chunks.
     pub(crate) fn is_compressed(&self) -> bool {
@@ -97,14 +105,17 @@ pub(crate) fn parse_header(
 /// frame, is at most the length before compression, which fits a segment.
 fn has_possible_sizes(header: &FrameHeader, segment_bytes: usize) -> bool {
     let (total, written) = (header.total_bytes.get() as usize, written_bytes(header));
-    if u32::from(header.version.get()) != FORMAT_VERSION {
+    let version = header.version.get().into();
+    let is_known = (OLDEST_VERSION..=FORMAT_VERSION).contains(&version);
+    let is_encrypted = header.flags.get() & FRAME_AES != 0;
+    if !is_known || is_encrypted && seal_bytes(version) == 0 {
         return false;
     }
-    match header.flags.get() & !FRAME_COMMIT {
+    match header.flags.get() & !(FRAME_COMMIT | FRAME_AES) {
         0 => total == written,
         FRAME_LZ4 => {
             let (raw, extents) = (header.raw_bytes.get() as usize, header.extents.get() as usize);
-            let raw_total = frame_body_bytes(raw, extents).next_multiple_of(4096);
+            let raw_total = body_bytes_of(version, raw, extents).next_multiple_of(4096);
             raw_total <= segment_bytes
                 && total.is_multiple_of(4096)
                 && (written..=raw_total).contains(&total)
@@ -120,29 +131,32 @@ pub(crate) fn written_bytes(header: &FrameHeader) -> usize {
         0 => 0,
         _ => lengths_bytes(header.raw_bytes.get() as usize),
     };
-    (frame_body_bytes(payload, extents) + lengths).next_multiple_of(4096)
+    (body_bytes_of(header.version.get().into(), payload, extents) + lengths).next_multiple_of(4096)
 }
 
 /// The tables behind a frame's payload.
 pub(crate) struct FrameTail<'b> {
     /// Packed extents.
     pub(crate) table: &'b [u8],
-    /// Checksums of the payload's blocks.
+    /// Checks of the payload's blocks.
     pub(crate) sums: &'b [u8],
     /// Stored lengths of the chunks; empty unless the frame is compressed.
     pub(crate) lengths: &'b [u8],
+    /// Salt and tag, zeros unless the frame is encrypted; empty in version 1.
+    pub(crate) seal: &'b [u8],
 }
 
 /// Splits the tail of a frame into its tables.
 pub(crate) fn tail_of<'b>(frame: &Frame, tail: &'b [u8]) -> FrameTail<'b> {
     let (table, rest) = tail.split_at(frame.extents() * 8);
-    let (sums, lengths) = rest.split_at(frame.payload().div_ceil(CHECK_BYTES) * 8);
-    FrameTail { table, sums, lengths }
+    let (sums, rest) = rest.split_at(sums_bytes(frame.version(), frame.payload()));
+    let (lengths, seal) = rest.split_at(rest.len() - seal_bytes(frame.version()));
+    FrameTail { table, sums, lengths, seal }
 }
 
 /// The tail of a frame, given bytes that begin behind its payload.
 pub(crate) fn tail_bytes<'b>(frame: &Frame, bytes: &'b [u8]) -> &'b [u8] {
     let lengths = if frame.is_compressed() { lengths_bytes(frame.raw()) } else { 0 };
-    let end = frame_body_bytes(frame.payload(), frame.extents()) + lengths;
+    let end = body_bytes_of(frame.version(), frame.payload(), frame.extents()) + lengths;
     &bytes[..end - FRAME_HEADER_BYTES - frame.payload()]
 }

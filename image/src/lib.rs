@@ -8,6 +8,8 @@
 mod append;
 mod arena;
 mod backed;
+mod checks;
+mod cipher;
 mod codec;
 mod compact;
 mod error;
@@ -26,10 +28,12 @@ mod sync;
 // The format, byte for byte, and the fixed structures at the image's head.
 pub mod format;
 pub mod slots;
+pub mod superblock;
 
 // Writing: frames are filled, sealed and handed to the device.
 pub use append::{Appender, Refusal, Source, free_buffer, free_segment};
 pub use backed::Backed;
+pub use cipher::Key;
 pub use codec::Compression;
 pub use log::Log;
 pub use outlet::{Outlet, Pump};

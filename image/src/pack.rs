@@ -3,8 +3,8 @@
 use crate::backed::Backed;
 use crate::codec::{Compression, Scratch, compress};
 use crate::format::{
-    CHECK_BYTES, FORMAT_VERSION, FRAME_HEADER_BYTES, FRAME_LZ4, FrameHeader, frame_body_bytes,
-    lengths_bytes,
+    CHECK_BYTES, FRAME_HEADER_BYTES, FRAME_LZ4, FrameHeader, SEAL_BYTES, SUM_BYTES,
+    frame_body_bytes, lengths_bytes,
 };
 use crate::seal::{fill, header_of, raw_bytes, write_header, write_tail};
 use perdura_dirty::planted::Planted;
@@ -46,8 +46,9 @@ impl Packer {
         let raw_total = raw_bytes(buffer) as usize;
         let lengths = lengths_bytes(raw);
         // The compressed frame must be a page shorter, headers and tables included.
-        let room = raw_total.checked_sub(4096 + FRAME_HEADER_BYTES + extents * 8 + lengths)?;
-        let room = room.checked_sub(room.div_ceil(CHECK_BYTES) * 8)?;
+        let fixed = FRAME_HEADER_BYTES + extents * 8 + lengths + SEAL_BYTES;
+        let room = raw_total.checked_sub(4096 + fixed)?;
+        let room = room.checked_sub(room.div_ceil(CHECK_BYTES) * SUM_BYTES)?;
         // SAFETY: as in `seal`.
         let payload = unsafe { buffer.bytes_mut(FRAME_HEADER_BYTES as u64, raw) };
         // SAFETY: as in `seal`; it lies beside the buffer, and nobody looks at it before the frame
@@ -58,18 +59,16 @@ impl Packer {
         let total = (frame_body_bytes(stored, extents) + lengths).next_multiple_of(4096);
         assert!(total < raw_total, "a frame of {raw_total} bytes grew to {total}");
         let (head, tail) = bytes[..total].split_at_mut(FRAME_HEADER_BYTES + stored);
-        let (_, payload) = head.split_at(FRAME_HEADER_BYTES);
-        let tail_checksum = write_tail(ledger, buffer, payload, &self.scratch.lengths, tail);
         let (image_id, epoch) = (ledger.image_id().load(Relaxed), ledger.epoch().load(Relaxed));
         let mut header = FrameHeader {
-            version: (FORMAT_VERSION as u16).into(),
             flags: FRAME_LZ4.into(),
             raw_bytes: (raw as u32).into(),
             payload_bytes: (stored as u32).into(),
             extents: (extents as u32).into(),
-            tail_checksum: tail_checksum.into(),
             ..header_of(ledger, buffer, image_id, epoch)
         };
+        let payload = &mut head[FRAME_HEADER_BYTES..];
+        write_tail(ledger, buffer, &mut header, payload, &self.scratch.lengths, tail);
         // The lock is held until the frame is marked, so that no frame is begun behind it: they
         // would overlap if this one had to be written uncompressed after a kill.
         let mut appender = backed.log.appender.lock();

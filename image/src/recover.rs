@@ -13,6 +13,8 @@ use perdura_media::Device;
 use rustix::io::Errno;
 
 use crate::arena::Arena;
+use crate::checks::{Checks, check_seal};
+use crate::cipher::Key;
 use crate::error::{ImageError, OpenError};
 use crate::format::{
     CHECK_BYTES, FRAME_COMMIT, FRAME_HEADER_BYTES, Layout, SEGMENT_WRITTEN, checksum,
@@ -43,6 +45,8 @@ struct Reader<'d> {
     geometry: Geometry,
     layout: Layout,
     image_id: u64,
+    /// The key that frames are encrypted with.
+    key: Option<Key>,
     page: AlignedBytes,
     /// Offset on the device from which the page was read.
     page_at: Option<u64>,
@@ -57,7 +61,7 @@ struct Reader<'d> {
 struct RawTable<'b> {
     /// Packed extents.
     extents: &'b [[u8; 8]],
-    sums: &'b [[u8; 8]],
+    tail: FrameTail<'b>,
     chunk_ends: Box<[u32]>,
     bytes_read: u64,
 }
@@ -107,7 +111,8 @@ pub fn recover(
     if found_bytes < expected_bytes {
         return Err(ImageError::Truncated { expected_bytes, found_bytes }.into());
     }
-    let open = || Reader::new(device, geometry, image_id);
+    let key = ledger.key_words().map(Key::from_words);
+    let open = || Reader::new(device, geometry, image_id, key.clone());
     for (number, named) in (0..segments).zip(&slot.segments) {
         if named.flags.get() & SEGMENT_WRITTEN != 0 {
             ledger.segment(number).set_written();
@@ -219,10 +224,15 @@ struct Rules {
 }
 
 impl<'d> Reader<'d> {
-    fn new(device: &'d dyn Device, geometry: &Geometry, image_id: u64) -> Result<Self, OpenError> {
+    fn new(
+        device: &'d dyn Device,
+        geometry: &Geometry,
+        image_id: u64,
+        key: Option<Key>,
+    ) -> Result<Self, OpenError> {
         let len = geometry.segment_bytes as usize;
         let bytes = AlignedBytes::in_huge_pages(len).map_err(refused(len))?;
-        Ok(Self::with(device, geometry, image_id, (aligned(4096)?, bytes)))
+        Ok(Self::with(device, geometry, image_id, key, (aligned(4096)?, bytes)))
     }
 
     /// A reader that reads into a page and into memory for a whole segment.
@@ -230,6 +240,7 @@ impl<'d> Reader<'d> {
         device: &'d dyn Device,
         geometry: &Geometry,
         image_id: u64,
+        key: Option<Key>,
         (page, bytes): (AlignedBytes, AlignedBytes),
     ) -> Self {
         Self {
@@ -237,6 +248,7 @@ impl<'d> Reader<'d> {
             geometry: *geometry,
             layout: Layout::of(geometry),
             image_id,
+            key,
             page,
             page_at: None,
             reads_on: false,
@@ -358,19 +370,21 @@ impl Reader<'_> {
         Ok(whole)
     }
 
+    /// Whether all of a frame is there as it was written. A frame that only an attacker can have
+    /// made is an error.
     fn is_whole(&mut self, frame: &Frame) -> Result<bool, OpenError> {
         self.read_frame(frame)?;
-        let bytes = self.bytes.as_slice();
-        let tail = tail_bytes(frame, &bytes[FRAME_HEADER_BYTES + frame.payload()..]);
+        let (head, rest) = self.bytes.as_mut().split_at_mut(FRAME_HEADER_BYTES + frame.payload());
+        let tail = tail_bytes(frame, rest);
         if checksum(tail) != frame.header.tail_checksum.get() {
             return Ok(false);
         }
-        let FrameTail { sums, .. } = tail_of(frame, tail);
-        let payload = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.payload()];
-        Ok(payload
-            .chunks(CHECK_BYTES)
-            .zip(sums.chunks_exact(8))
-            .all(|(block, sum)| checksum(block).to_le_bytes() == *sum))
+        let offset_bytes = self.layout.segment_at(frame.segment) + frame.at;
+        check_seal(frame, tail, self.key.as_ref(), offset_bytes)?;
+        let checks = Checks::of(frame, &tail_of(frame, tail));
+        let checker = checks.checker(frame, self.key.as_ref());
+        let mut blocks = head[FRAME_HEADER_BYTES..].chunks_mut(CHECK_BYTES).enumerate();
+        Ok(blocks.all(|(number, block)| checker.check(number, block).is_ok()))
     }
 
     fn read_frame(&mut self, frame: &Frame) -> Result<(), OpenError> {
@@ -404,13 +418,14 @@ impl Reader<'_> {
             let (what, offset_bytes) = ("frame table", offset_bytes + from as u64);
             return Err(ImageError::Damaged { what, offset_bytes, expected, found }.into());
         }
+        check_seal(frame, bytes, self.key.as_ref(), offset_bytes)?;
         let impossible = |what, value| ImageError::Impossible { what, value, offset_bytes };
-        let FrameTail { table, sums, lengths } = tail_of(frame, bytes);
-        let Some(chunk_ends) = frame.chunk_ends(lengths) else {
+        let tail = tail_of(frame, bytes);
+        let Some(chunk_ends) = frame.chunk_ends(tail.lengths) else {
             return Err(impossible("chunk lengths", frame.payload() as u64).into());
         };
-        let (extents, sums) = (table.as_chunks().0, sums.as_chunks().0);
-        let table = RawTable { extents, sums, chunk_ends, bytes_read: len as u64 };
+        let extents = tail.table.as_chunks().0;
+        let table = RawTable { extents, tail, chunk_ends, bytes_read: len as u64 };
         let shift = self.geometry.grain_shift;
         let (region_grains, mut room) = (region_bytes >> shift, frame.raw() as u64 >> shift);
         for extent in table.extents() {
@@ -435,9 +450,8 @@ impl Reader<'_> {
         let mut arena = std::mem::take(&mut self.arena);
         let mut tally = Tally::new(&rules.parts);
         let raw = self.table(frame, rules.region_bytes, |extent| tally.add(extent))?;
-        let sums = raw.sums.iter().map(|sum| u64::from_le_bytes(*sum)).collect();
-        let extents = raw.extents();
-        let table = Table::new(*frame, &tally, extents, sums, raw.chunk_ends, &mut arena);
+        let (checks, extents) = (Checks::of(frame, &raw.tail), raw.extents());
+        let table = Table::new(*frame, &tally, extents, checks, raw.chunk_ends, &mut arena);
         self.arena = arena;
         Ok(table.map_err(refused(frame.extents() * 8))?)
     }
@@ -467,7 +481,8 @@ pub(crate) fn read_tables(
         // In small pages, of which tables touch few. So little is kept.
         None => (aligned(4096)?, aligned(ledger.geometry().segment_bytes as usize)?),
     };
-    let mut reader = Reader::with(device, ledger.geometry(), image_id, memory);
+    let key = ledger.key_words().map(Key::from_words);
+    let mut reader = Reader::with(device, ledger.geometry(), image_id, key, memory);
     let entry = ledger.segment(segment);
     let (first_seq, used) = (entry.first_seq().load(Acquire), entry.used_bytes().load(Acquire));
     let (mut extents, mut bytes_read) = (Vec::new(), 0);

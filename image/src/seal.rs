@@ -1,23 +1,25 @@
 //! Sealing: the bytes in a buffer become a frame, uncompressed, or compressed where that saves at
-//! least a page.
+//! least a page; encrypted, if the ledger has a key.
 //!
 //! Any process can repeat sealing without compression, because table, checksums and header follow
-//! from the buffer. Only the process that filled the buffer compresses: the compressed frame lies
-//! complete beside the buffer before one store marks the frame as packed. So a kill at any moment
-//! leaves either a frame that is to be sealed uncompressed, or a packed one that is complete, and
-//! the process that writes it again writes the same bytes that may still be on their way. Emergency
-//! flushes and redone frames are not compressed, because the promise counts uncompressed bytes.
+//! from the buffer. Only the process that filled the buffer compresses. A compressed or encrypted
+//! frame lies complete beside the buffer before one store marks the frame as packed. So a kill at
+//! any moment leaves either a frame that is to be sealed from the buffer, or a packed one that is
+//! complete, and the process that writes it again writes the same bytes that may still be on their
+//! way. Emergency flushes and redone frames are not compressed, because the promise counts
+//! uncompressed bytes.
 
 use std::sync::atomic::Ordering::*;
 
 use zerocopy::IntoBytes;
 
+use crate::cipher::{FrameKey, Key};
 use crate::format::{
-    CHECK_BYTES, FORMAT_VERSION, FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, checksum,
-    frame_body_bytes,
+    CHECK_BYTES, FORMAT_VERSION, FRAME_AES, FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader,
+    SEAL_BYTES, SUM_BYTES, block_sum, checksum, frame_body_bytes, sums_bytes,
 };
 use perdura_dirty::extent::Extent;
-use perdura_dirty::{FrameBuffer, Ledger};
+use perdura_dirty::{FrameBuffer, Ledger, Packed};
 
 /// Bytes of the buffer's frame as they are written to the device.
 pub fn frame_bytes(buffer: &FrameBuffer<'_>) -> u64 {
@@ -40,8 +42,8 @@ pub(crate) fn fill(buffer: &FrameBuffer<'_>) -> (usize, usize) {
     ((fill & 0xffff_ffff) as usize, (fill >> 32) as usize)
 }
 
-/// Writes table, checksums and header of a closed frame. If a killed process did a part of it,
-/// doing it again has the same result.
+/// Writes table, checks and header of a closed frame; of an encrypted image, beside the buffer,
+/// with the payload encrypted. If a killed process did a part of it, it is done again.
 pub fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epoch: u64) {
     if buffer.packed().is_some() {
         // A packed frame was complete when it was marked.
@@ -49,35 +51,54 @@ pub fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epoch: u64
     }
     let (payload, extents) = fill(buffer);
     let total = raw_bytes(buffer) as usize;
+    let is_encrypted = ledger.key_words().is_some();
     // SAFETY: a closed buffer belongs to the one who writes it: the cleaner (whose lock is held),
     // or the only process left.
-    let bytes = unsafe { buffer.bytes_mut(0, total) };
+    let plain = unsafe { buffer.bytes_mut(0, total) };
+    let bytes = match is_encrypted {
+        false => plain,
+        true => {
+            // SAFETY: as above; it lies beside the buffer, and nobody looks at it before the frame
+            // is marked.
+            let beside = unsafe { buffer.packed_mut(0, total) };
+            let payload = FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + payload;
+            beside[payload.clone()].copy_from_slice(&plain[payload]);
+            beside
+        }
+    };
     let (head, tail) = bytes.split_at_mut(FRAME_HEADER_BYTES + payload);
-    let (_, payload_bytes) = head.split_at(FRAME_HEADER_BYTES);
-    let tail_checksum = write_tail(ledger, buffer, payload_bytes, &[], tail);
-    let header = FrameHeader {
-        version: (FORMAT_VERSION as u16).into(),
+    let mut header = FrameHeader {
         flags: (buffer.flags().load(Relaxed) as u16).into(),
         raw_bytes: ((epoch >> 32) as u32).into(),
         payload_bytes: (payload as u32).into(),
         extents: (extents as u32).into(),
         total_bytes: (total as u32).into(),
-        tail_checksum: tail_checksum.into(),
         ..header_of(ledger, buffer, image_id, epoch)
     };
+    write_tail(ledger, buffer, &mut header, &mut head[FRAME_HEADER_BYTES..], &[], tail);
     write_header(header, head);
     debug_assert!(ledger.geometry().segment_bytes >= total as u64);
+    if is_encrypted {
+        let bytes = total as u64;
+        buffer.set_packed(Some(Packed { stored_bytes: bytes, kept_bytes: bytes }));
+    }
 }
 
-/// Fills the tail of a frame: extents, checksums of `payload`, lengths of chunks, zeros. Returns
-/// the tail's checksum.
+/// Fills the tail of a frame: extents, checks of `payload`, lengths of chunks, seal, zeros. Encrypts
+/// the payload if the ledger has a key, and completes the header but for the length that the frame
+/// keeps and the header's checksum.
 pub(crate) fn write_tail(
     ledger: &Ledger,
     buffer: &FrameBuffer<'_>,
-    payload: &[u8],
+    header: &mut FrameHeader,
+    payload: &mut [u8],
     lengths: &[u32],
     tail: &mut [u8],
-) -> u64 {
+) {
+    let key = ledger.key_words().map(|words| {
+        header.flags = (header.flags.get() | FRAME_AES).into();
+        FrameKey::new(&Key::from_words(words), header)
+    });
     let (filled, extents) = fill(buffer);
     let (table, rest) = tail.split_at_mut(extents * 8);
     // A kill may have come between a longer table entry and the fill that published its bytes.
@@ -88,20 +109,29 @@ pub(crate) fn write_tail(
         grains_left -= extent.len;
         place.copy_from_slice(&extent.pack().to_le_bytes());
     }
-    let sums_bytes = payload.len().div_ceil(CHECK_BYTES) * 8;
+    let sums_bytes = sums_bytes(FORMAT_VERSION, payload.len());
     let (sums, rest) = rest.split_at_mut(sums_bytes);
-    for (place, block) in sums.chunks_exact_mut(8).zip(payload.chunks(CHECK_BYTES)) {
-        place.copy_from_slice(&checksum(block).to_le_bytes());
+    let blocks = payload.chunks_mut(CHECK_BYTES).enumerate();
+    for (place, (number, block)) in sums.chunks_exact_mut(SUM_BYTES).zip(blocks) {
+        place.copy_from_slice(&match &key {
+            None => block_sum(block),
+            Some(key) => key.seal_block(number, block),
+        });
     }
     let (places, padding) = rest.split_at_mut(lengths.len() * 4);
     for (place, len) in places.chunks_exact_mut(4).zip(lengths) {
         place.copy_from_slice(&len.to_le_bytes());
     }
     padding.fill(0);
-    checksum(&tail[..extents * 8 + sums_bytes + lengths.len() * 4])
+    let (tables, rest) = tail.split_at_mut(extents * 8 + sums_bytes + lengths.len() * 4);
+    if let Some(key) = key {
+        rest[..SEAL_BYTES].copy_from_slice(&key.seal(header, tables));
+    }
+    let end = tables.len() + SEAL_BYTES;
+    header.tail_checksum = checksum(&tail[..end]).into();
 }
 
-/// A header with the fields that all frames have in common; lengths and checksums are still
+/// A header with the fields that all frames have in common; flags, lengths and checksums are still
 /// missing.
 pub(crate) fn header_of(
     ledger: &Ledger,
@@ -111,7 +141,7 @@ pub(crate) fn header_of(
 ) -> FrameHeader {
     FrameHeader {
         magic: FRAME_MAGIC.into(),
-        version: 0.into(),
+        version: (FORMAT_VERSION as u16).into(),
         flags: 0.into(),
         image_id: image_id.into(),
         seq: buffer.seq().load(Relaxed).into(),
@@ -190,10 +220,7 @@ mod tests {
             let found: Vec<_> = table.map(|extent| (extent.grain, extent.len)).collect();
             assert_eq!(found, Vec::from_iter(wanted), "{filled} grains");
             let payload_bytes = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + payload];
-            let sums: Vec<_> = payload_bytes
-                .chunks(CHECK_BYTES)
-                .flat_map(|block| checksum(block).to_le_bytes())
-                .collect();
+            let sums: Vec<_> = payload_bytes.chunks(CHECK_BYTES).flat_map(block_sum).collect();
             assert_eq!((parts.sums, parts.lengths.len()), (&sums[..], 0));
             let end = FRAME_HEADER_BYTES + payload + tail.len();
             let (padding, beyond) = bytes[end..].split_at(frame.total() as usize - end);

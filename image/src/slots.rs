@@ -1,4 +1,4 @@
-//! The fixed structures of an image: superblock and commit slots, created, read, written.
+//! Commit slots: written, and read with the copy of each that is whole.
 
 use std::sync::atomic::Ordering::*;
 
@@ -7,19 +7,11 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{ImageError, OpenError};
 use crate::format::{
-    FORMAT_VERSION, Layout, SEGMENT_WRITTEN, SLOT_COPIES, SLOT_MAGIC, SLOTS, SLOTS_AT,
-    SUPERBLOCK_COPY, SUPERBLOCK_MAGIC, SlotHeader, SlotSegment, Superblock, UNFINISHED_MAGIC,
-    checksum,
+    Layout, SEGMENT_WRITTEN, SLOT_COPIES, SLOT_MAGIC, SLOTS, SlotHeader, SlotSegment, checksum,
 };
-use perdura_dirty::geometry::{
-    BLOCK_BYTES, BUFFERS, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry,
-};
+use perdura_dirty::geometry::Geometry;
 use perdura_dirty::sys::AlignedBytes;
 use perdura_dirty::{Ledger, SetupError};
-
-/// Bytes of a device that are searched for data if it begins with zeros: slots, and the beginning
-/// of the log.
-const HEAD_LOOKED_AT_BYTES: u64 = 4 << 20;
 
 /// Allocates aligned memory for I/O.
 pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, SetupError> {
@@ -28,158 +20,6 @@ pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, SetupError> {
         len_bytes: len as u64,
         source,
     })
-}
-
-/// Clears the slots and marks the device as one on which an image is being made; durable on return.
-/// [`publish`] completes the image after the first commit. If a loss comes in between, creation
-/// begins again.
-pub fn prepare(device: &dyn Device, geometry: &Geometry) -> Result<(), OpenError> {
-    let mut head = aligned(Layout::of(geometry).segment_at(0) as usize)?;
-    for at in [0, SUPERBLOCK_COPY as usize] {
-        head.as_mut()[at..at + 8].copy_from_slice(&UNFINISHED_MAGIC.to_le_bytes());
-    }
-    // The mark is written first and alone: from then on the device is not mistaken for an image
-    // that lost its head.
-    device.write_at(0, &head.as_slice()[..SLOTS_AT as usize])?;
-    device.flush()?;
-    device.write_at(0, head.as_slice())?;
-    device.flush()?;
-    Ok(())
-}
-
-/// Writes both copies of the superblock; durable on return.
-pub fn publish(device: &dyn Device, geometry: &Geometry, image_id: u64) -> Result<(), OpenError> {
-    let mut head = aligned(SLOTS_AT as usize)?;
-    for at in [0, SUPERBLOCK_COPY as usize] {
-        head.as_mut()[at..at + size_of::<Superblock>()]
-            .copy_from_slice(superblock(geometry, image_id).as_bytes());
-    }
-    device.write_at(0, head.as_slice())?;
-    device.flush()?;
-    Ok(())
-}
-
-fn superblock(geometry: &Geometry, image_id: u64) -> Superblock {
-    let mut superblock = Superblock {
-        magic: SUPERBLOCK_MAGIC.into(),
-        version: FORMAT_VERSION.into(),
-        grain_shift: geometry.grain_shift.into(),
-        image_id: image_id.into(),
-        reserved_bytes: geometry.reserved_bytes.into(),
-        segment_bytes: geometry.segment_bytes.into(),
-        segments_max: geometry.segments_max.into(),
-        reserved: 0.into(),
-        checksum: 0.into(),
-    };
-    let covered = size_of::<Superblock>() - 8;
-    superblock.checksum = checksum(&superblock.as_bytes()[..covered]).into();
-    superblock
-}
-
-/// Reads the superblock, which has the image's identity and sizes. `None`: the device is new, or an
-/// image was begun on it and never finished.
-pub fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u64)>, OpenError> {
-    let found_bytes = device.capacity_bytes();
-    if found_bytes < SLOTS_AT {
-        return match found_bytes {
-            0 => Ok(None),
-            _ => Err(ImageError::Truncated { expected_bytes: SLOTS_AT, found_bytes }.into()),
-        };
-    }
-    let mut head = aligned(SLOTS_AT as usize)?;
-    device.read_at(0, head.as_mut())?;
-    if head.as_slice().iter().all(|byte| *byte == 0) {
-        return refuse_lost_head(device).map(|()| None);
-    }
-    let copies =
-        [0, SUPERBLOCK_COPY as usize].map(|at| (at, parse_superblock(head.as_slice(), at)));
-    let superblock = match copies {
-        [(_, Ok(superblock)), _] | [_, (_, Ok(superblock))] => superblock,
-        [(at, Err(first)), (copy_at, Err(_))] => {
-            let magic =
-                |at: usize| head.as_slice()[at..].first_chunk().map(|m| u64::from_le_bytes(*m));
-            let is_unfinished = [at, copy_at].iter().any(|at| magic(*at) == Some(UNFINISHED_MAGIC));
-            return if is_unfinished { Ok(None) } else { Err(first.into()) };
-        }
-    };
-    let geometry = Geometry {
-        reserved_bytes: superblock.reserved_bytes.get(),
-        grain_shift: superblock.grain_shift.get(),
-        segment_bytes: superblock.segment_bytes.get(),
-        segments_max: superblock.segments_max.get(),
-        buffers: BUFFERS,
-    };
-    check_geometry(&geometry)?;
-    let expected_bytes = Layout::of(&geometry).segment_at(1);
-    if found_bytes < expected_bytes {
-        return Err(ImageError::Truncated { expected_bytes, found_bytes }.into());
-    }
-    Ok(Some((geometry, superblock.image_id.get())))
-}
-
-/// Refuses a device with zeros in the place of superblocks if there are other data on it. An image
-/// always has a commit in its first slot and frames behind the slots.
-fn refuse_lost_head(device: &dyn Device) -> Result<(), OpenError> {
-    let mut part = aligned(64 << 10)?;
-    let end = device.capacity_bytes().min(HEAD_LOOKED_AT_BYTES);
-    let mut at = 0;
-    while at < end {
-        let len = (end - at).min(part.as_slice().len() as u64) as usize;
-        device.read_at(at, &mut part.as_mut()[..len])?;
-        if let Some(index) = part.as_slice()[..len].iter().position(|byte| *byte != 0) {
-            return Err(ImageError::LostHead { found_at: at + index as u64 }.into());
-        }
-        at += len as u64;
-    }
-    Ok(())
-}
-
-fn check_geometry(geometry: &Geometry) -> Result<(), ImageError> {
-    let impossible = |what, value| Err(ImageError::Impossible { what, value, offset_bytes: 0 });
-    if !(GRAIN_SHIFT_BARRIER..=GRAIN_SHIFT_TRAP).contains(&geometry.grain_shift) {
-        return impossible("grain size", u64::from(geometry.grain_shift));
-    }
-    if !geometry.segment_bytes.is_power_of_two()
-        || !(64 << 10..=64 << 20).contains(&geometry.segment_bytes)
-    {
-        return impossible("segment size", geometry.segment_bytes);
-    }
-    if !geometry.reserved_bytes.is_multiple_of(BLOCK_BYTES)
-        || geometry.reserved_bytes == 0
-        || geometry.reserved_bytes > 1 << 44
-    {
-        return impossible("reserved size", geometry.reserved_bytes);
-    }
-    if geometry.segments_max == 0 || geometry.segments_max > 1 << 24 {
-        return impossible("segment count", u64::from(geometry.segments_max));
-    }
-    Ok(())
-}
-
-fn parse_superblock(head: &[u8], at: usize) -> Result<Superblock, ImageError> {
-    let bytes = &head[at..at + size_of::<Superblock>()];
-    let Ok(superblock) = Superblock::read_from_bytes(bytes) else {
-        return Err(ImageError::NotAnImage { found: 0 });
-    };
-    if superblock.magic.get() != SUPERBLOCK_MAGIC {
-        return Err(ImageError::NotAnImage { found: superblock.magic.get() });
-    }
-    let (expected, found) = (superblock.checksum.get(), checksum(&bytes[..bytes.len() - 8]));
-    if superblock.version.get() != FORMAT_VERSION {
-        return Err(ImageError::Version {
-            found: superblock.version.get(),
-            supported: FORMAT_VERSION,
-        });
-    }
-    if expected != found {
-        return Err(ImageError::Damaged {
-            what: "superblock",
-            offset_bytes: at as u64,
-            expected,
-            found,
-        });
-    }
-    Ok(superblock)
 }
 
 /// The contents of a commit.
@@ -380,6 +220,7 @@ mod tests {
     use super::*;
     use crate::format::commit_bytes;
     use crate::fuzzing::repair_checksums;
+    use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP};
 
     #[test]
     fn a_commit_writes_as_many_bytes_as_a_plan_reckons_with() {
@@ -396,115 +237,6 @@ mod tests {
                 SlotContents { needed: &needed, last_seq: 0, is_final: false, unix_ms: 1 };
             let written = write_slot(&ledger, &layout, &device, &contents, false).unwrap();
             assert_eq!(written, commit_bytes(segments), "{segments} segments");
-        }
-    }
-
-    #[test]
-    fn an_image_of_sizes_that_none_can_have_is_refused_with_the_size() {
-        let smallest = Geometry {
-            reserved_bytes: BLOCK_BYTES,
-            grain_shift: GRAIN_SHIFT_BARRIER,
-            segment_bytes: 64 << 10,
-            segments_max: 1,
-            buffers: BUFFERS,
-        };
-        let largest = Geometry {
-            reserved_bytes: 1 << 44,
-            grain_shift: GRAIN_SHIFT_TRAP,
-            segment_bytes: 64 << 20,
-            segments_max: 1 << 24,
-            buffers: BUFFERS,
-        };
-        for geometry in [smallest, largest] {
-            assert!(check_geometry(&geometry).is_ok(), "{geometry:?}");
-        }
-        let reserved = |reserved_bytes| Geometry { reserved_bytes, ..smallest };
-        let grains = |grain_shift| Geometry { grain_shift, ..smallest };
-        let segments = |segment_bytes| Geometry { segment_bytes, ..smallest };
-        let count = |segments_max| Geometry { segments_max, ..smallest };
-        for (geometry, name, size) in [
-            (reserved(0), "reserved size", 0),
-            (reserved(BLOCK_BYTES + 4096), "reserved size", BLOCK_BYTES + 4096),
-            (reserved((1 << 44) + BLOCK_BYTES), "reserved size", (1 << 44) + BLOCK_BYTES),
-            (grains(5), "grain size", 5),
-            (grains(13), "grain size", 13),
-            (segments(32 << 10), "segment size", 32 << 10),
-            (segments(96 << 10), "segment size", 96 << 10),
-            (segments(128 << 20), "segment size", 128 << 20),
-            (count(0), "segment count", 0),
-            (count((1 << 24) + 1), "segment count", (1 << 24) + 1),
-        ] {
-            let device = SimDevice::new(64 << 20, 1);
-            publish(&device, &geometry, 7).unwrap();
-            match read_superblock(&device) {
-                Err(OpenError::Image(ImageError::Impossible { what, value, .. })) => {
-                    assert_eq!((what, value), (name, size));
-                }
-                other => panic!("{name} {size}: {other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_device_too_short_for_what_its_head_says_is_no_image_and_an_empty_one_is_new() {
-        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, BUFFERS).unwrap();
-        let whole = Layout::of(&geometry).segment_at(1);
-        for (bytes, expected) in [(4096, SLOTS_AT), (SLOTS_AT, whole), (whole - 4096, whole)] {
-            let device = SimDevice::new(bytes, 1);
-            if bytes >= SLOTS_AT {
-                publish(&device, &geometry, 7).unwrap();
-            }
-            match read_superblock(&device) {
-                Err(OpenError::Image(ImageError::Truncated { expected_bytes, found_bytes })) => {
-                    assert_eq!((expected_bytes, found_bytes), (expected, bytes));
-                }
-                other => panic!("{bytes}: {other:?}"),
-            }
-        }
-        assert!(read_superblock(&SimDevice::new(0, 1)).unwrap().is_none());
-        let device = SimDevice::new(whole, 1);
-        assert!(read_superblock(&device).unwrap().is_none());
-        // Either copy of the superblock is enough.
-        for lost in [SUPERBLOCK_COPY, 0] {
-            publish(&device, &geometry, 7).unwrap();
-            device.flip_bit(lost + 20, 0);
-            assert_eq!(read_superblock(&device).unwrap(), Some((geometry, 7)));
-        }
-        device.flip_bit(SUPERBLOCK_COPY + 20, 0);
-        assert!(read_superblock(&device).is_err());
-        prepare(&device, &geometry).unwrap();
-        assert!(read_superblock(&device).unwrap().is_none(), "an image is being made");
-        let device = SimDevice::new(whole, 1);
-        device.flip_bit(whole - 1, 7);
-        match read_superblock(&device) {
-            Err(OpenError::Image(ImageError::LostHead { found_at })) => {
-                assert_eq!(found_at, whole - 1);
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_device_of_any_length_is_new_if_all_that_is_looked_at_is_zeros() {
-        let part = 64 << 10;
-        for bytes in [SLOTS_AT, part, part + 4096, 3 * part - 4096, 4 << 20, (4 << 20) + part] {
-            let device = SimDevice::new(bytes, 1);
-            assert!(read_superblock(&device).unwrap().is_none(), "{bytes}");
-            // Data at the beginning, at the edge of a part that is read, or at the end.
-            for found in [SLOTS_AT, 2 * part - 1, 2 * part, bytes - 1] {
-                if !(SLOTS_AT..bytes).contains(&found) {
-                    continue;
-                }
-                device.flip_bit(found, 3);
-                match read_superblock(&device) {
-                    Ok(None) => assert!(found >= 4 << 20, "{found} of {bytes}"),
-                    Err(OpenError::Image(ImageError::LostHead { found_at })) => {
-                        assert_eq!(found_at, found, "{bytes}");
-                    }
-                    other => panic!("{found} of {bytes}: {other:?}"),
-                }
-                device.flip_bit(found, 3);
-            }
         }
     }
 

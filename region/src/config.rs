@@ -7,7 +7,7 @@ use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES, BUFFERS, Geometry, 
 use perdura_dirty::planted::Planted;
 use perdura_dirty::policy::PolicyKind;
 use perdura_dirty::{SetupError, TrackingKind};
-use perdura_image::{Compression, OpenError};
+use perdura_image::{Compression, Key, OpenError};
 
 /// Settings of a region.
 #[derive(Debug, Clone)]
@@ -62,6 +62,8 @@ pub struct Config {
     /// Whether cleaning, checkpoints and compaction compress data. The emergency flush does not,
     /// and the budget assumes that nothing shrinks.
     pub compression: Compression,
+    /// The user's key with which the image is encrypted; `None`: it is not.
+    pub key: Option<Key>,
     /// Seed of the policy `random` and of the image's identity.
     pub seed: u64,
     /// A planted bug, which a test must catch.
@@ -89,6 +91,7 @@ impl Config {
             heat: Vec::new(),
             memory_dir: None,
             compression: Compression::Off,
+            key: None,
             seed: 0,
             planted: Planted::None,
         }

@@ -75,4 +75,5 @@ pub use perdura_dirty::{
     Guest, Heat, Kind, LaneGuard, LaneId, Need, Rank, Ranked, RegionError, SetupError, Stats,
     TrackingKind, TrapKind, Undo,
 };
-pub use perdura_image::{Compression, ImageError, LoadProgress, OpenError, Unreadable};
+pub use perdura_image::superblock::change_key;
+pub use perdura_image::{Compression, ImageError, Key, LoadProgress, OpenError, Unreadable};

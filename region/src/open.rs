@@ -4,16 +4,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use perdura_dirty::geometry::{BUDGET_MIN_BYTES, Geometry};
+use perdura_dirty::geometry::BUDGET_MIN_BYTES;
 use perdura_dirty::policy::pace::QUEUE_DEPTH;
 use perdura_dirty::sys::SharedMemory;
 use perdura_dirty::{
     Lanes, Ledger, Memory, MemoryParts, PageTracker, Service, Tracked, TrackingKind, count_live,
 };
 use perdura_image::format::Layout;
-use perdura_image::slots;
+use perdura_image::superblock::{self, Head, read_superblock};
 use perdura_image::{
-    Backed, Loading, Loads, Log, OpenError, Tail, forget_prezeroing, grow_durably, recover,
+    Backed, ImageError, Key, Loading, Loads, Log, OpenError, Tail, forget_prezeroing, grow_durably,
+    recover,
 };
 use perdura_media::{Clock, Device};
 
@@ -35,9 +36,9 @@ impl Region {
         config: Config,
     ) -> Result<Self, OpenError> {
         let config = checked(config)?;
-        match slots::read_superblock(&*device)? {
+        match read_superblock(&*device)? {
             None => Self::create(device, clock, config),
-            Some((geometry, image_id)) => Self::load(device, clock, config, geometry, image_id),
+            Some(head) => Self::load(device, clock, config, &head),
         }
     }
 
@@ -55,12 +56,18 @@ impl Region {
         ledger.segments().store(u64::from(segments), Release);
         ledger.incarnation().store(1, Release);
         let memory = new_memory(&config, &geometry, config.region_bytes)?;
-        slots::prepare(&*device, &geometry)?;
+        let image_key = config.key.as_ref().map(|_| Key::random()).transpose()?;
+        if let Some(image_key) = &image_key {
+            ledger.set_key_words(image_key.words());
+        }
+        superblock::prepare(&*device, &geometry)?;
+        let keys = config.key.clone().zip(image_key);
         let (to, made) = (Arc::clone(&device), Origin::Created);
         let region = Self::start(to, clock, config, memory, ledger, made, None)?;
         // Published last, after the first commit: an image without a commit could not be told from
         // one that lost its commit.
-        slots::publish(&*device, &geometry, image_id)?;
+        let keys = keys.as_ref().map(|(key, image_key)| (key, image_key));
+        superblock::publish(&*device, &geometry, image_id, keys)?;
         Ok(region)
     }
 
@@ -68,12 +75,16 @@ impl Region {
         device: Arc<dyn Device>,
         clock: Arc<dyn Clock>,
         mut config: Config,
-        geometry: Geometry,
-        image_id: u64,
+        head: &Head,
     ) -> Result<Self, OpenError> {
+        let (geometry, image_id) = (head.geometry, head.image_id);
         check_grain(&geometry, &config)?;
         check_size(&geometry, config.region_bytes)?;
+        let image_key = head.image_key(config.key.as_ref())?;
         let ledger = new_ledger(&config, geometry, image_id, 0)?;
+        if let Some(image_key) = image_key {
+            ledger.set_key_words(image_key.words());
+        }
         let memory = new_memory(&config, &geometry, config.region_bytes)?;
         let planted = config.planted;
         let (found, loading) =
@@ -86,6 +97,10 @@ impl Region {
             .segments_wanted(config.log_percent, config.region_bytes, config.budget_bytes)
             .max(header.segments.get())
             .max(found.segments_used);
+        if head.is_old {
+            // Before the first frame of this version is written.
+            superblock::upgrade(&*device, head)?;
+        }
         grow_durably(&*device, Layout::of(&geometry).segment_at(segments))?;
         ledger.region_bytes().store(config.region_bytes, Release);
         ledger.segments().store(u64::from(segments), Release);
@@ -119,6 +134,7 @@ impl Region {
     ) -> Result<Self, OpenError> {
         let mut config = checked(config)?;
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
+        check_key(&*device, &ledger, config.key.as_ref())?;
         check_grain(ledger.geometry(), &config)?;
         check_size(ledger.geometry(), config.region_bytes)?;
         let memory = take_over(&ledger, memory, config.planted)?;
@@ -238,5 +254,17 @@ impl Region {
         }
         region.set_budget(config.budget_bytes)?;
         Ok(region)
+    }
+}
+
+/// Refuses whoever does not have the key of the image to which held memory belongs, though the
+/// memory has it.
+fn check_key(device: &dyn Device, ledger: &Ledger, key: Option<&Key>) -> Result<(), OpenError> {
+    let Some(head) = read_superblock(device)? else {
+        return Err(ImageError::NotAnImage { found: 0 }.into());
+    };
+    match head.image_key(key)?.map(|image_key| image_key.words()) == ledger.key_words() {
+        true => Ok(()),
+        false => Err(ImageError::WrongKey.into()),
     }
 }

@@ -119,9 +119,9 @@ impl Running {
     /// longer than recovery with deferred loading, so the cleaner's thread does it in that case.
     pub(crate) fn prepare_buffers(&self) {
         // Gathered before they are locked: the system gathers locked pages less readily.
-        let is_compressing = self.backed.log.compression != Compression::Off;
+        let is_packing = self.backed.log.compression != Compression::Off
+            || self.backed.memory.ledger.key_words().is_some();
         let ledger = &self.backed.memory.ledger;
-        self.buffers
-            .get_or_init(|| (ledger.gather_buffers(is_compressing), ledger.lock_in_memory()));
+        self.buffers.get_or_init(|| (ledger.gather_buffers(is_packing), ledger.lock_in_memory()));
     }
 }

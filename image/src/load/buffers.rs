@@ -4,6 +4,7 @@ use perdura_dirty::SetupError;
 use perdura_dirty::sys::AlignedBytes;
 
 use super::table::{Cursor, Piece};
+use crate::checks::Wrong;
 use crate::error::{ChunkFound, OpenError};
 
 /// Most bytes that are read at a time: one huge page, which a device is handed as one piece, and so
@@ -36,9 +37,10 @@ pub(super) struct Flaw {
     pub(crate) what: FlawKind,
 }
 
+#[derive(Clone, Copy)]
 pub(super) enum FlawKind {
-    /// A block of the stored payload does not have its checksum.
-    Sum { block: usize, expected: u64, found: u64 },
+    /// A block of the stored payload is not what was written.
+    Block { block: usize, wrong: Wrong },
     /// A chunk does not decode to its bytes.
     Chunk(ChunkFound),
 }

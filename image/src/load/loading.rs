@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use perdura_media::Device;
 
+use crate::cipher::Key;
 use crate::error::OpenError;
 use crate::format::Layout;
 use perdura_dirty::geometry::{Geometry, WORD_GRAINS};
@@ -47,6 +48,8 @@ pub struct Target<'t> {
 pub struct Loading {
     pub(super) geometry: Geometry,
     pub(super) layout: Layout,
+    /// The key that frames are encrypted with.
+    pub(super) key: Option<Key>,
     pub(super) planted: Planted,
     pub(super) parts: Parts,
     /// All tables, the newest first.
@@ -125,6 +128,7 @@ impl Loading {
         Self {
             geometry,
             layout: Layout::of(&geometry),
+            key: ledger.key_words().map(Key::from_words),
             planted,
             parts,
             tables,

@@ -123,6 +123,7 @@ mod tests {
 
     use super::*;
     use crate::arena::Arena;
+    use crate::checks::Checks;
     use crate::frame::Frame;
     use crate::load::table::{Cursor, Piece, Tally};
     use perdura_dirty::extent::Extent;
@@ -158,7 +159,7 @@ mod tests {
                 all.zip(0..).for_each(|(grain, place)| _ = own.insert(grain, (segment, place)));
                 // The first table is the newest; within a table the last copy is.
                 own.iter().for_each(|(grain, copy)| _ = expected.entry(*grain).or_insert(*copy));
-                let (frame, none) = (Frame::in_segment(segment), Box::default());
+                let (frame, none) = (Frame::in_segment(segment), Checks::none());
                 let extents = extents.iter().copied();
                 let mut tally = Tally::new(&parts);
                 extents.clone().for_each(|extent| tally.add(extent));

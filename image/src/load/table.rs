@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::io::Errno;
 
 use crate::arena::{Arena, SharedWords, Words};
+use crate::checks::Checks;
 use crate::format::{CHECK_BYTES, CHUNK_BYTES};
 use crate::frame::Frame;
 use perdura_dirty::extent::{Extent, runs};
@@ -147,8 +148,8 @@ impl Piece {
 pub(crate) struct Table {
     /// The frame.
     pub(crate) frame: Frame,
-    /// Checksums of the stored payload's blocks.
-    pub(crate) sums: Box<[u64]>,
+    /// Checks of the stored payload's blocks.
+    pub(crate) checks: Checks,
     /// The end of each chunk in the stored payload; empty unless the frame is compressed.
     pub(crate) chunk_ends: Box<[u32]>,
     parts: Parts,
@@ -229,7 +230,7 @@ impl Table {
         frame: Frame,
         tally: &Tally,
         extents: impl Iterator<Item = Extent> + Clone,
-        sums: Box<[u64]>,
+        checks: Checks,
         chunk_ends: Box<[u32]>,
         arena: &mut Arena,
     ) -> Result<Self, Errno> {
@@ -253,7 +254,7 @@ impl Table {
         let end = parts.count as u32;
         starts.retain(|start| start.count.pieces > 0 || start.part == end);
         let (won, starts) = (won.shared(), starts.into());
-        Ok(Self { frame, sums, chunk_ends, parts, pieces, won, starts })
+        Ok(Self { frame, checks, chunk_ends, parts, pieces, won, starts })
     }
 
     pub(super) fn share(&self, part: usize) -> Share<'_> {

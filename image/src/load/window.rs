@@ -5,10 +5,12 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 
 use super::buffers::{Buffers, Flaw, FlawKind};
+use super::compressed::decode;
 use super::loading::{Loading, Scope, Target};
 use super::table::{Cursor, Piece, Table};
+use crate::checks::Wrong;
 use crate::error::{ImageError, OpenError};
-use crate::format::{CHECK_BYTES, CHUNK_BYTES, FRAME_HEADER_BYTES, checksum};
+use crate::format::{CHECK_BYTES, CHUNK_BYTES, FRAME_HEADER_BYTES};
 use perdura_dirty::RankedGuard;
 use perdura_dirty::extent::{Extent, runs, words};
 use perdura_dirty::planted::Planted;
@@ -204,30 +206,36 @@ impl Loading {
         let Buffers { stored, raw, wanted, flaws, .. } = buffers;
         let bytes = &mut stored.as_mut()[..len];
         to.device.read_at(frame_at + (first_block * CHECK_BYTES) as u64, bytes)?;
-        let bytes = &bytes[FRAME_HEADER_BYTES..];
+        let bytes = &mut bytes[FRAME_HEADER_BYTES..];
         if table.frame.is_compressed() {
             raw.resize(units.len() * CHUNK_BYTES, 0);
         }
         flaws.clear();
+        let checker = table.checks.checker(&table.frame, self.key.as_ref());
+        // The block before this one was checked last. Two chunks may share a block, which is
+        // decrypted only once.
+        let (mut next_block, mut last) = (first_block, None);
         for unit in units.clone().filter(|unit| wanted[*unit]) {
-            let outcome = match table.frame.is_compressed() {
-                true => {
-                    let raw = &mut raw[(unit - units.start) * CHUNK_BYTES..];
-                    self.decode(table, unit, first_block, bytes, raw)
-                }
-                false => self.verify(table, unit, &bytes[(unit - first_block) * CHECK_BYTES..]),
-            };
-            flaws.extend(outcome.err().map(|what| Flaw { unit, what }));
+            let stored = table.stored(unit..unit + 1);
+            let blocks = stored.start / CHECK_BYTES..stored.end.div_ceil(CHECK_BYTES);
+            let mut flaw = last.filter(|_| blocks.start < next_block);
+            for block in blocks.start.max(next_block)..blocks.end {
+                let place = &mut bytes[(block - first_block) * CHECK_BYTES..];
+                let wrong = checker.check(block, place).err();
+                last = wrong
+                    .filter(|_| !self.planted.is(Planted::DropChecksum))
+                    .map(|wrong| FlawKind::Block { block, wrong });
+                flaw = flaw.or(last);
+            }
+            next_block = blocks.end;
+            if flaw.is_none() && table.frame.is_compressed() {
+                let from = stored.start - first_block * CHECK_BYTES;
+                let raw = &mut raw[(unit - units.start) * CHUNK_BYTES..];
+                flaw = decode(table, unit, &bytes[from..from + stored.len()], raw).err();
+            }
+            flaws.extend(flaw.map(|what| Flaw { unit, what }));
         }
         Ok(())
-    }
-
-    /// Checks that a block of the stored payload, with which `bytes` begin, has its checksum.
-    pub(super) fn verify(&self, table: &Table, block: usize, bytes: &[u8]) -> Result<(), FlawKind> {
-        let len = CHECK_BYTES.min(table.frame.payload() - block * CHECK_BYTES);
-        let (expected, found) = (table.sums[block], checksum(&bytes[..len]));
-        let is_right = expected == found || self.planted.is(Planted::DropChecksum);
-        if is_right { Ok(()) } else { Err(FlawKind::Sum { block, expected, found }) }
     }
 
     /// Copies the pending grains of a part's pieces. Counts them in `placed`, also those before an
@@ -336,14 +344,22 @@ impl Loading {
         let frame_at = self.layout.segment_at(segment) + table.frame.at;
         let payload_at = frame_at + FRAME_HEADER_BYTES as u64;
         match flaw.what {
-            FlawKind::Sum { block, expected, found } => ImageError::DamagedPage {
-                page,
-                region_offset,
-                segment,
-                offset_bytes: payload_at + (block * CHECK_BYTES) as u64,
-                expected,
-                found,
-            },
+            FlawKind::Block { block, wrong } => {
+                let offset_bytes = payload_at + (block * CHECK_BYTES) as u64;
+                match wrong {
+                    Wrong::Sum { expected, found } => ImageError::DamagedPage {
+                        page,
+                        region_offset,
+                        segment,
+                        offset_bytes,
+                        expected,
+                        found,
+                    },
+                    Wrong::Tag => {
+                        ImageError::ForgedPage { page, region_offset, segment, offset_bytes }
+                    }
+                }
+            }
             FlawKind::Chunk(found) => {
                 let stored = table.stored(flaw.unit..flaw.unit + 1);
                 ImageError::DamagedChunk {
@@ -396,6 +412,7 @@ mod tests {
 
     use super::*;
     use crate::arena::Arena;
+    use crate::checks::Checks;
     use crate::format::FRAME_LZ4;
     use crate::frame::Frame;
     use crate::load::table::{Parts, Tally};
@@ -418,7 +435,7 @@ mod tests {
         let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
         let tally = Tally::new(&Parts::of(&geometry, geometry.reserved_bytes));
         let (none, ends) = (std::iter::empty(), chunk_ends.unwrap_or_default());
-        Table::new(frame, &tally, none, Box::default(), ends, &mut Arena::default()).unwrap()
+        Table::new(frame, &tally, none, Checks::none(), ends, &mut Arena::default()).unwrap()
     }
 
     /// Parts of a run may be in memory already, because its frame is read window by window, and
@@ -447,7 +464,7 @@ mod tests {
             let map = SharedMemory::create("test", region_bytes).unwrap().map().unwrap();
             let mut tally = Tally::new(&parts);
             tally.add(run);
-            let (frame, none) = (Frame::in_segment(0), Box::default());
+            let (frame, none) = (Frame::in_segment(0), Checks::none());
             let mut arena = Arena::default();
             let extents = [run].into_iter();
             let table = Table::new(frame, &tally, extents, none, Box::default(), &mut arena);

@@ -7,7 +7,9 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::append::Appender;
-use crate::format::{FORMAT_VERSION, FRAME_LZ4, FRAME_MAGIC, FrameHeader, lengths_bytes};
+use crate::format::{
+    FORMAT_VERSION, FRAME_LZ4, FRAME_MAGIC, FrameHeader, SEAL_BYTES, lengths_bytes, sums_bytes,
+};
 use crate::fuzzing::repair_checksums;
 use crate::load::Target;
 use crate::seal::{frame_bytes, seal};
@@ -121,9 +123,9 @@ fn crafted(seq: u64, pages: usize) -> Crafted {
 impl Crafted {
     fn bytes(&self) -> Vec<u8> {
         let payload_end = FRAME_HEADER_BYTES + self.payload;
-        let sums = self.payload.div_ceil(CHECK_BYTES) * 8;
+        let sums = sums_bytes(FORMAT_VERSION, self.payload);
         let lengths = if self.flags & FRAME_LZ4 != 0 { lengths_bytes(self.raw) } else { 0 };
-        let len = payload_end + self.extents.len() * 8 + sums + lengths;
+        let len = payload_end + self.extents.len() * 8 + sums + lengths + SEAL_BYTES;
         let mut bytes = vec![0; len.next_multiple_of(4096)];
         let header = FrameHeader {
             magic: FRAME_MAGIC.into(),
@@ -208,7 +210,7 @@ fn a_table_is_read_together_with_the_header_behind_it_and_nothing_else_is() {
             expected.push((at, 4096));
         }
     }
-    let mut reader = Reader::new(&device, &bare.geometry, 7).unwrap();
+    let mut reader = Reader::new(&device, &bare.geometry, 7, None).unwrap();
     let mut seqs = Vec::new();
     let read = reader.named_frames(1, 1, used, |reader, frame| {
         seqs.push(frame.seq());
@@ -220,7 +222,7 @@ fn a_table_is_read_together_with_the_header_behind_it_and_nothing_else_is() {
     assert_eq!(*device.1.lock().unwrap(), expected);
     // Behind the last frame that is named nothing is read, though there is another.
     device.1.lock().unwrap().clear();
-    let read = Reader::new(&device, &bare.geometry, 7).unwrap().named_frames(
+    let read = Reader::new(&device, &bare.geometry, 7, None).unwrap().named_frames(
         1,
         1,
         2 * 4096,
@@ -268,7 +270,8 @@ fn a_header_is_one_only_if_the_frame_fits_its_segment_and_its_lengths_follow_fro
         ("beyond the end", plain.clone(), end + 4096, false),
         ("a group commit", set(6, &[FRAME_COMMIT as u8]), 0, true),
         ("of a high epoch", set(28, &[0xff; 4]), 0, true),
-        ("an unknown flag", set(6, &[4]), 0, false),
+        ("an unknown flag", set(6, &[8]), 0, false),
+        ("an encrypted one", set(6, &[4]), 0, true),
         ("another magic", set(0, &[0]), 0, false),
         ("another version", set(4, &[FORMAT_VERSION as u8 + 1]), 0, false),
         ("another image", set(8, &[8]), 0, false),
@@ -285,7 +288,7 @@ fn a_header_is_one_only_if_the_frame_fits_its_segment_and_its_lengths_follow_fro
         assert_eq!(header.is_some(), is_header, "{what}");
     }
     // Before compression it would have filled a segment, or more.
-    let fills = segment_bytes as usize - 4096;
+    let fills = segment_bytes as usize - 8192;
     for (raw, is_header) in [(fills, true), (fills + 4096, false)] {
         let chunks = raw.div_ceil(16 * 4096);
         let frame =
@@ -312,7 +315,7 @@ fn a_frame_that_is_not_where_and_when_the_commit_says_is_missed_there() {
         ([3, 4, 5], 3, 7, Some((6, 6, 0))),
     ] {
         put(&bare, 0, &seqs.map(|seq| crafted(seq, 1)));
-        let mut reader = Reader::new(device, &bare.geometry, 7).unwrap();
+        let mut reader = Reader::new(device, &bare.geometry, 7, None).unwrap();
         let read = reader.named_frames(0, first, pages * 4096, |_, _| Ok(()));
         let found = match read {
             Ok(()) => None,
@@ -367,7 +370,7 @@ fn a_table_that_does_not_fit_its_region_or_its_payload_is_refused_though_its_sum
         (packed(&[(0, 16), (0, 1)], 17 * page, &[903, 4097]), Some(("chunk lengths", 5000))),
     ] {
         let used = put(&bare, 0, &[frame]);
-        let mut reader = Reader::new(device, &bare.geometry, 7).unwrap();
+        let mut reader = Reader::new(device, &bare.geometry, 7, None).unwrap();
         let read = reader
             .named_frames(0, 1, used, |reader, frame| with_table(reader, &frame, region_bytes));
         match (read, refused) {

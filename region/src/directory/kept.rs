@@ -24,7 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Acquire;
 
 use perdura_dirty::sys::SharedMemory;
-use perdura_image::slots::{read_slots, read_superblock};
+use perdura_image::slots::read_slots;
+use perdura_image::superblock::read_superblock;
 use perdura_media::file::{Direct, Engine, Kernel, OpenMode, replace, sync_parent};
 use perdura_media::{Device, FileDevice};
 use rustix::fs::{Mode, OFlags, fstat, major, minor, open};
@@ -113,7 +114,8 @@ fn examine(place: &Path, image: &dyn Device) -> Result<Kept, String> {
     let found = Attachment::new(copy(&memory)?, copy(&ledger)?);
     let found = found.map_err(|error| error.to_string())?;
     let superblock = read_superblock(image).map_err(|error| error.to_string())?;
-    let Some((geometry, image_id)) = superblock else { return Err("the image is empty".into()) };
+    let Some(head) = superblock else { return Err("the image is empty".into()) };
+    let (geometry, image_id) = (head.geometry, head.image_id);
     let newest = read_slots(image, &geometry, image_id).map_err(|error| error.to_string())?;
     let run = (found.ledger.image_id().load(Acquire), found.ledger.incarnation().load(Acquire));
     if run != (image_id, u64::from(newest.header.incarnation.get())) {

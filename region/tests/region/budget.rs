@@ -74,7 +74,7 @@ fn differing_bytes(region: &Region, device: &SimDevice) -> (u64, u64) {
     let mut aligned = BlockBuf::zeroed(durable.len());
     aligned.copy_from_slice(&durable);
     copy.write_at(0, &aligned).unwrap();
-    let image = image_bytes(&copy, Believe::EveryFrame).unwrap();
+    let image = image_bytes(&copy, Believe::EveryFrame, None).unwrap();
     let mut differing = 0;
     for block in 0..REGION_BYTES / BLOCK_BYTES {
         let at = (block * BLOCK_BYTES) as usize;

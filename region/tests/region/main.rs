@@ -4,6 +4,7 @@
 mod budget;
 mod compression;
 mod directory;
+mod encryption;
 mod files;
 mod guests;
 mod holding;

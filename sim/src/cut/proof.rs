@@ -28,7 +28,7 @@ pub(crate) fn prove(region: &Region, device: &SimDevice, freed_bytes: u64) -> Re
         Err(error) => return Err(Broken::Region { step: when.into(), error: error.into() }),
     }
     // The image is read up to the reserve, because the region may have grown since its last commit.
-    let (image, _) = image_memory(&device.durable_copy(), Believe::EveryFrame)
+    let (image, _) = image_memory(&device.durable_copy(), Believe::EveryFrame, None)
         .map_err(|error| Broken::Open { when, error })?;
     let mut image = Pieces::new(File::from(image.fd().try_clone_to_owned()?));
     let mut memory = Pieces::new(File::from(region.fds().0.try_clone_to_owned()?));
