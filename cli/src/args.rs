@@ -51,6 +51,8 @@ pub enum Command {
     Export(crate::export::ExportArgs),
     /// Find a budget, a battery or a memory for a load, from traces of it and from models.
     Plan(crate::plan::PlanArgs),
+    /// Make the key of an encrypted image, or give an image another one.
+    Key(crate::key::KeyCommandArgs),
     /// Run another program: with --dir, files that it maps are durable memory; without, its heap is
     /// in capacity memory, which is not durable.
     Run(RunArgs),
@@ -234,6 +236,8 @@ pub struct CheckArgs {
     /// A heap file, or a data directory, which holds image.perdura. No process may have it open.
     #[arg(value_name = "DIR|FILE")]
     pub place: PathBuf,
+    #[command(flatten)]
+    pub key: crate::key::KeyArgs,
     /// Repair a heap file: remove torn roots and roots of nothing, cut damaged logs, free spans
     /// without objects. Nothing is changed unless everything can be repaired. Not for directories.
     #[arg(long)]

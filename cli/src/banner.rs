@@ -34,6 +34,7 @@ pub fn banner(
          memory           {locked}\n\
          tracking         {tracking}\n\
          compression      {compression}\n\
+         encryption       {encryption}\n\
          promise          {promise}\n\
          proven rate      {rate} (slowest part of {proof} written in the flush's own layout)\n\
          warned loss      covered: every acknowledged write\n\
@@ -48,6 +49,7 @@ pub fn banner(
         locked = region.describe_memory(),
         tracking = region.describe_tracking(),
         compression = region.compression().name(),
+        encryption = region.encryption(),
         promise = promise(directory, grace),
         rate = BytesPerSecond(directory.rate.rate_bytes_per_s),
         proof = Bytes(directory.rate.bytes),

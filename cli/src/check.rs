@@ -109,13 +109,21 @@ fn directory(args: &CheckArgs) -> Result<Outcome> {
         bail!("--repair mends heap files; an image repairs itself when a server opens it");
     }
     let device = open_image(&path)?;
-    let bytes = match image_bytes(&device, Believe::Committed) {
+    let key = args.key.key()?;
+    let bytes = match image_bytes(&device, Believe::Committed, key.as_ref()) {
         Ok(bytes) => bytes,
         Err(OpenError::Image(ImageError::NotAnImage { found })) => bail!(
             "{} is not a Perdura image: it begins with {found:#018x}; name a heap file, or the \
              directory of a server or of a heap",
             path.display()
         ),
+        Err(
+            error @ OpenError::Image(
+                ImageError::Encrypted { .. }
+                | ImageError::NotEncrypted { .. }
+                | ImageError::WrongKey,
+            ),
+        ) => bail!("{}: {error}", path.display()),
         Err(error @ OpenError::Image(_)) => {
             let text = format!("damage: image: {error}\ndamaged: the image cannot be read");
             let json = json!({ "image": { "sound": false, "error": error.to_string() } });

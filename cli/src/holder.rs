@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::args::HolderArgs;
+use crate::key::KEY_VARIABLE;
 use crate::password::PASSWORD_VARIABLE;
 
 /// The program that `serve` starts as its holder, which is this one. The holder heeds the same
@@ -19,7 +20,7 @@ pub fn program(sources: &[String]) -> HolderProgram {
     let this = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let mut program = HolderProgram::perdura(this);
     program.arguments.extend(sources.iter().map(|source| format!("--warning={source}").into()));
-    program.hidden_variables.push(PASSWORD_VARIABLE.into());
+    program.hidden_variables.extend([PASSWORD_VARIABLE.into(), KEY_VARIABLE.into()]);
     program
 }
 

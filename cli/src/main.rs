@@ -17,6 +17,7 @@ mod guard;
 mod guard_status;
 mod holder;
 mod import;
+mod key;
 mod listen;
 mod password;
 mod plan;
@@ -79,6 +80,7 @@ fn run() -> Result<ExitCode> {
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Key(args) => key::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Guard(args) => guard::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Holder(args) => holder::run(args, warnings()?).map(|()| ExitCode::SUCCESS),

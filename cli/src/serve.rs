@@ -1,12 +1,12 @@
 //! `perdura serve`: open, promise, serve, flush.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use perdura_guard::{Keeper, Watch, Writers};
 use perdura_media::{Bytes, Clock, RealClock, format_duration};
 use perdura_region::Region;
@@ -46,6 +46,14 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     // Clients are answered while memory is still being loaded.
     place.config.defer_load = true;
     let mut server = settings::server(args, place.warning)?;
+    if place.config.key.is_some() {
+        ensure!(
+            args.device.is_empty(),
+            "--device with a key: values on devices are not encrypted yet; leave one of both out"
+        );
+        // A copy for a client that asks for everything must not lie on a drive in the clear.
+        server.spill_dir = Some(PathBuf::from("/dev/shm"));
+    }
     server.device_watts = devices::watts(args)?;
     devices::primaries(args)?;
     let response = settings::response(args, place.warning)?;

@@ -213,6 +213,8 @@ pub struct PlaceArgs {
     /// system on persistent memory (DAX), where it may outlive the kernel, too.
     #[arg(long, value_name = "DIR", help_heading = PROMISE)]
     pub memory_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub key: crate::key::KeyArgs,
     /// Size that the memory may ever grow to; fixed when the image is made [default: 4 x memory].
     #[arg(long, value_name = "SIZE", help_heading = EXPERT)]
     pub reserve_memory: Option<String>,

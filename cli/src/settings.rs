@@ -20,6 +20,7 @@ use perdura_warning::{Response, SETTLE};
 use crate::battery;
 use crate::password::password;
 use crate::serve_args::{PlaceArgs, ServeArgs};
+use crate::surroundings;
 
 const DIR: &str = "perdura-data";
 const MEMORY_BYTES: u64 = 1 << 30;
@@ -48,6 +49,10 @@ pub fn place(args: &PlaceArgs, holder: Option<HeldBy>) -> Result<Settings> {
         })?;
     }
     config.policy = policy(&args.policy)?;
+    config.key = args.key.key()?;
+    if let (Some(_), Some(dir)) = (&config.key, &args.memory_dir) {
+        surroundings::check_keeps_nothing(dir)?;
+    }
     config.compression = compression("compress", &args.compress)?;
     let warning = warning(args)?;
     let reserve = time("reserve", &args.reserve)?;

@@ -4,12 +4,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use perdura_media::Bytes;
 use perdura_region::room::process_bytes;
 
 /// Limits from here on stand for "none".
 const NO_LIMIT_BYTES: u64 = 1 << 60;
+/// File systems that are gone with the power: tmpfs, ramfs, hugetlbfs.
+const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 /// Set in every container of a Kubernetes pod.
 const KUBERNETES: &str = "KUBERNETES_SERVICE_HOST";
 
@@ -31,6 +33,22 @@ struct Files<'r> {
 /// perhaps the holder, which is charged for the same memory.
 pub fn check_memory_fits(memory_bytes: u64) -> Result<()> {
     Files { root: Path::new("/") }.check_memory_fits(memory_bytes)
+}
+
+/// Refuses a directory for the memory of an encrypted image that lies on a drive: there the memory
+/// would outlive the machine's power, and it is not encrypted.
+pub fn check_keeps_nothing(memory_dir: &Path) -> Result<()> {
+    let place = || format!("--memory-dir {}", memory_dir.display());
+    let nearest = memory_dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
+    let kind = rustix::fs::statfs(nearest).with_context(place)?.f_type as u64;
+    if !IN_MEMORY.contains(&kind) {
+        bail!(
+            "{}: with a key it must be in a tmpfs, such as /dev/shm: memory is not encrypted, and \
+             there it would lie on a drive",
+            place()
+        );
+    }
+    Ok(())
 }
 
 /// Logs what may end server and holder at the same time, and is not refused. `memory_bytes` is what

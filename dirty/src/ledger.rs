@@ -38,7 +38,7 @@ pub(crate) use undo::UndoSlot;
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change once a release has written it.
-pub(crate) const LIVE_LAYOUT: u64 = 2;
+pub const LIVE_LAYOUT: u64 = 2;
 const HEADER_BYTES: u64 = 4096;
 const SEGMENT_ENTRY_BYTES: u64 = 32;
 const BUFFER_CONTROL_BYTES: u64 = 64;
@@ -256,6 +256,11 @@ impl Ledger {
             Some((number, word)) => unknown("undo slot", number, Some(word)),
             None => Ok(()),
         }
+    }
+
+    /// Version of the ledger's layout.
+    pub fn layout(&self) -> u64 {
+        self.word(Word::Layout).load(Acquire)
     }
 
     /// The sizes for which the ledger was made.

@@ -50,7 +50,9 @@ pub mod schedule;
 pub use count::count_live;
 pub use huge_pages::HugePages;
 pub use kind::{Kind, KindBits};
-pub use ledger::{BufferState, FrameBuffer, Ledger, Packed, SegmentState, UNDO_BYTES_MAX};
+pub use ledger::{
+    BufferState, FrameBuffer, LIVE_LAYOUT, Ledger, Packed, SegmentState, UNDO_BYTES_MAX,
+};
 pub use locations::NO_LOCATION;
 pub use memory::{Memory, MemoryParts};
 pub use stats::{Counters, Stats};

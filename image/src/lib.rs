@@ -38,7 +38,7 @@ pub use codec::Compression;
 pub use log::Log;
 pub use outlet::{Outlet, Pump};
 pub use pack::Packer;
-pub use seal::{frame_bytes, kept_bytes, raw_bytes, seal};
+pub use seal::{frame_bytes, kept_bytes, raw_bytes, seal, seal_for_proof};
 
 // The log's space: compaction, prezeroing, growth.
 pub use compact::{Compaction, Step, buffers_in_use, free_dead_now, is_being_written, survey};

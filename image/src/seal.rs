@@ -11,7 +11,7 @@
 
 use std::sync::atomic::Ordering::*;
 
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::cipher::{FrameKey, Key};
 use crate::format::{
@@ -111,13 +111,7 @@ pub(crate) fn write_tail(
     }
     let sums_bytes = sums_bytes(FORMAT_VERSION, payload.len());
     let (sums, rest) = rest.split_at_mut(sums_bytes);
-    let blocks = payload.chunks_mut(CHECK_BYTES).enumerate();
-    for (place, (number, block)) in sums.chunks_exact_mut(SUM_BYTES).zip(blocks) {
-        place.copy_from_slice(&match &key {
-            None => block_sum(block),
-            Some(key) => key.seal_block(number, block),
-        });
-    }
+    write_checks(key.as_ref(), payload, sums);
     let (places, padding) = rest.split_at_mut(lengths.len() * 4);
     for (place, len) in places.chunks_exact_mut(4).zip(lengths) {
         place.copy_from_slice(&len.to_le_bytes());
@@ -129,6 +123,24 @@ pub(crate) fn write_tail(
     }
     let end = tables.len() + SEAL_BYTES;
     header.tail_checksum = checksum(&tail[..end]).into();
+}
+
+/// Writes the check of each block of a payload, and encrypts the payload if there is a key.
+fn write_checks(key: Option<&FrameKey>, payload: &mut [u8], sums: &mut [u8]) {
+    let blocks = payload.chunks_mut(CHECK_BYTES).enumerate();
+    for (place, (number, block)) in sums.chunks_exact_mut(SUM_BYTES).zip(blocks) {
+        place.copy_from_slice(&match key {
+            None => block_sum(block),
+            Some(key) => key.seal_block(number, block),
+        });
+    }
+}
+
+/// Does the work of sealing a payload that is no frame's, for the proof of a flush rate: writes its
+/// checks to `sums` and, where frames are encrypted, encrypts it.
+pub fn seal_for_proof(ledger: &Ledger, payload: &mut [u8], sums: &mut [u8]) {
+    let of_no_frame = |words| FrameKey::new(&Key::from_words(words), &FrameHeader::new_zeroed());
+    write_checks(ledger.key_words().map(of_no_frame).as_ref(), payload, sums);
 }
 
 /// A header with the fields that all frames have in common; flags, lengths and checksums are still

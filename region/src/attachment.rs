@@ -23,6 +23,11 @@ pub struct Attachment {
 }
 
 impl Attachment {
+    /// Version of the layout that the memory has.
+    pub fn layout(&self) -> u64 {
+        self.ledger.layout()
+    }
+
     /// Maps the memory and the ledger of a region.
     ///
     /// # Errors

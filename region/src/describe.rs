@@ -9,6 +9,14 @@ impl Region {
         self.running().backed.log.compression
     }
 
+    /// How the image is encrypted: `aes-256-gcm` or `off`.
+    pub fn encryption(&self) -> &'static str {
+        match self.running().backed.memory.ledger.key_words() {
+            Some(_) => "aes-256-gcm",
+            None => "off",
+        }
+    }
+
     /// Whether memory and ledger are locked in DRAM; `None`: they are being locked.
     pub fn is_locked(&self) -> Option<bool> {
         let running = self.running();

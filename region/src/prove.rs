@@ -17,9 +17,10 @@ use perdura_media::{Clock, Completion, Device, DeviceError};
 
 use crate::flush::flush_threads;
 use crate::region::Region;
-use perdura_dirty::RegionError;
 use perdura_dirty::sys::AlignedBytes;
-use perdura_image::format::{CHECK_BYTES, FRAME_HEADER_BYTES, checksum};
+use perdura_dirty::{Ledger, RegionError};
+use perdura_image::format::FRAME_HEADER_BYTES;
+use perdura_image::seal_for_proof;
 use perdura_image::{Backed, Pump};
 
 /// Bytes of the scattered source memory, more than processor caches hold.
@@ -167,7 +168,8 @@ impl Pass<'_> {
             let buffer = ledger.buffer(own);
             // SAFETY: the buffer was free, is taken from the appender while the proof lasts, and
             // belongs to this thread.
-            fill_frame(unsafe { buffer.bytes_mut(0, frame_bytes as usize) }, window, &mut position);
+            let frame = unsafe { buffer.bytes_mut(0, frame_bytes as usize) };
+            fill_frame(ledger, frame, window, &mut position);
             let segment = self.segments[number / frames % self.segments.len()];
             ledger.segment(segment).set_written();
             let at =
@@ -265,8 +267,9 @@ fn filled_window() -> Result<AlignedBytes, DeviceError> {
     Ok(window)
 }
 
-/// Does as much work as filling and sealing a frame of scattered records: gathering and checksums.
-fn fill_frame(frame: &mut [u8], window: &[u8], position: &mut usize) {
+/// Does as much work as filling and sealing a frame of scattered records: gathering, and checksums
+/// or encryption.
+fn fill_frame(ledger: &Ledger, frame: &mut [u8], window: &[u8], position: &mut usize) {
     let payload_max = frame.len() * 63 / 64 - FRAME_HEADER_BYTES;
     let records = payload_max / RECORD_BYTES;
     let slots = window.len() / RECORD_BYTES;
@@ -280,13 +283,13 @@ fn fill_frame(frame: &mut [u8], window: &[u8], position: &mut usize) {
         let from = (*position >> 20) % slots * RECORD_BYTES;
         record.copy_from_slice(&window[from..from + RECORD_BYTES]);
     }
-    for (sum, block) in tail.chunks_exact_mut(8).zip(payload.chunks(CHECK_BYTES)) {
-        sum.copy_from_slice(&checksum(block).to_le_bytes());
-    }
+    seal_for_proof(ledger, payload, tail);
 }
 
 #[cfg(test)]
 mod tests {
+    use perdura_dirty::geometry::{GRAIN_SHIFT_BARRIER, Geometry};
+    use perdura_image::format::{CHECK_BYTES, SUM_BYTES, block_sum};
     use perdura_media::SimClock;
 
     use super::*;
@@ -316,10 +319,12 @@ mod tests {
     fn a_frame_of_a_proof_is_full_of_scattered_records_and_their_checksums() {
         let record = |number: usize| [number as u8; RECORD_BYTES];
         let window: Vec<u8> = (1..=200).flat_map(record).collect();
+        let geometry = Geometry::new(1 << 20, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+        let ledger = Ledger::create(geometry, 7, 1 << 20).unwrap();
         let mut position = 7;
         for len in [64 << 10, 1 << 20] {
             let mut frame = vec![0xff; len];
-            fill_frame(&mut frame, &window, &mut position);
+            fill_frame(&ledger, &mut frame, &window, &mut position);
             let (head, rest) = frame.split_at(FRAME_HEADER_BYTES);
             assert!(head.iter().all(|byte| *byte == 0), "recovery takes the frame for data");
             // All but a 64th and less than a record.
@@ -335,8 +340,8 @@ mod tests {
             distinct.sort_unstable();
             distinct.dedup();
             assert!(distinct.len() * 4 > records.min(200), "{} records", distinct.len());
-            for (block, sum) in payload.chunks(CHECK_BYTES).zip(sums.chunks(8)) {
-                assert_eq!(sum, checksum(block).to_le_bytes());
+            for (block, sum) in payload.chunks(CHECK_BYTES).zip(sums.chunks(SUM_BYTES)) {
+                assert_eq!(sum, block_sum(block));
             }
         }
     }

@@ -44,10 +44,18 @@ impl Holding {
                     Err(answer) => answer,
                 }
             }
-            Message::TakeOver { times, image } => match self.check_use(image, visitor.peer) {
-                Err(answer) => answer,
-                Ok(()) => return self.hand_over(image, visitor, times),
-            },
+            Message::TakeOver { times, image, layout } => {
+                match self.check_use(image, visitor.peer) {
+                    Err(answer) => answer,
+                    Ok(()) if self.has_layout(image, layout) => {
+                        return self.hand_over(image, visitor, times);
+                    }
+                    Ok(()) => {
+                        self.flush(image, None);
+                        self.find(image).map_or(Message::NotHeld, |held| held.wait_message())
+                    }
+                }
+            }
             Message::Look if matches!(self.role, Role::Guard { .. }) => {
                 return self.describe(&visitor);
             }
@@ -98,6 +106,23 @@ impl Holding {
             }
             State::Alone { .. } => Ok(()),
         }
+    }
+
+    /// Whether held memory has the layout that a server uses; otherwise only this program can
+    /// flush it.
+    fn has_layout(&self, name: ImageFile, wanted: u64) -> bool {
+        let held = self.held.iter().find(|held| held.name == name);
+        let found = held.map(|held| (held, held.attachment.layout()));
+        let other = found.filter(|(_, found)| *found != wanted);
+        if let Some((held, found)) = other {
+            tracing::warn!(
+                image = %held.path(),
+                found,
+                wanted,
+                "another version of the program asks for memory: it is flushed, and the image read"
+            );
+        }
+        other.is_none()
     }
 
     /// What to say of an image whose memory is not held. A server that runs keeps others out of its

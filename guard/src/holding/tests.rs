@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Instant;
 
 use perdura_dirty::sys::SharedMemory;
-use perdura_dirty::{Ledger, SetupError};
+use perdura_dirty::{LIVE_LAYOUT, Ledger, SetupError};
 use perdura_media::file::{Direct, Engine, OpenMode};
 use perdura_media::{FileDevice, RealClock, SimClock};
 use perdura_region::holder::Times;
@@ -164,7 +164,7 @@ fn a_server_that_takes_over_brings_its_own_times() {
     until(&mut holder, |holder| holder.held[0].is_alone());
     (holder.held[0].hopeless, holder.held[0].failure) = (2, Some("before".into()));
     let times = Times { grace: Duration::from_millis(2_500), wait: None };
-    let message = Message::TakeOver { times, image: name(dir.path()) };
+    let message = Message::TakeOver { times, image: name(dir.path()), layout: LIVE_LAYOUT };
     let link = ask(&mut holder, dir.path(), &message, &[]);
     let (said, fds) = receive(&link).unwrap().unwrap();
     assert!(matches!(said, Message::Held { used_bytes } if used_bytes >= 4096), "{said:?}");
@@ -363,7 +363,7 @@ fn nothing_is_flushed_beside_a_server_that_has_closed_its_link_and_runs_until_th
     }
     // Nobody else has it, and nobody has it flushed.
     let image = name(dir.path());
-    let message = Message::TakeOver { times: TIMES, image };
+    let message = Message::TakeOver { times: TIMES, image, layout: LIVE_LAYOUT };
     let said = asked(&mut holder, dir.path(), &message, &[]);
     assert_eq!(said, Message::Busy { pid: process.id() as i32 });
     let said = asked(&mut holder, dir.path(), &Message::Flush { image }, &[]);
@@ -409,7 +409,7 @@ fn memory_whose_image_was_removed_is_let_go_and_a_visitor_is_sent_away_with_noth
     let (server, mut holder, _) = holder(dir.path());
     drop(server);
     until(&mut holder, |holder| holder.held[0].is_alone());
-    let message = Message::TakeOver { times: TIMES, image: name(dir.path()) };
+    let message = Message::TakeOver { times: TIMES, image: name(dir.path()), layout: LIVE_LAYOUT };
     std::fs::remove_file(dir.path().join("image")).unwrap();
     assert_eq!(asked(&mut holder, dir.path(), &message, &[]), Message::NotHeld);
     assert!(holder.is_over() && dir.path().join("sock").exists());
@@ -424,7 +424,9 @@ fn a_visitor_waits_for_its_flush_and_others_are_told_how_long_that_may_take() {
     let image = name(dir.path());
     // As if a flush were under way.
     holder.held[0].state = State::Flushing { asked_by: None };
-    for message in [Message::Flush { image }, Message::TakeOver { times: TIMES, image }] {
+    for message in
+        [Message::Flush { image }, Message::TakeOver { times: TIMES, image, layout: LIVE_LAYOUT }]
+    {
         let said = asked(&mut holder, dir.path(), &message, &[]);
         assert!(matches!(said, Message::Flushing { grace_ms: 60_000, used_bytes: 4096.. }));
     }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use perdura_dirty::geometry::{FRAME_MIN_BYTES, Geometry};
 use perdura_dirty::policy::space::{Space, Survey};
-use perdura_image::format::{frame_body_bytes, room_for_payload};
+use perdura_image::format::{FRAME_HEADER_BYTES, frame_body_bytes, room_for_payload};
 
 use crate::trace::PAGE_BYTES;
 
@@ -254,7 +254,7 @@ impl Log {
     pub fn close_frame(&mut self) {
         let Some(open) = self.open.take() else { return };
         let pages = frame_body_bytes(open.payload, open.extents).div_ceil(4096);
-        let before_table = frame_body_bytes(open.payload, 0) - open.payload.div_ceil(4096) * 8;
+        let before_table = FRAME_HEADER_BYTES + open.payload;
         let bytes = pages as u64 * PAGE_BYTES;
         let segment = &mut self.segments[open.segment as usize];
         segment.frames.push((pages as u16, (pages - before_table / 4096) as u16));

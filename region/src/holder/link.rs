@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use perdura_dirty::LIVE_LAYOUT;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -97,7 +98,7 @@ pub(crate) fn take_over(
 
 /// Asks as [`take_over`] does, over a connection.
 fn ask(socket: OwnedFd, times: Times, image: ImageFile) -> Result<TakeOver, LinkError> {
-    match send(&socket, &Message::TakeOver { times, image }, &[]) {
+    match send(&socket, &Message::TakeOver { times, image, layout: LIVE_LAYOUT }, &[]) {
         Ok(()) => {}
         Err(error) if is_gone(&error) => return Ok(TakeOver::Unanswered),
         Err(error) => return Err(failed("ask for the memory")(error).into()),

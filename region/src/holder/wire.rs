@@ -67,6 +67,9 @@ pub enum Message {
         times: Times,
         /// The image of the directory that is being opened.
         image: ImageFile,
+        /// Version of live memory's layout that the server uses. Memory of another is flushed
+        /// instead: the image is read by every later version.
+        layout: u64,
     },
     /// Answer with descriptors of memory, ledger and image: this connection is the link from now
     /// on.
@@ -237,8 +240,8 @@ impl Message {
             Self::Hold { times, rate_bytes_per_s } => {
                 format!("hold {} {rate_bytes_per_s}", times.encode())
             }
-            Self::TakeOver { times, image } => {
-                format!("take-over {} {}", times.encode(), image.encode())
+            Self::TakeOver { times, image, layout } => {
+                format!("take-over {} {} {layout}", times.encode(), image.encode())
             }
             Self::Held { used_bytes } => format!("held {used_bytes}"),
             Self::NotHeld => "not-held".into(),
@@ -317,6 +320,7 @@ impl Message {
             "take-over" => Self::TakeOver {
                 times: Times::decode(next()?, next()?),
                 image: ImageFile { dev: next()?, ino: next()? },
+                layout: next()?,
             },
             "held" => Self::Held { used_bytes: next()? },
             "not-held" => Self::NotHeld,
@@ -493,7 +497,7 @@ mod tests {
             },
             Message::Later { why: "lent".into() },
             Message::Battery { total_us: 4, debt_us: 3, dirty_us: 2, worst_us: 1 },
-            Message::TakeOver { times: Times { grace: seconds(7), wait: None }, image },
+            Message::TakeOver { times: Times { grace: seconds(7), wait: None }, image, layout: 3 },
             Message::Flushing { grace_ms: 7_000, used_bytes: 4_096 },
             Message::Held { used_bytes: 2 },
             Message::NotHeld,

@@ -120,7 +120,7 @@ pub(super) fn perdura_section(
     write!(
         out,
         "durability:{}\r\nwarning_seconds:{}\r\nmemory_lock:{}\r\ntracking:{}\r\ndevice:{}\r\n\
-         compression:{}\r\n\
+         compression:{}\r\nencryption:{}\r\n\
          device_bytes_per_user_byte:{:.3}\r\nfailure:{}\r\n",
         server.config.durability.name(),
         warning_s(server),
@@ -128,6 +128,7 @@ pub(super) fn perdura_section(
         server.store.region().describe_tracking(),
         server.store.region().describe_device(),
         server.store.region().compression().name(),
+        server.store.region().encryption(),
         server.facts.region.device_bytes as f64 / server.shared.user_bytes().max(1) as f64,
         one_line(server.shared.latched.get().or(server.facts.failure.as_ref())),
     )?;

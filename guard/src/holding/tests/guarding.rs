@@ -289,7 +289,12 @@ fn one_that_is_not_trusted_is_charged_its_whole_region_until_that_is_let_go() {
 
     // A server that comes back after the ledger was made to say that the region is small.
     let region_bytes = ledger.region_bytes().swap(BLOCK_BYTES, Relaxed);
-    let link = ask(&mut guard, dir.path(), &Message::TakeOver { times: TIMES, image }, &[]);
+    let link = ask(
+        &mut guard,
+        dir.path(),
+        &Message::TakeOver { times: TIMES, image, layout: LIVE_LAYOUT },
+        &[],
+    );
     assert!(matches!(answer(&link), Message::Held { .. }));
     assert!(is_whole(&guard), "{} of {whole_us}", guard.share_us(image));
     let (_, share_us) = order(&mut guard, &link);
