@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use perdura_media::file::{Direct, Engine};
 use perdura_region::{
-    BUDGET_MIN_BYTES, Compression, Config, PolicyKind, REGION_MIN_BYTES, TrackingKind,
+    BUDGET_MIN_BYTES, Compression, Config, Key, PolicyKind, REGION_MIN_BYTES, TrackingKind,
 };
 
 use crate::dist::Distribution;
@@ -107,6 +107,8 @@ pub struct SideSettings {
     pub recency: bool,
     /// Compression of data written to the SSD.
     pub compression: Compression,
+    /// Whether what is written to the SSD is encrypted, by a key that everybody knows.
+    pub is_encrypted: bool,
     /// Time between checkpoints.
     pub checkpoint_every: Option<Duration>,
 }
@@ -233,6 +235,7 @@ impl YcsbSettings {
             policy: setup.policy,
             recency: side.recency,
             compression: side.compression,
+            key: side.is_encrypted.then(|| Key::new([0; 32])),
             seed: self.seed,
             lanes: Some(self.lanes(setup) as u16),
             ..Config::new(memory_bytes, budget_bytes)

@@ -169,8 +169,9 @@ fn open(settings: &YcsbSettings, side: &SideSettings) -> Result<Box<dyn Target>,
                     ["--policy", setup.policy.name()],
                     ["--compress", side.compression.name()],
                 ]
-                .concat()
                 .into_iter()
+                .chain(side.is_encrypted.then_some(["--key-command", "printf '%064d' 0"]))
+                .flatten()
                 .map(str::to_owned)
                 .collect(),
             };
@@ -306,6 +307,7 @@ impl Measured {
             budget_bytes,
             dirty_bytes_max: since.get("dirty_bytes_max"),
             compression: settings.place.setup().map(|_| self.side.compression.name().into()),
+            is_encrypted: settings.place.setup().is_some() && self.side.is_encrypted,
             checkpoint_ns: settings
                 .place
                 .setup()

@@ -33,6 +33,7 @@ fn settings(letter: &str, place: Place, kind: RecordKind) -> YcsbSettings {
         budget: BudgetShare::Percent(percent),
         recency: true,
         compression: Compression::Off,
+        is_encrypted: false,
         checkpoint_every: Some(Duration::from_millis(200)),
     };
     YcsbSettings {

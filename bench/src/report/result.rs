@@ -143,6 +143,9 @@ pub struct SideResult {
     /// Compression, `lz4` or `off`; none if it is not known.
     #[serde(default)]
     pub compression: Option<String>,
+    /// Whether what is written to the SSD is encrypted.
+    #[serde(default)]
+    pub is_encrypted: bool,
     /// Time between checkpoints, nanoseconds; none if there are none, or it is not known.
     #[serde(default)]
     pub checkpoint_ns: Option<u64>,

@@ -175,6 +175,9 @@ pub struct YcsbArgs {
     /// of throughputs.
     #[arg(long, value_name = "METHOD", conflicts_with = "server")]
     pub compare_compress: Option<String>,
+    /// Also measure with an image that is encrypted, in turns, and print the ratio of throughputs.
+    #[arg(long, conflicts_with = "server")]
+    pub compare_encrypted: bool,
     /// Also measure with this time, or `off`, instead of that of --checkpoint, in turns, and print
     /// the ratio of throughputs.
     #[arg(long, value_name = "TIME", conflicts_with = "server")]

@@ -100,6 +100,9 @@ fn side(f: &mut Formatter<'_>, side: &SideResult) -> fmt::Result {
             )?,
             None => writeln!(f, "  checkpoints     off")?,
         }
+        if side.is_encrypted {
+            writeln!(f, "  image           encrypted (AES-256-GCM)")?;
+        }
     }
     writeln!(
         f,

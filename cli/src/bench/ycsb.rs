@@ -113,10 +113,12 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
     let budget = budget("budget", &args.budget)?.unwrap_or(BudgetShare::Percent(100.0));
     let compression = region::compression("compress", &args.setup.compress)?;
     let checkpoint_every = region::checkpoint("checkpoint", &args.setup.checkpoint)?;
-    let side = SideSettings { budget, recency: true, compression, checkpoint_every };
+    let side =
+        SideSettings { budget, recency: true, compression, is_encrypted: false, checkpoint_every };
     let compare_budget = self::budget("compare-budget", &args.compare_budget)?;
     let is_compared = compare_budget.is_some()
         || args.compare_compress.is_some()
+        || args.compare_encrypted
         || args.compare_checkpoint.is_some();
     let compare = is_compared.then_some(SideSettings {
         budget: compare_budget.unwrap_or(budget),
@@ -124,6 +126,7 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
             None => compression,
             name => region::compression("compare-compress", name)?,
         },
+        is_encrypted: args.compare_encrypted,
         checkpoint_every: match &args.compare_checkpoint {
             None => checkpoint_every,
             time => region::checkpoint("compare-checkpoint", time)?,
@@ -139,7 +142,7 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
         (Some(pairs), None) if args.html.is_none() => {
             bail!(
                 "--pairs {pairs}: there is nothing to compare; give --compare-budget, \
-                 --compare-compress or --compare-checkpoint too"
+                 --compare-compress, --compare-encrypted or --compare-checkpoint too"
             )
         }
         (pairs, Some(_)) => pairs.unwrap_or(PAIRS_MIN),

@@ -176,6 +176,7 @@ impl Args {
                 budget: budget(&self.budget)?,
                 recency: true,
                 compression: Compression::Off,
+                is_encrypted: false,
                 checkpoint_every,
             },
             compare: None,
