@@ -59,6 +59,10 @@ pub enum Command {
     /// Keep the memory of many servers, heed the warnings for all of them, and flush for those that
     /// died. Servers attach with `serve --guard`. SIGTERM: all are saved and end, then the guard.
     Guard(GuardArgs),
+    /// Print what makes a shell complete the commands and options of `perdura`.
+    Completions(crate::pages::CompletionsArgs),
+    /// Write the manual pages, one for each command, into a directory.
+    Man(crate::pages::ManArgs),
     /// Keep the memory of a server that dies. Started by `serve`, not by hand.
     #[command(hide = true)]
     Holder(HolderArgs),

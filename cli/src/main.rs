@@ -19,6 +19,7 @@ mod holder;
 mod import;
 mod key;
 mod listen;
+mod pages;
 mod password;
 mod plan;
 mod redis_conf;
@@ -83,6 +84,8 @@ fn run() -> Result<ExitCode> {
         Command::Key(args) => key::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Guard(args) => guard::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Completions(args) => pages::complete(&args),
+        Command::Man(args) => pages::write(&args),
         Command::Holder(args) => holder::run(args, warnings()?).map(|()| ExitCode::SUCCESS),
     }
 }
