@@ -70,7 +70,8 @@ fn run() -> Result<ExitCode> {
     // others as it ends any program.
     let warnings = Warnings::by_signals;
     match cli.command {
-        Command::Serve(args) => serve::run(&args, warnings()?),
+        Command::Serve(args) => serve::run(&args, warnings()?)
+            .inspect_err(|_| service_manager::pause_before_another_start()),
         Command::Drill(args) => drill::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),

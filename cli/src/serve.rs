@@ -158,7 +158,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     // The time runs from the warning, also while a long command is still under way.
     let began = warned.get().copied().unwrap_or_else(Instant::now);
     drop(serving);
-    service_manager::tell("STOPPING=1");
+    service_manager::tell_stopping(grace);
     tracing::info!(commands = report.commands, "intake stopped; flushing");
     store.save_counts();
     let finished = finish(store.region(), &dir, holders, threads, grace, began);

@@ -18,6 +18,7 @@ mod import;
 mod machine;
 mod mapped;
 mod notices;
+mod packaging;
 mod pages;
 mod plan;
 mod plan_battery;

@@ -1,0 +1,170 @@
+//! What the packages install: the settings file is one, and says the real defaults; systemd
+//! understands the unit, and is told what its times must be.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::running::*;
+
+const SETTINGS: &str = include_str!("../../../packaging/perdura.toml");
+const UNIT: &str = include_str!("../../../packaging/perdura.service");
+/// Tests have little memory; the file's own size is compared with the help.
+const SMALL: [&str; 2] = ["--memory", "64MiB"];
+
+/// The settings that are commented out, with whether they are examples.
+fn commented() -> Vec<(&'static str, &'static str, bool)> {
+    let mut found = Vec::new();
+    for paragraph in SETTINGS.split("\n\n") {
+        let is_example = paragraph.contains("# Example");
+        for line in paragraph.lines() {
+            let setting = line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', '#']));
+            if let Some((name, value)) = setting.and_then(|text| text.split_once(" = ")) {
+                found.push((name, value, is_example));
+            }
+        }
+    }
+    found
+}
+
+/// The file with these settings besides those that count in it.
+fn with(dir: &Path, settings: impl Iterator<Item = String>) -> String {
+    let file = dir.join("perdura.toml");
+    let lines: Vec<_> = settings.collect();
+    std::fs::write(&file, format!("{SETTINGS}\n{}\n", lines.join("\n"))).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// What a server with this settings file says of itself, without what differs from start to start.
+fn described(dir: &TestDir, file: &str) -> (String, String) {
+    let mut server = Server::start(dir.path(), &[&["--config", file], &SMALL[..]].concat());
+    let parameters = server.client().ask(&["CONFIG", "GET", "*"]);
+    let parameters = parameters.replace(&server.port.to_string(), "PORT");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let lines = server.banner.lines().filter(|line| line.contains("  "));
+    let lines = lines.filter(|line| !line.starts_with("image ") && !line.starts_with("making"));
+    (lines.collect::<Vec<_>>().join("\n"), parameters)
+}
+
+#[test]
+fn the_defaults_in_the_settings_file_are_the_real_ones() {
+    let (dir, files) = (TestDir::new(), TestDir::new());
+    let defaults: Vec<_> = commented().into_iter().filter(|(_, _, example)| !example).collect();
+    assert!(defaults.len() > 15, "{defaults:?}");
+    let help = Command::new(PERDURA).args(["serve", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    for (name, value, _) in &defaults {
+        let entry = help.split("\n      --").find(|e| e.split_whitespace().next() == Some(name));
+        let entry = entry.unwrap_or_else(|| panic!("--{name} is not in the help"));
+        let entry = entry.split_whitespace().collect::<Vec<_>>().join(" ");
+        let value = value.trim_matches('"');
+        let says_it = entry.contains(&format!("[default: {value}]"))
+            || entry.contains(&format!("[default: {value},"));
+        assert!(says_it, "{name} = {value}: the help says {entry}");
+    }
+    let as_shipped = described(&dir, &with(files.path(), std::iter::empty()));
+    let memory = |name: &str| name == "memory" || name == "listen";
+    let lines = defaults.iter().filter(|(name, ..)| !memory(name));
+    let lines = lines.map(|(name, value, _)| format!("{name} = {value}"));
+    assert_eq!(described(&dir, &with(files.path(), lines)), as_shipped);
+}
+
+#[test]
+fn a_server_takes_the_examples_of_the_settings_file() {
+    let (dir, files) = (TestDir::new(), TestDir::new());
+    let place = files.path().to_str().unwrap();
+    std::fs::write(files.path().join("password"), "secret\n").unwrap();
+    std::fs::write(files.path().join("users.acl"), "user default on nopass ~* &* +@all\n").unwrap();
+    let battery = "nameplate = '60kJ'\ninstalled = 2025-03-01\n[watts]\ncpu = 120\n";
+    std::fs::write(files.path().join("battery.toml"), battery).unwrap();
+    for name in ["perdura-1", "perdura-2"] {
+        std::fs::create_dir(files.path().join(name)).unwrap();
+    }
+    let here = |value: &str| {
+        ["/etc/perdura", "/var/lib/perdura", "/run/perdura/", "/srv"]
+            .iter()
+            .fold(value.to_owned(), |text, folder| text.replace(folder, &format!("{place}/")))
+            .replace("100GiB", "64MiB")
+    };
+    let examples = commented().into_iter().filter(|(_, _, is_example)| *is_example);
+    let (guard, others): (Vec<_>, Vec<_>) = examples.partition(|(name, ..)| *name == "guard");
+    assert!(guard.len() == 1 && others.len() > 8, "{others:?}");
+    let lines = others.iter().map(|(name, value, _)| format!("{name} = {}", here(value)));
+    let file = with(files.path(), lines);
+    let server = Server::start(dir.path(), &[&["--config", &file], &SMALL[..]].concat());
+    assert_eq!(server.client().ask(&["PING"]), "+PONG");
+    assert!(files.path().join("perdura.sock").exists());
+    drop(server);
+
+    // Nobody listens there.
+    let file = with(files.path(), guard.iter().map(|(name, value, _)| format!("{name} = {value}")));
+    let words = ["serve", "--config", &file, "--listen", "127.0.0.1:0", "--dir"];
+    let refused = Command::new(PERDURA).args(words).arg(dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("guard.sock"), "{said}");
+}
+
+#[test]
+fn systemd_understands_the_unit() {
+    let dir = TestDir::new();
+    let unit = dir.path().join("perdura.service");
+    // The package's program is not on this machine.
+    std::fs::write(&unit, UNIT.replace("/usr/bin/perdura ", &format!("{PERDURA} "))).unwrap();
+    let mut analyze = Command::new("systemd-analyze");
+    let Ok(found) = analyze.args(["verify", "--man=no"]).arg(&unit).output() else {
+        eprintln!("SKIPPED: systemd is missing");
+        return;
+    };
+    let said = String::from_utf8_lossy(&found.stderr);
+    let of_unit: Vec<_> = said.lines().filter(|line| line.contains("perdura")).collect();
+    assert!(of_unit.is_empty(), "{said}");
+}
+
+/// The next message to the service manager that has this word.
+fn told(manager: &UnixDatagram, word: &str) -> String {
+    manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    loop {
+        let mut bytes = [0; 4096];
+        let length = manager.recv(&mut bytes).unwrap();
+        let message = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        if message.contains(word) {
+            return message;
+        }
+    }
+}
+
+#[test]
+fn a_stop_may_take_as_long_as_the_unit_says_or_longer_for_a_longer_warning() {
+    let dir = TestDir::new();
+    let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+    let seconds = |grace: u64| 2 * grace + 30;
+    for grace in [30, 100] {
+        let mut program = Command::new(PERDURA);
+        program.env("NOTIFY_SOCKET", dir.path().join("notify"));
+        let options = ["--grace", &format!("{grace}s"), "--budget", "8MiB"];
+        let data = dir.path().join("data");
+        let mut server = Server::start_by(program, &data, &[&options[..], &SMALL[..]].concat());
+        told(&manager, "READY=1");
+        server.signal("TERM");
+        let wanted = format!("EXTEND_TIMEOUT_USEC={}", seconds(grace) * 1_000_000);
+        assert!(told(&manager, "STOPPING=1").lines().any(|line| line == wanted), "{wanted}");
+        assert_eq!(server.wait(), Some(0));
+    }
+    let grace = commented().into_iter().find(|(name, ..)| *name == "grace").unwrap().1;
+    assert_eq!(grace, "\"30s\"");
+    let limit = format!("\nTimeoutStopSec={}s\n", seconds(30));
+    assert!(UNIT.contains(&limit), "the unit lacks {limit}");
+}
+
+#[test]
+fn a_server_that_cannot_start_beneath_systemd_is_no_busy_loop() {
+    let dir = TestDir::new();
+    let began = Instant::now();
+    let mut program = Command::new(PERDURA);
+    program.env("NOTIFY_SOCKET", dir.path().join("nobody"));
+    let words = ["serve", "--listen", "nowhere", "--dir"];
+    let failed = program.args(words).arg(dir.path()).output().unwrap();
+    assert!(!failed.status.success() && began.elapsed() > Duration::from_millis(900));
+}
