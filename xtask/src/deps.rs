@@ -60,6 +60,10 @@ const QEMU_PACKAGES: [(&str, &str); 7] = [
 const RIVALS_PACKAGES: [(&str, &str); 2] =
     [("libclang-dev", "/usr/share/doc/libclang-dev"), ("g++", "/usr/bin/g++")];
 
+/// The packages for `test-package`, which makes a small Debian of its own.
+const LIFE_PACKAGES: [(&str, &str); 2] =
+    [("debootstrap", "/usr/sbin/debootstrap"), ("dpkg-dev", "/usr/bin/dpkg-shlibdeps")];
+
 /// The names of the packages that `cargo xtask deps` and `cargo xtask test` install.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PACKAGES.iter().map(|(name, _)| *name)
@@ -77,9 +81,18 @@ pub fn install() -> Result<Vec<&'static str>> {
 
 /// Installs the packages for `test-qemu`, or names the missing ones in an error.
 pub fn install_qemu() -> Result<()> {
-    let missing = install_missing(&QEMU_PACKAGES)?;
+    require("test-qemu", &QEMU_PACKAGES)
+}
+
+/// Installs the packages for `test-package`, or names the missing ones in an error.
+pub fn install_life() -> Result<()> {
+    require("test-package", &LIFE_PACKAGES)
+}
+
+fn require(command: &str, packages: &[(&'static str, &str)]) -> Result<()> {
+    let missing = install_missing(packages)?;
     if !missing.is_empty() {
-        bail!("test-qemu needs these Debian packages: {}", missing.join(" "));
+        bail!("{command} needs these Debian packages: {}", missing.join(" "));
     }
     Ok(())
 }

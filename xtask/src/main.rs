@@ -7,6 +7,7 @@ mod lazyfs;
 mod moving;
 mod mutants;
 mod oracle;
+mod package;
 mod pages;
 mod plan_rivals;
 mod product;
@@ -56,6 +57,11 @@ Test more:
                  forget what was not synced, and compare. Without PATH, run the tests over our own
                  files in memory that forget in the same way. Needs FUSE. PROGRAM is served instead
                  of the one that is built here.
+  test-package [--perdura PROGRAM]
+                 Install the Debian package in a clean Debian beneath a systemd of its own, kill its
+                 server, upgrade it under load, remove and purge it. Built from PROGRAM or, quickly,
+                 in the development profile. Needs root, systemd, cgroups of version 2, and once
+                 the network (debootstrap).
   test-systemd [KILLS [--perdura PROGRAM]]
                  Kill a server beneath systemd with Restart=always and RestartSec=0 so many times
                  [default: 200], and fewer times with other settings. Needs root, systemd, and
@@ -95,6 +101,10 @@ Measure and release:
                  server is to pass]. Needs tclsh. PROGRAM is served instead of the one that is
                  built here.
   release        Build the program as it is released, with all formats of traces.
+  package [--profile dev] [--perdura PROGRAM] [--version V]
+                 Write a Debian package, an archive and the context of a container image into
+                 target/package, from a release build, a development build, or PROGRAM. cargo-deb
+                 is installed into target/tools.
 ";
 
 fn main() -> ExitCode {
@@ -121,6 +131,9 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["model", "--long"] => steps::model(true),
         ["miri"] => steps::miri(),
         ["release"] => steps::release(),
+        ["package", options @ ..] => package::Wanted::parse(options)?.write(),
+        ["test-package"] => package::test(None),
+        ["test-package", "--perdura", perdura] => package::test(Some(perdura)),
         ["python"] => match python::test(python::environment(), python::install_wheel)? {
             None => Ok(()),
             Some(reason) => bail!("the tests of the Python package were skipped: {reason}"),

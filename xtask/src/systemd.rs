@@ -6,6 +6,7 @@
 //! root.
 
 mod manager;
+mod namespace;
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -20,6 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::oracle::{Oracle, PIPELINE};
 use crate::{run, served};
 use manager::Manager;
+pub use namespace::Namespace;
 
 const NOBODY: u32 = 65534;
 /// How many writes are acknowledged between two kills.

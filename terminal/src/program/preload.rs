@@ -69,8 +69,8 @@ fn before_others(library: PathBuf) -> Result<OsString> {
     Ok(all)
 }
 
-/// Finds the library: at the path that the environment variable gives, else beside this binary
-/// or in the `lib` folder beside its folder.
+/// Finds the library: at the path that the environment variable gives, else beside this binary, or
+/// in the `lib` folder beside its folder, perhaps in the folder of a package there.
 fn library() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE) {
         let path = PathBuf::from(path);
@@ -78,7 +78,7 @@ fn library() -> Result<PathBuf> {
     }
     let binary = std::env::current_exe().context("where this program is")?;
     let folder = binary.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(FILE), folder.join("../lib").join(FILE)];
+    let places = ["", "../lib", "../lib/perdura"].map(|place| folder.join(place).join(FILE));
     match places.iter().find(|place| place.is_file()) {
         Some(found) => Ok(found.canonicalize()?),
         None => bail!(
