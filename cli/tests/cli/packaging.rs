@@ -39,12 +39,16 @@ fn with(dir: &Path, settings: impl Iterator<Item = String>) -> String {
 /// What a server with this settings file says of itself, without what differs from start to start.
 fn described(dir: &TestDir, file: &str) -> (String, String) {
     let mut server = Server::start(dir.path(), &[&["--config", file], &SMALL[..]].concat());
-    let parameters = server.client().ask(&["CONFIG", "GET", "*"]);
-    let parameters = parameters.replace(&server.port.to_string(), "PORT");
+    let mut client = server.client();
+    let count = client.ask(&["CONFIG", "GET", "*"]);
+    let count: usize = count.strip_prefix('*').unwrap().parse().unwrap();
+    let parameters: Vec<_> = (0..count).map(|_| client.reply().unwrap()).collect();
+    let parameters = parameters.join("\n").replace(&server.port.to_string(), "PORT");
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
     let lines = server.banner.lines().filter(|line| line.contains("  "));
-    let lines = lines.filter(|line| !line.starts_with("image ") && !line.starts_with("making"));
+    let differing = ["image ", "memory ", "making "];
+    let lines = lines.filter(|line| !differing.iter().any(|start| line.starts_with(start)));
     (lines.collect::<Vec<_>>().join("\n"), parameters)
 }
 

@@ -65,6 +65,20 @@ fn the_manifest_has_the_numbers_that_the_promise_needs() {
 }
 
 #[test]
+fn the_manifest_in_the_packages_is_what_their_page_says_is_printed() {
+    let page = include_str!("../../../docs/packages.md");
+    let kept = include_str!("../../../packaging/kubernetes/perdura.yaml");
+    let line = page.lines().find(|line| line.starts_with("perdura plan kubernetes ")).unwrap();
+    let printed =
+        Command::new(env!("CARGO_BIN_EXE_perdura")).args(line.split(' ').skip(1)).output();
+    assert_eq!(String::from_utf8(printed.unwrap().stdout).unwrap(), kept, "{line}");
+    for number in ["memory: 17268Mi", "storage: 88198Mi", "--grace=54s"] {
+        let shown = number.rsplit(' ').next().unwrap();
+        assert!(kept.contains(number) && page.contains(shown), "{number}");
+    }
+}
+
+#[test]
 fn a_budget_says_how_long_the_end_must_be() {
     let words = ["--flush-rate", "125MiB/s", "--budget", "1GiB", "--json"];
     let numbers: Value = serde_json::from_slice(&plan(&words).stdout).unwrap();
