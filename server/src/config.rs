@@ -16,6 +16,7 @@ use perdura_tier::devices::{Devices, Watts};
 use perdura_tier::drives::DriveKeeper;
 
 use crate::acl::{self, Users};
+use crate::look::Watcher;
 use crate::parameters::{Encodings, Notify};
 use crate::power::Power;
 use crate::resp::Limits;
@@ -159,6 +160,8 @@ pub struct ServerConfig {
     pub drives: Option<Arc<DriveKeeper>>,
     /// Power of a device, by which INFO models its energy.
     pub device_watts: Option<Watts>,
+    /// Who watches the server, on a thread of its own.
+    pub watcher: Option<Arc<dyn Watcher>>,
     /// Threads that a drill flushes with.
     pub flush_threads: usize,
     /// For a measurement: GET and SET are answered without the store, GET with so many bytes (at
@@ -218,6 +221,7 @@ impl Default for ServerConfig {
             devices: None,
             drives: None,
             device_watts: None,
+            watcher: None,
             flush_threads: 2,
             null_value_bytes: None,
         }

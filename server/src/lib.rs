@@ -19,6 +19,7 @@ mod conn;
 mod copying;
 mod descriptors;
 mod lately;
+mod look;
 mod migration;
 mod net;
 mod power;
@@ -32,6 +33,7 @@ mod turn_clock;
 
 pub use config::{Durability, EventQueue, ServeError, ServerConfig, StartError, StopFlag};
 pub use descriptors::clients_that_fit;
+pub use look::{CommandLook, Look, Looker, Spread, Watcher};
 #[doc(hidden)]
 pub use net::{Beside, Driven};
 pub use net::{Ended, Listener, Report, run};

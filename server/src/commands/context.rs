@@ -200,20 +200,32 @@ impl<'a> Server<'a> {
         self.config.durability == Durability::Fsync
     }
 
+    /// Begins a look from outside the loops: at this moment, with no lock of the store.
+    pub fn begin_look(&mut self) {
+        self.now_ns = self.clock.now_ns();
+        self.turn = (self.now_ns, self.clock.unix_ms());
+        self.heed_config();
+        self.refresh_quick_facts();
+    }
+
     /// Takes the facts about the whole store anew. Not from inside a transaction, which holds the
     /// store's locks.
     pub fn refresh_facts(&mut self) {
+        self.facts.detached = self.store.stats().detached;
+        self.refresh_quick_facts();
+    }
+
+    /// Takes those facts anew for which no lock of the store is needed.
+    fn refresh_quick_facts(&mut self) {
         for db in 0..DATABASES {
             let (keys, keys_with_expiry) = self.store.counted(db);
             self.facts.keys[usize::from(db)] = keys;
             self.facts.keys_with_expiry[usize::from(db)] = keys_with_expiry;
         }
-        let store = self.store.stats();
         self.facts.used_bytes = self.store.used_bytes();
         let used_bytes = self.facts.used_bytes;
         let before = self.shared.used_bytes_max.fetch_max(used_bytes, Relaxed);
         self.facts.used_bytes_max = before.max(used_bytes);
-        self.facts.detached = store.detached;
         let region = self.store.region();
         self.facts.region = region.stats();
         self.facts.capacity_bytes = region.len_bytes();
@@ -267,25 +279,29 @@ impl Context<'_, '_, '_> {
     /// Looks at every client, the one whose command runs included.
     pub fn clients(&mut self) -> Clients {
         self.session.publish(0, self.session.request_bytes);
-        let (blocked, _) = self.server.shared.waiters.clients();
-        let mut all = Clients { blocked, ..Clients::default() };
-        self.server.shared.each_client(|card| {
-            if card.is_killed() {
-                return;
-            }
-            let seen = card.seen();
-            let bytes = |of: &AtomicU64| of.load(Relaxed) as usize;
-            let is_own = card.id == self.session.card.id;
-            all.connected += 1;
-            all.blocked += usize::from(card.is_paused());
-            all.memory_bytes += bytes(&seen.memory_bytes);
-            if !is_own {
-                all.input_bytes_max = all.input_bytes_max.max(bytes(&seen.request_bytes));
-                all.output_bytes_max = all.output_bytes_max.max(bytes(&seen.unsent_bytes));
-            }
-        });
-        all
+        clients(self.server.shared, Some(self.session.card.id))
     }
+}
+
+/// Looks at every client. The buffers of the one that asks are not those of a client that waits.
+pub(super) fn clients(shared: &Shared<'_>, asking: Option<u64>) -> Clients {
+    let (blocked, _) = shared.waiters.clients();
+    let mut all = Clients { blocked, ..Clients::default() };
+    shared.each_client(|card| {
+        if card.is_killed() {
+            return;
+        }
+        let seen = card.seen();
+        let bytes = |of: &AtomicU64| of.load(Relaxed) as usize;
+        all.connected += 1;
+        all.blocked += usize::from(card.is_paused());
+        all.memory_bytes += bytes(&seen.memory_bytes);
+        if asking != Some(card.id) {
+            all.input_bytes_max = all.input_bytes_max.max(bytes(&seen.request_bytes));
+            all.output_bytes_max = all.output_bytes_max.max(bytes(&seen.unsent_bytes));
+        }
+    });
+    all
 }
 
 /// The parts of the server that a control command works on.

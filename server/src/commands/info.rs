@@ -47,3 +47,19 @@ pub(super) fn info(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     ctx.reply.verbatim(text.as_bytes());
     Ok(())
 }
+
+/// The sections that tell of the whole server, for who looks from outside its loops.
+pub(crate) fn info_for_look(server: &Server<'_>) -> String {
+    let clients = super::context::clients(server.shared, None);
+    let mut text = String::new();
+    for (name, in_default, write) in SECTIONS {
+        if in_default && !NOT_LOOKED_AT.contains(&name) {
+            // Writing to a string does not fail.
+            let _ = write(server, clients, &mut text);
+        }
+    }
+    text
+}
+
+/// Sections whose figures have forms of their own in a look, or are about what is not here.
+const NOT_LOOKED_AT: [&str; 3] = ["Errorstats", "Modules", "Replication"];

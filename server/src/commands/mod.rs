@@ -88,6 +88,7 @@ pub(crate) use dispatch::{Flow, execute, may_write};
 pub(crate) use dump::encode_entry;
 pub(crate) use error::CommandError;
 pub(crate) use functions::kept as kept_functions;
+pub(crate) use info::info_for_look;
 pub(crate) use migrate::Moving;
 pub(crate) use monitor::end as end_monitor;
 pub(crate) use perdura::end_import;

@@ -12,6 +12,7 @@ use super::listen::Listener;
 use super::serve::Serve;
 use crate::commands::{Server, index_for};
 use crate::config::{Durability, ServeError, ServerConfig, StopFlag};
+use crate::look::{Watcher, with_looker};
 use crate::shared::Shared;
 
 /// The cause of a server's end.
@@ -108,7 +109,7 @@ pub fn run(
     }
     let no_thread = |source| ServeError::Events { op: "start of a thread", source };
     std::thread::scope(|scope| {
-        let _ending = EndThreads(beside);
+        let _ending = EndThreads(beside, config.watcher.as_deref());
         std::thread::Builder::new()
             .name("perdura-bgsave".into())
             .spawn_scoped(scope, || shared.saving.serve(store, clock))
@@ -117,6 +118,12 @@ pub fn run(
             .name("perdura-export".into())
             .spawn_scoped(scope, || shared.exporting.serve(store, &shared.functions, clock))
             .map_err(no_thread)?;
+        if let Some(watcher) = &config.watcher {
+            std::thread::Builder::new()
+                .name("perdura-watch".into())
+                .spawn_scoped(scope, || with_looker(shared, |looker| watcher.watch(looker)))
+                .map_err(no_thread)?;
+        }
         if let Some(committer) = &beside.committer {
             committer.start(scope, store.region()).map_err(no_thread)?;
         }
@@ -176,7 +183,7 @@ impl Drop for FailOthers<'_> {
 }
 
 /// Ends the threads beside the loops when it is dropped.
-struct EndThreads<'s>(&'s Beside<'s>);
+struct EndThreads<'s>(&'s Beside<'s>, Option<&'s dyn Watcher>);
 
 impl Drop for EndThreads<'_> {
     fn drop(&mut self) {
@@ -185,6 +192,9 @@ impl Drop for EndThreads<'_> {
         self.0.shared.exporting.end();
         if let Some(committer) = &self.0.committer {
             committer.end();
+        }
+        if let Some(watcher) = self.1 {
+            watcher.end();
         }
     }
 }

@@ -40,6 +40,21 @@ impl Times {
         pairs.for_each(|(now, then)| now.add(then.get().wrapping_neg()));
     }
 
+    /// The count of each bucket.
+    pub fn counts(&self) -> Vec<u64> {
+        self.0.iter().map(Counter::get).collect()
+    }
+
+    /// The first bucket for times of `2^power` nanoseconds, and longer.
+    pub fn begin_of_doubling(power: u32) -> usize {
+        bucket(1 << power)
+    }
+
+    /// The longest time in a bucket, nanoseconds.
+    pub fn longest(bucket: usize) -> u64 {
+        longest(bucket)
+    }
+
     /// Number of times.
     pub fn count(&self) -> u64 {
         self.0.iter().map(Counter::get).sum()
