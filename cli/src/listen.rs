@@ -2,23 +2,34 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Context;
 use perdura_media::format_duration;
-use perdura_server::{Listener, ServerConfig};
+use perdura_server::{Listener, ServerConfig, StartError};
 
 /// Longest wait for an address. A killed process has its addresses until its memory is unmapped;
 /// the caller may not have waited for the end.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Binds the addresses. Waits for one that is in use, for that may be the address of a server that
-/// was killed and has not ended yet.
-pub fn listen(config: &ServerConfig) -> Result<Listener> {
+/// Binds the addresses.
+pub fn listen(config: &ServerConfig) -> anyhow::Result<Listener> {
+    patiently(|| Listener::bind(config), StartError::is_address_in_use)
+}
+
+/// Binds an address. Waits for one that is in use, for that may be the address of a server that was
+/// killed and has not ended yet.
+pub fn patiently<T, E>(
+    bind: impl Fn() -> Result<T, E>,
+    is_address_in_use: impl Fn(&E) -> bool,
+) -> anyhow::Result<T>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
     let began = Instant::now();
     let mut is_waiting = false;
     loop {
-        let error = match Listener::bind(config) {
-            Err(error) if error.is_address_in_use() => error,
+        let error = match bind() {
+            Err(error) if is_address_in_use(&error) => error,
             bound => {
                 if is_waiting && bound.is_ok() {
                     tracing::info!(

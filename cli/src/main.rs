@@ -33,6 +33,7 @@ mod status;
 mod surroundings;
 mod tenants;
 mod top;
+mod watch;
 
 use std::process::ExitCode;
 

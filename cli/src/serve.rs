@@ -22,7 +22,7 @@ use crate::listen::listen;
 use crate::serve_args::ServeArgs;
 use crate::{
     background, banner, battery, devices, first_start, holder, redis_conf, service_manager,
-    settings, surroundings,
+    settings, surroundings, watch,
 };
 use perdura_terminal::LateBar;
 use perdura_terminal::say;
@@ -64,6 +64,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     server.clients_max = perdura_server::clients_that_fit(clients_wanted);
     // Before anything is opened, because an address that is taken must change nothing.
     let listener = listen(&server)?;
+    server.watcher = watch::watcher(&args.watch, args.guard.clone())?;
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let (grace, threads) = (place.warning, place.threads);
     let memory_bytes = place.config.region_bytes;

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::watch::WatchArgs;
+
 const CLIENTS: &str = "Clients";
 const REDIS: &str = "The same in Redis' words";
 const DATA: &str = "Data";
@@ -93,6 +95,8 @@ pub struct ServeArgs {
     pub set: Vec<String>,
     #[command(flatten)]
     pub place: PlaceArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
     /// Directory, best on a drive of its own, for values that do not fit in memory: those used
     /// least lie there. `DIR,SIZE`: at most so much. May be given several times, and values are
     /// spread over all; once a directory has values it must be given at every start.

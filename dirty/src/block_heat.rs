@@ -15,6 +15,8 @@ use crate::geometry::BLOCK_BYTES;
 /// Steps in which the number of accesses doubles that a byte stands for.
 const STEPS_OF_DOUBLING: u8 = 8;
 const SAMPLED_ONE_IN: u32 = 8;
+/// Most blocks of a part that are looked at for its heat.
+const LOOKED_AT_MAX: usize = 64;
 
 /// The heat of all blocks of a region.
 pub struct BlockHeat(Box<[AtomicU8]>);
@@ -58,6 +60,19 @@ impl BlockHeat {
         self.0.iter().take(blocks).map(|byte| byte.load(Relaxed)).collect()
     }
 
+    /// The heat of `parts` equal parts of the first `blocks` blocks: that of the hottest of some
+    /// blocks of each, evenly spaced.
+    pub fn parts(&self, blocks: usize, parts: usize) -> Vec<u8> {
+        let blocks = blocks.min(self.0.len());
+        let begin = |part: usize| part * blocks / parts.max(1);
+        let hottest = |part| {
+            let of = &self.0[begin(part)..begin(part + 1)];
+            let every = of.len().div_ceil(LOOKED_AT_MAX).max(1);
+            of.iter().step_by(every).map(|byte| byte.load(Relaxed)).max()
+        };
+        (0..parts).filter_map(hottest).collect()
+    }
+
     /// Takes over the bytes of an earlier run.
     pub fn restore(&self, bytes: &[u8]) {
         for (to, from) in self.0.iter().zip(bytes) {
@@ -74,6 +89,15 @@ impl BlockHeat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_heat_of_a_part_is_that_of_its_hottest_block() {
+        let heat = BlockHeat::new(1000);
+        heat.restore(&(0..1000).map(|n| (n / 10) as u8).collect::<Vec<_>>());
+        assert_eq!(heat.parts(1000, 4), [24, 49, 74, 99]);
+        assert_eq!(heat.parts(3, 4), [0, 0, 0], "parts without a block are left out");
+        assert_eq!(heat.parts(0, 4), []);
+    }
 
     #[test]
     fn a_byte_grows_with_the_logarithm_of_the_accesses() {

@@ -254,6 +254,12 @@ impl Region {
         memory.block_heat.bytes(memory.region_bytes().div_ceil(BLOCK_BYTES) as usize)
     }
 
+    /// The heat of so many equal parts of the memory, at a cost that does not grow with it.
+    pub fn heat_of_parts(&self, parts: usize) -> Vec<u8> {
+        let memory = &self.backed().memory;
+        memory.block_heat.parts(memory.region_bytes().div_ceil(BLOCK_BYTES) as usize, parts)
+    }
+
     /// How far deferred loading has come; `None` if everything is in memory.
     pub fn load_progress(&self) -> Option<LoadProgress> {
         self.backed().loads.progress()

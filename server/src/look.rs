@@ -123,6 +123,12 @@ impl Looker<'_, '_> {
         }
     }
 
+    /// About how often each of so many equal parts of the memory was used lately, on the scale of
+    /// [`perdura_region::Region::heat`].
+    pub fn heat(&self, parts: usize) -> Vec<u8> {
+        self.0.store.region().heat_of_parts(parts)
+    }
+
     /// The server's clock.
     pub fn clock(&self) -> &dyn Clock {
         self.0.clock

@@ -1,68 +1,23 @@
-//! The devices of a server, as INFO tells of them, and what they did between two looks.
+//! The devices of a server, and what they did between two looks.
 
 use std::time::Duration;
 
 use perdura_media::{Bytes, BytesPerSecond};
-
-/// The fields of one device in INFO.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Told {
-    /// The name of its line: `device0`.
-    pub name: String,
-    pub state: String,
-    pub path: String,
-    pub used_bytes: u64,
-    pub read_bytes: u64,
-    pub written_bytes: u64,
-    pub busy_s: f64,
-    /// The power states of its drives; empty where nobody knows.
-    pub power_state: String,
-    /// Watts and their source; `None` where there is none.
-    pub watts: Option<(f64, String)>,
-}
+use perdura_watch::Device;
 
 /// A device on the screen. Rates are `None` before there are two looks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceRow {
-    pub told: Told,
+    pub told: Device,
     pub read_per_s: Option<u64>,
     pub written_per_s: Option<u64>,
     /// The part of the time for which a request was under way, 0 to 1.
     pub busy: Option<f64>,
 }
 
-/// The devices in a text of INFO; none if it has none.
-pub fn told(info: &str) -> Vec<Told> {
-    info.lines().filter_map(of_line).collect()
-}
-
-fn of_line(line: &str) -> Option<Told> {
-    let (name, fields) = line.trim_end().split_once(':')?;
-    let number = name.strip_prefix("device")?;
-    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let field = |name: &str| {
-        fields.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
-    };
-    let count = |name: &str| field(name)?.parse::<u64>().ok();
-    let watts = field("watts").and_then(|watts| watts.parse().ok());
-    Some(Told {
-        name: name.to_owned(),
-        state: field("state")?.to_owned(),
-        path: field("path")?.to_owned(),
-        used_bytes: count("used_bytes")?,
-        read_bytes: count("read_bytes")?,
-        written_bytes: count("written_bytes")?,
-        busy_s: field("busy_seconds")?.parse().ok()?,
-        power_state: field("power_state").unwrap_or_default().to_owned(),
-        watts: watts.zip(field("watts_source").map(str::to_owned)),
-    })
-}
-
 /// The devices now, with what they did since the look before, which was `time` ago.
-pub fn rows(now: Vec<Told>, before: &[Told], time: Duration) -> Vec<DeviceRow> {
-    let row = |told: Told| {
+pub fn rows(now: Vec<Device>, before: &[Device], time: Duration) -> Vec<DeviceRow> {
+    let row = |told: Device| {
         let before = before.iter().find(|one| one.name == told.name && one.path == told.path);
         // A server that was started again counts from zero.
         let before = before.filter(|one| {
@@ -114,6 +69,8 @@ impl DeviceRow {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test's own failure
 pub mod tests {
+    use perdura_watch::devices as told;
+
     use super::*;
 
     pub const INFO: &str = "# Devices\r\ndevices:2\r\nfar_reads:7\r\n\
@@ -127,16 +84,16 @@ pub mod tests {
 
     #[test]
     fn the_lines_of_devices_are_read_and_no_others() {
-        let told = told(INFO);
-        assert_eq!(told.len(), 2);
-        assert_eq!((told[0].used_bytes, told[0].busy_s), (1 << 20, 1.5));
-        assert_eq!(told[0].watts, Some((0.005, "nameplate".into())));
-        assert_eq!((told[1].power_state.as_str(), &told[1].watts), ("", &None));
+        let devices = told(INFO);
+        assert_eq!(devices.len(), 2);
+        assert_eq!((devices[0].used_bytes, told[0].busy_s), (1 << 20, 1.5));
+        assert_eq!(devices[0].watts, Some((0.005, "nameplate".into())));
+        assert_eq!((devices[1].power_state.as_str(), &devices[1].watts), ("", &None));
         // A server of an older version says nothing of drives.
         let old = "device0:state=online,path=a,used_bytes=1,read_bytes=2,written_bytes=3,\
                    busy_seconds=4";
-        assert_eq!(super::told(old)[0].watts, None);
-        assert_eq!(super::told("device:x\r\ndevices:3\r\ndevice0:state=online\r\n"), []);
+        assert_eq!(told(old)[0].watts, None);
+        assert_eq!(told("device:x\r\ndevices:3\r\ndevice0:state=online\r\n"), []);
     }
 
     #[test]
@@ -166,7 +123,7 @@ pub mod tests {
         // The server was started again, or the device is another.
         let restarted = rows(before.clone(), &now, Duration::from_secs(2));
         assert_eq!((restarted[0].read_per_s, restarted[1].read_per_s), (None, Some(0)));
-        let moved = Told { path: "/mnt/z".into(), ..now[0].clone() };
+        let moved = Device { path: "/mnt/z".into(), ..now[0].clone() };
         assert_eq!(rows(vec![moved], &before, Duration::from_secs(2))[0].busy, None);
     }
 }

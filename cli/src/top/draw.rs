@@ -187,12 +187,13 @@ fn notes(watched: &Watched, view: &View) -> Vec<Line<'static>> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test's own failure
 mod tests {
+    use perdura_watch::devices as told;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use super::*;
+    use crate::top::devices::rows;
     use crate::top::devices::tests::INFO;
-    use crate::top::devices::{rows, told};
     use crate::top::view::tests::view;
 
     /// The text of the screen.

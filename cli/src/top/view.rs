@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use perdura_guard::{GuardedRegion, Looked, look};
+use perdura_watch::{Device, Status, devices as told};
 
 use crate::args::TopArgs;
 use crate::client::{Client, PATIENCE};
 use crate::password::password;
-use crate::status::Status;
 
-use super::devices::{DeviceRow, Told, rows, told};
+use super::devices::{DeviceRow, rows};
 
 /// How many looks are remembered, for the curve.
 const PAST_MAX: usize = 600;
@@ -26,7 +26,7 @@ pub enum Source {
         /// `None` after a failure: a later answer would be taken for that of another question.
         client: Option<Client>,
         /// The fields of the devices at the look before, and its time.
-        devices: Option<(Instant, Vec<Told>)>,
+        devices: Option<(Instant, Vec<Device>)>,
     },
 }
 
