@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::serve_args::{PlaceArgs, ServeArgs};
+use crate::watch::LogArgs;
 
 /// Durable memory for ordinary servers.
 ///
@@ -230,6 +231,8 @@ pub struct GuardArgs {
     /// reboot.
     #[arg(long, value_name = "DIR")]
     pub memory_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub log: LogArgs,
     /// Given to the guard by its parent.
     #[arg(long, hide = true)]
     pub is_child: bool,
@@ -329,4 +332,6 @@ pub struct HolderArgs {
     /// A source of warnings besides signals, as of `serve`.
     #[arg(long)]
     pub warning: Vec<String>,
+    #[command(flatten)]
+    pub log: LogArgs,
 }

@@ -15,12 +15,13 @@ use crate::key::KEY_VARIABLE;
 use crate::password::PASSWORD_VARIABLE;
 
 /// The program that `serve` starts as its holder, which is this one. The holder heeds the same
-/// sources of warnings, because it flushes when the server is gone.
-pub fn program(sources: &[String]) -> HolderProgram {
+/// sources of warnings, because it flushes when the server is gone, and logs to the same place.
+pub fn program(sources: &[String], log_format: &Option<String>) -> HolderProgram {
     let this = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let mut program = HolderProgram::perdura(this);
     program.arguments.extend(sources.iter().map(|source| format!("--warning={source}").into()));
     program.hidden_variables.extend([PASSWORD_VARIABLE.into(), KEY_VARIABLE.into()]);
+    program.arguments.extend(log_format.iter().map(|f| format!("--log-format={f}").into()));
     program
 }
 

@@ -39,6 +39,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use perdura_terminal::LogFormat;
 use perdura_warning::Warnings;
 use tracing::level_filters::LevelFilter;
 
@@ -56,13 +57,16 @@ fn main() -> ExitCode {
 
 fn run() -> Result<ExitCode> {
     let cli = with_settings_file(Cli::parse())?;
+    let log_format = match &cli.command {
+        Command::Serve(args) => &args.log.log_format,
+        Command::Guard(args) => &args.log.log_format,
+        Command::Holder(args) => &args.log.log_format,
+        _ => &None,
+    };
     // What simulated machines log of the failures they are made for would bury the result.
     let is_simulated = matches!(cli.command, Command::Sim(_));
-    perdura_terminal::log_to_stderr(if is_simulated {
-        LevelFilter::OFF
-    } else {
-        LevelFilter::INFO
-    });
+    let level = if is_simulated { LevelFilter::OFF } else { LevelFilter::INFO };
+    perdura_terminal::log_to_stderr(level, LogFormat::of(log_format)?);
     // The program that `run` becomes gets its signals as the caller has set them.
     if !matches!(cli.command, Command::Run(_)) {
         perdura_terminal::ignore_file_size_signal();

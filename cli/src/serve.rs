@@ -36,7 +36,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let (held_by, ear) = match guard.transpose()? {
         Some((held_by, ear)) => (Some(held_by), Some(ear)),
         None if args.no_holder => (None, None),
-        None => (Some(HeldBy::Holder(holder::program(&args.warning))), None),
+        None => (Some(HeldBy::Holder(holder::program(&args.warning, &args.log.log_format))), None),
     };
     let mut place = settings::place(&args.place, held_by)?;
     if let Some(size) = &args.maxmemory {

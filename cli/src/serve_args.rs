@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::watch::WatchArgs;
+use crate::watch::{LogArgs, WatchArgs};
 
 const CLIENTS: &str = "Clients";
 const REDIS: &str = "The same in Redis' words";
@@ -97,6 +97,8 @@ pub struct ServeArgs {
     pub place: PlaceArgs,
     #[command(flatten)]
     pub watch: WatchArgs,
+    #[command(flatten)]
+    pub log: LogArgs,
     /// Directory, best on a drive of its own, for values that do not fit in memory: those used
     /// least lie there. `DIR,SIZE`: at most so much. May be given several times, and values are
     /// spread over all; once a directory has values it must be given at every start.

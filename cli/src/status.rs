@@ -50,10 +50,11 @@ fn show(address: &str, status: &Status) {
         why => say(format_args!("{address}: THE PROMISE IS BROKEN: {}", why.join("; "))),
     }
     say(format_args!(
-        "dirty            {} of a budget of {}; safe {:.3} s after a warning that came now",
+        "dirty            {} of a budget of {}; time to be safe {:.3} s, at most {:.3} s so far",
         Bytes(status.dirty_bytes),
         Bytes(status.budget_bytes),
         status.time_to_safe_s,
+        status.time_to_safe_max_s,
     ));
     say(format_args!(
         "promised         a full budget is flushed in {:.3} s, {:.3} s of them kept back; the \
@@ -69,5 +70,13 @@ fn show(address: &str, status: &Status) {
         true => "holder           keeps the memory if the server dies",
         false => "holder           none: memory dies with the server",
     });
+    say(format_args!(
+        "power            {}{}",
+        status.power_state,
+        match status.power_told_by.as_str() {
+            "" | "no warning" => String::new(),
+            told_by => format!(" ({told_by})"),
+        }
+    ));
     say(format_args!("durability       {}", status.durability));
 }

@@ -38,6 +38,15 @@ pub struct WatchArgs {
     pub http_name: Vec<String>,
 }
 
+/// The option of commands that log for a long time.
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// How the log on standard error is written: `plain` lines, or a `json` object in each line.
+    /// The variable PERDURA_LOG chooses what is logged [default: plain].
+    #[arg(long, value_name = "FORMAT", help_heading = WATCHING)]
+    pub log_format: Option<String>,
+}
+
 /// Takes the address, if there is one.
 pub fn watcher(args: &WatchArgs, guard: Option<PathBuf>) -> Result<Option<Arc<dyn Watcher>>> {
     let Some(text) = &args.http else { return Ok(None) };

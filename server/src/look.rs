@@ -86,9 +86,12 @@ impl Spread {
     /// The number of calls that took less than each power of two of nanoseconds, from `2^from` to
     /// `2^to`.
     pub fn doublings(&self, from: u32, to: u32) -> impl Iterator<Item = (u64, u64)> {
-        (from..=to).map(|power| {
+        let (mut begin, mut calls) = (0, 0);
+        (from..=to).map(move |power| {
             let end = Times::begin_of_doubling(power).min(self.0.len());
-            (1 << power, self.0[..end].iter().sum())
+            calls += self.0[begin..end].iter().sum::<u64>();
+            begin = end;
+            (1 << power, calls)
         })
     }
 }

@@ -29,7 +29,12 @@ pub struct Device {
 
 /// The devices in a text of INFO, in their order; none if it has none.
 pub fn devices(info: &str) -> Vec<Device> {
-    let all = Fields::of(info).numbered("device");
+    of_fields(&Fields::of(info))
+}
+
+/// The devices in the fields of INFO.
+pub fn of_fields(fields: &Fields<'_>) -> Vec<Device> {
+    let all = fields.numbered("device");
     all.into_iter().filter_map(|(number, parts)| of_parts(number, parts)).collect()
 }
 

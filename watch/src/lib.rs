@@ -31,7 +31,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 pub use access::{Readers, Unprotected};
 pub use devices::{Device, devices};
 pub use fields::{Fields, Parts};
-pub use metrics::{ABSENT_IF_NEGATIVE, Format, Kind, LEFT_OUT, ROWS, descriptions};
+pub use metrics::{ABSENT_IF_NEGATIVE, Format, Kind, LEFT_OUT, ROWS, Row, descriptions};
 pub use status::{Status, StatusError};
 
 use access::Access;

@@ -3,9 +3,9 @@
 use perdura_server::{CommandLook, Spread};
 use serde_json::{Value, json};
 
-use crate::devices::devices;
+use crate::devices;
 use crate::fields::Fields;
-use crate::station::{Moment, Station, rate};
+use crate::station::{Moment, Station};
 use crate::status::Status;
 use crate::tenants::Tenants;
 
@@ -59,14 +59,14 @@ const NUMBERS: [&str; 26] = [
     "latched",
 ];
 
-/// The text. Rates are those since the last tick but one of `station`.
+/// The text. Rates are those between the last two ticks of `station`.
 pub fn json(moment: &Moment, station: &Station, heat: Vec<u8>, tenants: Option<Tenants>) -> String {
     let fields = Fields::of(&moment.look.info);
-    let status = Status::of(&moment.look.info);
+    let status = Status::of_fields(&fields);
     let before = station.lately[1].as_ref().or(station.lately[0].as_ref());
-    let last = station.last.as_ref().or(before);
+    let ticks = station.last.as_ref().zip(station.previous.as_ref());
     let rates = RATES.map(|(name, field)| {
-        let rate = last.and_then(|last| rate(field, moment, last));
+        let rate = ticks.and_then(|(last, previous)| last.rate(field, previous));
         (name.to_owned(), json!(rate))
     });
     let numbers = NUMBERS.map(|name| (name.to_owned(), json!(fields.number(name))));
@@ -107,7 +107,7 @@ pub fn json(moment: &Moment, station: &Station, heat: Vec<u8>, tenants: Option<T
         "loading": loading,
         "commands": commands(moment, before),
         "heat": heat,
-        "devices": devices(&moment.look.info),
+        "devices": devices::of_fields(&fields),
         "tenants": tenants,
     })
     .to_string()

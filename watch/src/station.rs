@@ -16,12 +16,30 @@ use crate::tenants::Told;
 /// Ticks after which the commands of late are counted anew.
 const LATELY_TICKS: u64 = 10;
 
+/// Counters whose rates are shown.
+const RATED: [&str; 12] = [
+    "total_commands_processed",
+    "dirtied_bytes",
+    "device_bytes",
+    "cleaned_bytes",
+    "drained_bytes",
+    "compacted_bytes",
+    "stalls",
+    "stall_ns",
+    "total_net_input_bytes",
+    "total_net_output_bytes",
+    "evicted_keys",
+    "expired_keys",
+];
+
 /// One look, and its time.
 #[derive(Debug)]
 pub struct Moment {
     pub look: Look,
     pub now_ns: u64,
     pub unix_s: u64,
+    /// The counters of [`RATED`].
+    counts: [Option<f64>; RATED.len()],
 }
 
 /// What is remembered.
@@ -30,6 +48,8 @@ pub struct Station {
     pub history: History,
     /// The look at the last tick.
     pub last: Option<Moment>,
+    /// The look at the tick before.
+    pub previous: Option<Moment>,
     /// A look some seconds ago, and a later one that takes its place.
     pub lately: [Option<Moment>; 2],
     tenants: Option<Arc<Told>>,
@@ -42,6 +62,7 @@ impl Station {
         Self {
             history: History::default(),
             last: None,
+            previous: None,
             lately: [None, None],
             tenants,
             ticks: 0,
@@ -55,9 +76,9 @@ impl Station {
         self.history.add(moment.unix_s, sample(&moment, self.last.as_ref()));
         if self.ticks.is_multiple_of(LATELY_TICKS) {
             self.lately.rotate_left(1);
-            self.lately[1] = self.last.take();
+            self.lately[1] = self.previous.take();
         }
-        self.last = Some(moment);
+        self.previous = self.last.replace(moment);
         self.ticks += 1;
     }
 
@@ -106,8 +127,18 @@ fn ready(look: &Look) -> Answer {
 impl Moment {
     fn of(looker: &mut Looker<'_, '_>) -> Self {
         let look = looker.look();
-        let clock = looker.clock();
-        Self { look, now_ns: clock.now_ns(), unix_s: clock.unix_ms() / 1000 }
+        let (clock, fields) = (looker.clock(), Fields::of(&look.info));
+        let counts = RATED.map(|field| fields.number(field));
+        Self { now_ns: clock.now_ns(), unix_s: clock.unix_ms() / 1000, counts, look }
+    }
+
+    /// How fast a counter of [`RATED`] grew since `before`, a second; nothing after CONFIG
+    /// RESETSTAT.
+    pub fn rate(&self, field: &str, before: &Self) -> Option<f64> {
+        let at = RATED.iter().position(|name| *name == field)?;
+        let grown = self.counts[at]? - before.counts[at]?;
+        let time_s = self.now_ns.saturating_sub(before.now_ns) as f64 / 1e9;
+        (grown >= 0.0 && time_s > 0.0).then(|| grown / time_s)
     }
 
     /// All commands' times together, since `before`.
@@ -121,19 +152,11 @@ impl Moment {
     }
 }
 
-/// How fast a counter grows between two looks, a second; nothing after CONFIG RESETSTAT.
-pub fn rate(field: &str, now: &Moment, before: &Moment) -> Option<f64> {
-    let number = |moment: &Moment| Fields::of(&moment.look.info).number(field);
-    let grown = number(now)? - number(before)?;
-    let time_s = now.now_ns.saturating_sub(before.now_ns) as f64 / 1e9;
-    (grown >= 0.0 && time_s > 0.0).then(|| grown / time_s)
-}
-
 fn sample(now: &Moment, before: Option<&Moment>) -> Sample {
     let fields = Fields::of(&now.look.info);
     let is = |number: Option<f64>| number.map_or(f32::NAN, |number| number as f32);
-    let rate = |field| is(before.and_then(|before| rate(field, now, before)));
-    let status = Status::of(&now.look.info).ok();
+    let rate = |field| is(before.and_then(|before| now.rate(field, before)));
+    let status = Status::of_fields(&fields).ok();
     let of = |f: fn(&Status) -> f64| is(status.as_ref().map(f));
     let spread = before.map(|before| now.spread_since(Some(before)));
     let time_us = |percent| {

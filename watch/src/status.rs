@@ -65,7 +65,14 @@ impl Status {
     /// # Errors
     /// A field is missing or no number.
     pub fn of(info: &str) -> Result<Self, StatusError> {
-        let fields = Fields::of(info);
+        Self::of_fields(&Fields::of(info))
+    }
+
+    /// Reads the fields of INFO perdura.
+    ///
+    /// # Errors
+    /// A field is missing or no number.
+    pub fn of_fields(fields: &Fields<'_>) -> Result<Self, StatusError> {
         let text = |name| fields.get(name).ok_or(StatusError::Missing(name));
         let failure = Some(text("failure")?.to_owned()).filter(|text| !text.is_empty());
         let age_s = number(text("last_checkpoint_seconds")?, "last_checkpoint_seconds")?;

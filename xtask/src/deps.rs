@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 /// The packages for `cargo xtask test`, each with a path that exists once it is installed.
-const PACKAGES: [(&str, &str); 26] = [
+const PACKAGES: [(&str, &str); 29] = [
     ("redis-server", "/usr/bin/redis-server"),
     ("redis-tools", "/usr/bin/redis-benchmark"),
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
@@ -39,6 +39,10 @@ const PACKAGES: [(&str, &str); 26] = [
     // logind, and a bus for it, on which a shutdown is asked for.
     ("systemd", "/lib/systemd/systemd-logind"),
     ("dbus", "/usr/bin/dbus-daemon"),
+    // Watch a server: a Prometheus with its checks, a strict parser, and a browser.
+    ("prometheus", "/usr/bin/promtool"),
+    ("python3-prometheus-client", "/usr/share/doc/python3-prometheus-client"),
+    ("chromium-driver", "/usr/bin/chromedriver"),
     // The Python package's tests need a virtual environment, and Java for Spark.
     ("python3-venv", "/usr/share/doc/python3-venv"),
     ("openjdk-17-jre-headless", "/usr/bin/java"),

@@ -193,7 +193,7 @@ fn open(
         threads,
         holder: Some(match &args.guard {
             Some(socket) => HeldBy::Guard(socket.clone()),
-            None => HeldBy::Holder(holder::program(&args.warning)),
+            None => HeldBy::Holder(holder::program(&args.warning, &None)),
         }),
         holder_wait: Some(HOLDER_WAIT),
         memory_dir: None,

@@ -90,7 +90,7 @@ fn draw_gauge(frame: &mut Frame, area: Rect, watched: &Watched, view: &View) {
 }
 
 fn draw_table(frame: &mut Frame, area: Rect, rows: &[Row]) {
-    let title = ["REGION", "SERVER", "DIRTY", "BUDGET", "", "TO SAFE", "AT MOST", "FLUSH RATE"];
+    let title = ["REGION", "SERVER", "DIRTY", "BUDGET", "", "TO SAFE", "AT MOST", "PROVEN RATE"];
     let cells = |row: &Row| {
         let style = match row.dirty_bytes > row.budget_bytes {
             true => Style::new().fg(Color::Red),

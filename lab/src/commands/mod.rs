@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use perdura_terminal::LogFormat;
 use perdura_warning::Warnings;
 use tracing::level_filters::LevelFilter;
 
@@ -87,7 +88,7 @@ enum AccessCommand {
 const DIR: &str = "perdura-bench";
 
 pub fn run(lab: Lab) -> Result<ExitCode> {
-    perdura_terminal::log_to_stderr(LevelFilter::INFO);
+    perdura_terminal::log_to_stderr(LevelFilter::INFO, LogFormat::Plain);
     // `run` becomes another program, which keeps the signal settings of the caller.
     if !matches!(lab.command, Command::Run(_)) {
         perdura_terminal::ignore_file_size_signal();

@@ -120,7 +120,7 @@ pub fn run(
             .map_err(no_thread)?;
         if let Some(watcher) = &config.watcher {
             std::thread::Builder::new()
-                .name("perdura-watch".into())
+                .name("perdura-http".into())
                 .spawn_scoped(scope, || with_looker(shared, |looker| watcher.watch(looker)))
                 .map_err(no_thread)?;
         }

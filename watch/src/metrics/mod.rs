@@ -6,7 +6,7 @@ mod write;
 
 use perdura_server::{CommandLook, Look};
 
-pub use table::{ABSENT_IF_NEGATIVE, LEFT_OUT, ROWS};
+pub use table::{ABSENT_IF_NEGATIVE, LEFT_OUT, ROWS, Row};
 pub use write::{Format, Kind};
 
 use crate::fields::{Fields, Parts};
@@ -109,7 +109,7 @@ pub fn text(seen: &Seen<'_>, format: Format) -> String {
     let mut out = Text::new(format);
     let fields = Fields::of(&seen.look.info);
     words(&mut out, &fields);
-    promise(&mut out, &seen.look.info, &fields);
+    promise(&mut out, &fields);
     rows(&mut out, &fields);
     labelled(&mut out, &fields);
     put(&mut out, &ERRORS, seen.look.errors.iter(), |(word, count)| Some(("error", word, *count)));
@@ -173,8 +173,8 @@ fn words(out: &mut Text, fields: &Fields<'_>) {
     out.sample(&SERVER.sample(), &labels, 1);
 }
 
-fn promise(out: &mut Text, info: &str, fields: &Fields<'_>) {
-    if let Ok(status) = Status::of(info) {
+fn promise(out: &mut Text, fields: &Fields<'_>) {
+    if let Ok(status) = Status::of_fields(fields) {
         one(out, &HOLDS, u8::from(status.holds));
         one(out, &HOLDER, u8::from(status.holder));
     }
