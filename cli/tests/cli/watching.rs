@@ -43,9 +43,9 @@ fn get(port: u16, path: &str) -> String {
     body
 }
 
-/// The samples without labels, and whether each name is there at all.
+/// The samples without labels.
 fn samples(metrics: &str) -> BTreeMap<&str, f64> {
-    let lines = metrics.lines().filter(|line| !line.starts_with('#'));
+    let lines = metrics.lines().filter(|line| !line.starts_with('#') && !line.contains('{'));
     lines.filter_map(|line| line.split_once(' ')).map(|(n, v)| (n, v.parse().unwrap())).collect()
 }
 
@@ -100,7 +100,10 @@ fn the_metrics_are_the_figures_of_info_and_none_is_forgotten() {
                 _ => true,
             }
         };
-        wrong = ROWS.iter().filter(is_wrong).map(|row| row.name).collect();
+        // The request of the client that asks for INFO is in its memory only while it asks.
+        let is_steady = |row: &&perdura_watch::Row| row.field != "mem_clients_normal";
+        let rows = ROWS.iter().filter(is_steady);
+        wrong = rows.filter(is_wrong).map(|row| row.name).collect();
         if wrong.is_empty() {
             break;
         }
@@ -212,8 +215,8 @@ fn beyond_this_machine_a_password_or_a_word_is_needed() {
     let dir = TestDir::new();
     let data = dir.path().to_str().unwrap();
     let output = |words: &[&str]| {
-        let all = [&["serve", "--port", "0", "--unix-socket", "/dev/null/x", "--dir", data], words];
-        let output = Command::new(PERDURA).args(all.concat()).output().unwrap();
+        let all = [&["serve", "--dir", data], words].concat();
+        let output = Command::new(PERDURA).args(all).output().unwrap();
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let port = free_port().to_string();

@@ -2,7 +2,7 @@
 //!
 //! `PERDURA_PICTURES=DIR` keeps pictures of what was seen.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -52,11 +52,19 @@ impl Browser {
         let body = body.to_string();
         let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close");
         write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let body: Value = serde_json::from_str(body).unwrap();
-        assert!(head.starts_with("HTTP/1.1 200"), "{path}: {body}");
+        // The driver leaves the connection open.
+        let mut answer = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(answer.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        let head = head.to_ascii_lowercase();
+        let length = head.split("content-length:").nth(1).unwrap_or_else(|| panic!("{head}"));
+        let length = length.split("\r\n").next().unwrap().trim().parse().unwrap();
+        let mut body = vec![0; length];
+        answer.read_exact(&mut body).unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert!(head.starts_with("http/1.1 200"), "{path}: {body}");
         body["value"].clone()
     }
 
