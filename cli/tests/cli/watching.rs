@@ -12,6 +12,7 @@ use std::time::Duration;
 use perdura_watch::{ABSENT_IF_NEGATIVE, Fields, Kind, LEFT_OUT, ROWS, descriptions};
 use serde_json::Value;
 
+use crate::guarding::GuardProcess;
 use crate::running::*;
 
 const SETTINGS: [&str; 4] = ["--memory", "64MiB", "--checkpoint", "100ms"];
@@ -418,4 +419,30 @@ fn a_real_prometheus_scrapes_a_server_and_its_alerts_fire() {
         wait_until("PerduraDeviceFailed", || fires("PerduraDeviceFailed"));
         wait_until("PerduraPromiseBroken", || fires("PerduraPromiseBroken"));
     }
+}
+
+#[test]
+fn the_tenants_of_a_guard_are_shown_and_a_guard_that_is_gone_is_missed() {
+    let mut guard = GuardProcess::start();
+    let other = guard.serve("other");
+    let socket = guard.socket.to_str().unwrap().to_owned();
+    let (_server, port) = watched(&guard.data("own"), &["--guard", &socket]);
+    let tenants = || {
+        let now: Value = serde_json::from_str(&get(port, "/api/now")).unwrap();
+        now["tenants"].clone()
+    };
+    wait_until("both tenants", || {
+        let (tenants, other) = (tenants(), guard.data("other"));
+        let regions = tenants["regions"].as_array().map_or(&[][..], |regions| regions);
+        regions.len() == 2
+            && regions.iter().any(|region| region["name"] == *other.to_str().unwrap())
+    });
+    let text = get(port, "/metrics");
+    let name = guard.data("other");
+    let sample = format!("perdura_tenant_running{{tenant=\"{}\"}} 1\n", name.display());
+    assert!(text.contains(&sample) && text.contains("perdura_guard_answers 1\n"), "{text}");
+    drop(other);
+    guard.kill_both();
+    wait_until("silence", || get(port, "/metrics").contains("perdura_guard_answers 0\n"));
+    assert!(tenants()["error"].is_string());
 }

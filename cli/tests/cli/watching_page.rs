@@ -193,7 +193,10 @@ fn the_page_shows_the_promise_to_everybody_and_asks_nobody_else() {
     assert_eq!(browser.value(unnamed), 0);
 
     // On a phone nothing is cut off, and only tables are wider.
-    browser.picture("light-empty");
+    for theme in ["light", "dark"] {
+        browser.be(1280, 900, theme);
+        browser.picture(theme);
+    }
     browser.be(360, 740, "dark");
     let width = browser.value("document.scrollingElement.scrollWidth").as_u64().unwrap();
     assert!(width <= 360, "{width}");

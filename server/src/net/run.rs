@@ -1,5 +1,6 @@
 //! A server from its start to its end: the loops, and the threads beside them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 
 use perdura_media::Clock;
@@ -121,7 +122,7 @@ pub fn run(
         if let Some(watcher) = &config.watcher {
             std::thread::Builder::new()
                 .name("perdura-http".into())
-                .spawn_scoped(scope, || with_looker(shared, |looker| watcher.watch(looker)))
+                .spawn_scoped(scope, || watch(shared, &**watcher))
                 .map_err(no_thread)?;
         }
         if let Some(committer) = &beside.committer {
@@ -153,6 +154,14 @@ pub fn run(
             latched: shared.latched.get().cloned(),
         })
     })
+}
+
+/// Lets a watcher watch. The server does not end with it, whatever happens to it.
+fn watch(shared: &Shared<'_>, watcher: &dyn Watcher) {
+    let watch = || with_looker(shared, |looker| watcher.watch(looker));
+    if catch_unwind(AssertUnwindSafe(watch)).is_err() {
+        tracing::error!("the server is not watched any more; it goes on");
+    }
 }
 
 /// Runs one loop to its end; `made` is called between its making, or failure, and its first turn.
