@@ -174,7 +174,7 @@ const CURVES = [
     lines: [["flushed_bytes_per_s", "written to the SSD"], ["dirtied_bytes_per_s", "became dirty"]] },
   { id: "stalls", title: "Time that writers waited, of all time", show: percent,
     lines: [["stalled_share", "waiting; above 100 %: several"]] },
-  { id: "latency", title: "Latency of commands, in the server", show: micros,
+  { id: "latency", title: "Latency of commands, in the server", show: micros, isLog: true,
     lines: [["p50_us", "p50"], ["p99_us", "p99"]] },
   { id: "commands", title: "Commands", show: perSecond, lines: [["commands_per_s", "commands a second"]] },
   { id: "memory", title: "Memory", show: bytes, lines: [["memory_used_bytes", "used"]] },
@@ -202,18 +202,23 @@ function drawCurve(curve, holder) {
   for (const [column] of curve.lines) {
     for (const [, n] of seen) if (known(past[column][n])) most = Math.max(most, past[column][n]);
   }
-  const top = niceTop(most, curve.show === bytes ? 1024 : 10);
+  // A scale of logarithms goes from power of ten to power of ten.
+  const power = (value, round) => 10 ** round(Math.log10(value));
+  const top = curve.isLog ? power(Math.max(most, 10), Math.ceil) : niceTop(most, curve.show === bytes ? 1024 : 10);
+  const part = (value) => curve.isLog ? Math.max(Math.log10(Math.max(value, 1)) / Math.log10(top), 0) : value / top;
+  const ticks = curve.isLog ? Array.from({ length: Math.round(Math.log10(top)) + 1 }, (_, n) => 10 ** n)
+    : [0, top / 2, top];
   const x = (at) => LEFT + (WIDTH - LEFT - RIGHT) * (at - begin) / span;
-  const y = (value) => HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top;
+  const y = (value) => HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * part(value);
   let svg = "";
-  for (const part of [0, 0.5, 1]) {
-    svg += `<line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(top * part)}" y2="${y(top * part)}"></line>`
-      + `<text x="${LEFT - 6}" y="${y(top * part) + 4}" text-anchor="end">${esc(part === 0 ? "0" : curve.show(top * part))}</text>`;
+  for (const value of ticks) {
+    svg += `<line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(value)}" y2="${y(value)}"></line>`
+      + `<text x="${LEFT - 6}" y="${y(value) + 4}" text-anchor="end">${esc(value === 0 ? "0" : curve.show(value))}</text>`;
   }
-  for (const part of [0, 0.5, 1]) {
-    const words = part === 1 ? "now" : `${time(span * (1 - part))} ago`;
-    const anchor = part === 0 ? "start" : part === 1 ? "end" : "middle";
-    svg += `<text x="${x(begin + span * part)}" y="${HEIGHT - 6}" text-anchor="${anchor}">${words}</text>`;
+  for (const of of [0, 0.5, 1]) {
+    const words = of === 1 ? "now" : `${time(span * (1 - of))} ago`;
+    const anchor = of === 0 ? "start" : of === 1 ? "end" : "middle";
+    svg += `<text x="${x(begin + span * of)}" y="${HEIGHT - 6}" text-anchor="${anchor}">${words}</text>`;
   }
   curve.lines.forEach(([column, , style], n) => {
     let path = "", before = null;
