@@ -184,7 +184,7 @@ fn promise(out: &mut Text, fields: &Fields<'_>) {
     ] {
         let Some(now) = fields.get(field) else { continue };
         let is_now = |word: &&'static str| Some((family.name, *word, u8::from(*word == now)));
-        put(out, family, known.iter(), |word| is_now(word));
+        put(out, family, known.iter(), is_now);
     }
 }
 
