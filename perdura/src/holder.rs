@@ -70,7 +70,7 @@ impl Holder {
         let mut arguments = std::env::args_os().skip(1);
         if arguments.next().is_some_and(|first| first == ARGUMENT) {
             let arguments: Vec<_> = arguments.collect();
-            exit(match hold_by(&arguments) {
+            exit(match hold_as_told(&arguments) {
                 Ok(()) => 0,
                 Err(error) => {
                     eprintln!("perdura: holder: {error}");
@@ -88,6 +88,21 @@ impl Holder {
     /// path without a slash is looked for in `PATH`.
     pub fn perdura(path: impl Into<PathBuf>) -> Self {
         Self { program: HolderProgram::perdura(path) }
+    }
+
+    /// Another program, started with `arguments` and then the words that [`hold_as_told`] takes: for
+    /// a library that is loaded into an interpreter, whose program cannot be executed twice.
+    ///
+    /// ```
+    /// let holder = perdura::Holder::program("/usr/bin/python3", ["-I", "/srv/app/holder.py"]);
+    /// # drop(holder);
+    /// ```
+    pub fn program<A: Into<OsString>>(
+        path: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
+        let arguments = arguments.into_iter().map(Into::into).collect();
+        Self { program: HolderProgram { arguments, ..HolderProgram::perdura(path) } }
     }
 
     /// Lets the holder heed a source of warnings besides signals, such as
@@ -134,7 +149,13 @@ fn link() -> std::io::Result<OwnedFd> {
     Ok(link)
 }
 
-fn hold_by(arguments: &[OsString]) -> Result<(), HoldError> {
+/// Runs a holder process with the words that its program was started with, after its own
+/// ([`Holder::program`]): `--dir DIR --threads N`, and a `--warning=SOURCE` for each source that it
+/// heeds besides signals. No thread may have been started before.
+///
+/// # Errors
+/// The words are others, a source cannot be used, or the errors of [`hold`].
+pub fn hold_as_told(arguments: &[OsString]) -> Result<(), HoldError> {
     let mut warnings = Warnings::by_signals()?;
     let refused = || HoldError::Arguments { found: arguments.to_vec() };
     let (mut dir, mut threads) = (None, THREADS);

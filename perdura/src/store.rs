@@ -206,7 +206,9 @@ impl Store {
         keys: &[K],
         mut change: impl FnMut(&mut Transaction<'_, '_>) -> Result<R, perdura_store::TxError>,
     ) -> Result<R, StoreError> {
-        let keys: Vec<Key<'_>> = keys.iter().map(|key| Key::new(key.as_ref())).collect();
+        let mut keys: Vec<Key<'_>> = keys.iter().map(|key| Key::new(key.as_ref())).collect();
+        // Each call of the transaction looks its key up.
+        keys.sort_unstable_by_key(|key| key.bytes);
         self.committed(|| {
             self.engine.run(Access::Keys(&keys), |tx| change(&mut Transaction::new(tx, &keys)))
         })

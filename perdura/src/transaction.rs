@@ -9,10 +9,12 @@ use perdura_store::{Expiry, Key, Tx, TxError, WrongType};
 /// Return the errors of its calls: most of them mean that the transaction is to be run again.
 pub struct Transaction<'t, 's> {
     tx: &'t mut Tx<'s>,
+    /// The keys named, in order.
     keys: &'t [Key<'t>],
 }
 
 impl<'t, 's> Transaction<'t, 's> {
+    /// `keys` are in the order of their bytes.
     pub(crate) fn new(tx: &'t mut Tx<'s>, keys: &'t [Key<'t>]) -> Self {
         Self { tx, keys }
     }
@@ -72,9 +74,9 @@ impl<'t, 's> Transaction<'t, 's> {
 
     /// The key, if it is one of those whose shards are held.
     fn named<'k>(&self, key: &'k [u8]) -> Result<Key<'k>, TxError> {
-        if self.keys.iter().any(|named| named.bytes == key) {
-            return Ok(Key::new(key));
+        match self.keys.binary_search_by(|named| named.bytes.cmp(key)) {
+            Ok(_) => Ok(Key::new(key)),
+            Err(_) => self.tx.abort("a key was used that the transaction does not name"),
         }
-        self.tx.abort("a key was used that the transaction does not name")
     }
 }

@@ -1,14 +1,22 @@
-//! The Python module `perdura._native`: the analysis of `perdura plan trace` for the Python package
-//! `perdura.plan`, which chooses settings, sorts records and distributes the work.
+//! The Python module `perdura._native`, on which the Python package `perdura` is built: the durable
+//! map, durable memory, and the analysis of `perdura plan trace` for `perdura.plan`, which chooses
+//! settings, sorts records and distributes the work.
 //!
-//! Records come in as Arrow batches, which are borrowed and not copied. Parts of results pass
-//! between processes as bytes.
+//! A trace's records come in as Arrow batches, which are borrowed and not copied. Parts of results
+//! pass between processes as bytes.
 
 mod analysis;
 mod columns;
+mod errors;
+mod holder;
+mod octets;
+mod options;
+mod region;
 mod report;
 mod shards;
+mod store;
 mod sys;
+mod terms;
 mod words;
 
 use pyo3::exceptions::PyValueError;
@@ -22,6 +30,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("REST", shards::REST)?;
     module.add("ACCESS_BYTES_MAX", perdura_plan::trace::ACCESS_BYTES_MAX)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<store::Store>()?;
+    module.add_class::<region::Region>()?;
+    module.add_class::<terms::Promise>()?;
+    module.add_class::<terms::Flushed>()?;
+    module.add_function(wrap_pyfunction!(holder::hold, module)?)?;
     module.add_class::<analysis::Analysis>()?;
     module.add_class::<shards::Shards>()?;
     module.add_class::<shards::Joined>()?;
@@ -33,7 +46,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// A `ValueError` with the text of `error`: every error of this module is caused by an argument.
+/// A `ValueError` with the text of `error`: every error of an analysis is caused by an argument.
 fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

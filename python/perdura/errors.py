@@ -1,0 +1,53 @@
+"""The exceptions of the package.
+
+All of them are ``Error``, and each is also the built-in exception that Python uses for such a case.
+A key that is not there is a plain ``KeyError``; a view in the way of a close is a ``BufferError``.
+"""
+
+
+class Error(Exception):
+    """The base of all exceptions of this package."""
+
+
+class OpenError(Error, OSError):
+    """The directory cannot be opened. Nothing was changed."""
+
+
+class InUseError(OpenError):
+    """Another program has the directory open, or its last holder still flushes."""
+
+
+class SettingError(Error, ValueError):
+    """An option has a value that cannot work. Nothing was changed."""
+
+
+class PromiseError(SettingError):
+    """The budget cannot be flushed within the warning, or has no room on the SSD."""
+
+
+class DeviceError(Error, OSError):
+    """The SSD has failed or is full. What is in memory stays there; nothing was dropped."""
+
+
+class ClosedError(Error, ValueError):
+    """The store or region was closed before."""
+
+
+class FullError(Error, MemoryError):
+    """The memory of the store is used up. Nothing was changed."""
+
+
+class TooLargeError(Error, ValueError):
+    """A key, a value or a transaction is too large. Nothing was changed."""
+
+
+class WrongTypeError(Error, TypeError):
+    """A Redis client has written another kind of value to the key, such as a hash."""
+
+
+class ConflictError(Error):
+    """Another thread changed a key that a transaction had read. Nothing was changed."""
+
+
+class ForkedError(Error, RuntimeError):
+    """This process was forked from the one that opened the store or region."""
