@@ -60,7 +60,7 @@ pub fn opening(error: OpenError) -> PyErr {
             let hint = "choose a smaller budget or a longer warning";
             raised("PromiseError", &format!("{message}: {hint}"))
         }
-        OpenError::Holder(_) => {
+        OpenError::Holder(_) | OpenError::Directory(DirectoryError::Holder(_)) => {
             let hint = "name the program `perdura` by holder=\"/path/of/perdura\", or do without \
                         a holder by holder=False";
             raised("OpenError", &format!("{message}: {hint}"))
