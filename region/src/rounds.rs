@@ -104,9 +104,14 @@ impl Cleaner {
     }
 
     /// Bytes in use above which the thread cleans (Viyojit, section 5.3), so that writers find room
-    /// for what they write meanwhile.
+    /// for what they write meanwhile. They always find it where the whole region may be dirty:
+    /// cleaning there would only write hot data again and again, and let pages trap.
     pub(crate) fn threshold(&self, backed: &Backed) -> u64 {
-        self.outlet.pace.threshold(backed.memory.budget.effective_limit(&backed.memory.ledger))
+        let limit = backed.memory.budget.effective_limit(&backed.memory.ledger);
+        match limit >= backed.memory.region_bytes() {
+            true => limit,
+            false => self.outlet.pace.threshold(limit),
+        }
     }
 
     /// Cleans a part of the data that the next checkpoint would write anyway. After its cut every
