@@ -6,7 +6,13 @@ lists), or an object that pyarrow can make a table of. ``python -m perdura.plan`
 same figures, to the last digit.
 """
 
+try:
+    import pyarrow  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"{error}; install it: pip install 'perdura[plan]'") from error
+
 from perdura.plan.columns import Columns
+from perdura.plan.frames import frames
 from perdura.plan.local import analyze
 
-__all__ = ["Columns", "analyze"]
+__all__ = ["Columns", "analyze", "frames"]
