@@ -11,7 +11,6 @@ RANGE_PAGES: int
 REST: int
 ACCESS_BYTES_MAX: int
 __version__: str
-__file__: str
 
 @final
 class Promise:

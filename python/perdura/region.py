@@ -112,7 +112,7 @@ class Region(_native.Region):
                 f"an array of shape {shape} and type {kind} from byte {offset} leaves a region of "
                 f"{len(self)} bytes; open it with a larger memory="
             )
-        return np.frombuffer(self, kind, count, offset).reshape(shape)
+        return np.frombuffer(memoryview(self), kind, count, offset).reshape(shape)
 
     def __enter__(self) -> Region:
         return self

@@ -26,7 +26,7 @@ _AT_ONCE = 256
 _RUNS = 1000
 
 
-class Store(_native.Store, MutableMapping[bytes, bytes]):  # type: ignore[misc]
+class Store(_native.Store, MutableMapping[bytes, bytes]):
     """A durable mapping of bytes to bytes, at the speed of memory.
 
     Keys have up to 65,535 bytes, values up to 512 MiB. Any thread may use it. Each call is whole or

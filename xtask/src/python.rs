@@ -54,6 +54,19 @@ pub fn install_wheel(python: &Path) -> Result<()> {
     run(Command::new(beside("pip")).args(install).arg(wheel))
 }
 
+/// Builds what is published: the wheel of the release profile, which fits every Python from the
+/// oldest one on, and the source distribution.
+pub fn wheel(python: &Path) -> Result<()> {
+    let out = target()?.join("python/dist");
+    let maturin = || Command::new(python.with_file_name("maturin"));
+    let manifest = ["-m", "python/Cargo.toml"];
+    let build = ["build", "--release", "--strip", "--compatibility", "linux", "--out"];
+    run(maturin().args(build).arg(&out).args(manifest))?;
+    run(maturin().args(["sdist", "--out"]).arg(&out).args(manifest))?;
+    println!("{}", out.display());
+    Ok(())
+}
+
 /// Installs the files that the wheel would have, with the library that was built with the
 /// workspace. A wheel's own library has fewer features, so it and most of what it depends on would
 /// be compiled again.
@@ -82,7 +95,7 @@ fn remove_installed(python: &Path) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Copies a folder's Python files, and those of its folders.
+/// Copies a folder's Python files with their types, and those of its folders.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -90,7 +103,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         let (path, to) = (entry.path(), to.join(entry.file_name()));
         if path.is_dir() {
             copy(&path, &to)?;
-        } else if path.extension().is_some_and(|end| end == "py") {
+        } else if path.extension().is_some_and(|end| ["py", "pyi", "typed"].iter().any(|known| end == *known)) {
             fs::copy(&path, to)?;
         }
     }
