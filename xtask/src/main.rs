@@ -37,6 +37,7 @@ Check a change:
                  whole-process tests, and the tests of the Python package with Spark.
   python         Run the tests of the Python package alone, from the wheel that maturin builds;
                  `test` takes the library that the workspace's build has made.
+  python wheel   Build the wheel and the source distribution, in target/python/dist.
   deps           Install the Debian packages that the tests use as clients and oracles. Without
                  root, print their names.
 
@@ -138,6 +139,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
             None => Ok(()),
             Some(reason) => bail!("the tests of the Python package were skipped: {reason}"),
         },
+        ["python", "wheel"] => python::wheel(&python::environment()?),
         ["deps"] => deps::install().map(|_| ()),
         ["test-qemu"] => qemu::test(""),
         ["test-qemu", part] => qemu::test(part),

@@ -103,7 +103,10 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         let (path, to) = (entry.path(), to.join(entry.file_name()));
         if path.is_dir() {
             copy(&path, &to)?;
-        } else if path.extension().is_some_and(|end| ["py", "pyi", "typed"].iter().any(|known| end == *known)) {
+        } else if path
+            .extension()
+            .is_some_and(|end| ["py", "pyi", "typed"].iter().any(|known| end == *known))
+        {
             fs::copy(&path, to)?;
         }
     }
