@@ -59,7 +59,9 @@ pub fn banner(
 fn addresses(server: &ServerConfig) -> String {
     let tcp = server.bind.iter().chain(&server.bind_if_there).map(ToString::to_string);
     let unix = server.unix_socket.iter().map(|path| path.display().to_string());
-    tcp.chain(unix).collect::<Vec<_>>().join(", ")
+    let sealed = server.tls_bind.iter().chain(&server.tls_bind_if_there);
+    let sealed = sealed.map(|address| format!("{address} (TLS)"));
+    tcp.chain(sealed).chain(unix).collect::<Vec<_>>().join(", ")
 }
 
 /// The promise in words: the budget, the time of the writing, the time kept back for all else.

@@ -32,6 +32,7 @@ mod sim;
 mod status;
 mod surroundings;
 mod tenants;
+mod tls_args;
 mod top;
 mod watch;
 

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::watch::{LogArgs, WatchArgs};
+use crate::tls_args::TlsArgs;
 
 const CLIENTS: &str = "Clients";
 const REDIS: &str = "The same in Redis' words";
@@ -93,6 +94,8 @@ pub struct ServeArgs {
     /// Any other parameter that CONFIG SET takes; may be given several times.
     #[arg(long, value_name = "PARAMETER=VALUE", help_heading = REDIS)]
     pub set: Vec<String>,
+    #[command(flatten)]
+    pub tls: TlsArgs,
     #[command(flatten)]
     pub place: PlaceArgs,
     #[command(flatten)]

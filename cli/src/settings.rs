@@ -21,12 +21,14 @@ use crate::battery;
 use crate::password::password;
 use crate::serve_args::{PlaceArgs, ServeArgs};
 use crate::surroundings;
+use crate::tls_args;
 
 const DIR: &str = "perdura-data";
 const MEMORY_BYTES: u64 = 1 << 30;
 const GRACE: Duration = Duration::from_secs(30);
 const LISTEN: &str = "127.0.0.1:6379";
 const PORT: u16 = 6379;
+const TLS_PORT: u16 = 6380;
 
 /// The settings of the directory to open.
 pub fn place(args: &PlaceArgs, holder: Option<HeldBy>) -> Result<Settings> {
@@ -169,14 +171,17 @@ pub fn wish(budget: &Option<String>) -> Result<BudgetWish> {
 
 /// The settings of the server to run.
 pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
-    let Addresses { bind, bind_if_there } = addresses(args)?;
+    let plain = addresses(args)?;
+    let sealed = tls_addresses(args, &plain)?;
     let requirepass = match &args.requirepass {
         Some(password) => Some(password.clone()),
         None => password(&args.password_file)?,
     };
     let mut config = ServerConfig {
-        bind,
-        bind_if_there,
+        bind: plain.bind,
+        bind_if_there: plain.bind_if_there,
+        tls_bind: sealed.bind,
+        tls_bind_if_there: sealed.bind_if_there,
         unix_socket: args.unix_socket.clone(),
         requirepass,
         spill_dir: Some(args.place.dir.clone().unwrap_or_else(|| PathBuf::from(DIR))),
@@ -243,6 +248,7 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
             .with_context(|| format!("--set {setting}: expected PARAMETER=VALUE"))?;
         set_parameter(&mut config, name, value).map_err(|why| anyhow!("--set {setting}: {why}"))?;
     }
+    tls_args::apply(&args.tls, &mut config)?;
     Ok(config)
 }
 
@@ -258,6 +264,7 @@ fn set_parameter(config: &mut ServerConfig, name: &str, value: &str) -> Result<(
     Ok(())
 }
 
+#[derive(Default)]
 struct Addresses {
     bind: Vec<SocketAddr>,
     bind_if_there: Vec<SocketAddr>,
@@ -266,16 +273,39 @@ struct Addresses {
 /// The addresses of `--listen`, or of `--bind` and `--port`.
 fn addresses(args: &ServeArgs) -> Result<Addresses> {
     if args.port.is_none() && args.bind.is_none() {
-        let listen = args.listen.as_deref().unwrap_or(LISTEN);
-        // Users of Redis give an address alone.
-        let alone = listen.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT));
-        let address = alone.or_else(|| listen.parse().ok()).with_context(|| {
-            format!("--listen {listen}: expected ADDRESS:PORT, such as {LISTEN}")
-        })?;
+        let address = address("listen", args.listen.as_deref().unwrap_or(LISTEN), PORT)?;
         return Ok(Addresses { bind: vec![address], bind_if_there: Vec::new() });
     }
-    let mut found = Addresses { bind: Vec::new(), bind_if_there: Vec::new() };
-    let port = args.port.unwrap_or(PORT);
+    bound(args, args.port.unwrap_or(PORT))
+}
+
+/// The addresses at which clients speak TLS.
+fn tls_addresses(args: &ServeArgs, plain: &Addresses) -> Result<Addresses> {
+    match (&args.tls.tls_listen, args.tls.tls_port) {
+        (Some(listen), _) => {
+            let bind = vec![address("tls-listen", listen, TLS_PORT)?];
+            Ok(Addresses { bind, bind_if_there: Vec::new() })
+        }
+        (None, None | Some(0)) => Ok(Addresses::default()),
+        (None, Some(port)) if args.port.is_none() && args.bind.is_none() => {
+            let bind = plain.bind.iter().map(|addr| SocketAddr::new(addr.ip(), port)).collect();
+            Ok(Addresses { bind, bind_if_there: Vec::new() })
+        }
+        (None, Some(port)) => bound(args, port),
+    }
+}
+
+/// The address of an option. Users of Redis give it without a port.
+fn address(option: &str, text: &str, port: u16) -> Result<SocketAddr> {
+    let alone = text.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, port));
+    alone.or_else(|| text.parse().ok()).with_context(|| {
+        format!("--{option} {text}: expected ADDRESS:PORT, such as 127.0.0.1:{port}")
+    })
+}
+
+/// The addresses of `--bind` with this port; 0: none.
+fn bound(args: &ServeArgs, port: u16) -> Result<Addresses> {
+    let mut found = Addresses::default();
     if port == 0 {
         return Ok(found);
     }

@@ -20,6 +20,7 @@ use crate::look::Watcher;
 use crate::parameters::{Encodings, Notify};
 use crate::power::Power;
 use crate::resp::Limits;
+use crate::tls::{AuthClients, TlsError, TlsSettings};
 
 /// Connections that may wait to be accepted.
 pub(crate) const BACKLOG: i32 = 4096;
@@ -66,6 +67,14 @@ pub struct ServerConfig {
     pub bind: Vec<SocketAddr>,
     /// More TCP addresses, each listened on only if the machine has it.
     pub bind_if_there: Vec<SocketAddr>,
+    /// TCP addresses at which clients speak TLS, as `bind`; they need `tls`.
+    pub tls_bind: Vec<SocketAddr>,
+    /// More such addresses, each listened on only if the machine has it.
+    pub tls_bind_if_there: Vec<SocketAddr>,
+    /// The certificates and settings of TLS; [`TlsSettings::load`] has read the files.
+    pub tls: TlsSettings,
+    /// Set by a signal: the files of TLS are to be read again.
+    pub reload: Option<Arc<AtomicBool>>,
     /// A Unix socket's path. It must not exist, or be a socket at which nobody listens any more,
     /// which is replaced.
     pub unix_socket: Option<PathBuf>,
@@ -175,6 +184,10 @@ impl Default for ServerConfig {
         Self {
             bind: vec![SocketAddr::from(([127, 0, 0, 1], 6379))],
             bind_if_there: Vec::new(),
+            tls_bind: Vec::new(),
+            tls_bind_if_there: Vec::new(),
+            tls: TlsSettings::default(),
+            reload: None,
             unix_socket: None,
             requirepass: None,
             acl_file: None,
@@ -235,18 +248,29 @@ impl ServerConfig {
     /// An address would be open to everyone, or there is nothing to listen on.
     pub fn check(&self) -> Result<(), StartError> {
         let is_local = self.bind.is_empty() && self.bind_if_there.is_empty();
-        if is_local && self.unix_socket.is_none() {
+        if is_local && !self.listens_with_tls() && self.unix_socket.is_none() {
             return Err(StartError::NoListener);
         }
         self.check_users(&self.load_users().map_err(StartError::Users)?)
     }
 
+    /// Whether there are addresses at which clients speak TLS.
+    pub(crate) fn listens_with_tls(&self) -> bool {
+        !self.tls_bind.is_empty() || !self.tls_bind_if_there.is_empty()
+    }
+
     /// Whether these users leave no address open to everyone.
     pub(crate) fn check_users(&self, users: &Users) -> Result<(), StartError> {
-        let mut addresses = self.bind.iter().chain(&self.bind_if_there);
-        match addresses.find(|a| !is_loopback(a.ip())) {
-            Some(addr) if users.lets_anybody_in() => Err(StartError::Unprotected { addr: *addr }),
-            _ => Ok(()),
+        if !users.lets_anybody_in() {
+            return Ok(());
+        }
+        let plain = self.bind.iter().chain(&self.bind_if_there);
+        // A certificate that the server demands says who a client is.
+        let demands = self.tls.auth_clients == AuthClients::Yes;
+        let sealed = self.tls_bind.iter().chain(&self.tls_bind_if_there).filter(|_| !demands);
+        match plain.chain(sealed).find(|addr| !is_loopback(addr.ip())) {
+            Some(addr) => Err(StartError::Unprotected { addr: *addr }),
+            None => Ok(()),
         }
     }
 
@@ -303,6 +327,9 @@ pub enum StartError {
     /// The users of the configuration or of its file have mistakes.
     #[error("{0}")]
     Users(String),
+    /// There can be no TLS with these settings.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The system refused a TCP address.
     #[error("cannot listen on {addr}: {source}{}", advice(source))]
     Bind {
@@ -333,7 +360,7 @@ impl StartError {
             Self::Bind { source, .. } | Self::BindUnix { source, .. } => {
                 source.kind() == io::ErrorKind::AddrInUse
             }
-            Self::Unprotected { .. } | Self::NoListener | Self::Users(_) => false,
+            Self::Unprotected { .. } | Self::NoListener | Self::Users(_) | Self::Tls(_) => false,
         }
     }
 }

@@ -12,6 +12,7 @@ use rustix::event::epoll::EventFlags;
 
 use crate::resp::Parser;
 use crate::session::Session;
+use crate::tls::{Link, PIECE_BYTES};
 
 /// A connected socket.
 #[derive(Debug)]
@@ -45,6 +46,13 @@ impl AsFd for Stream {
     }
 }
 
+/// What a socket took of some bytes.
+enum Written {
+    Some(usize),
+    Nothing,
+    Failed,
+}
+
 /// Whether the ring is receiving from a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Receiving {
@@ -67,6 +75,8 @@ pub(crate) struct Pending {
 pub(crate) struct Conn {
     pub(crate) stream: Stream,
     pub session: Session,
+    /// The layer between the socket and the other fields, if the connection is sealed.
+    pub(crate) link: Option<Box<Link>>,
     pub(crate) pending: Option<Box<Pending>>,
     out: Vec<u8>,
     sent: usize,
@@ -96,6 +106,7 @@ impl Conn {
         Self {
             stream,
             session,
+            link: None,
             pending: None,
             out: Vec::new(),
             sent: 0,
@@ -112,7 +123,12 @@ impl Conn {
     }
 
     pub fn unsent(&self) -> usize {
-        self.in_flight + self.out.len() - self.sent
+        self.in_flight + self.out.len() - self.sent + self.sealed()
+    }
+
+    /// Sealed bytes that neither the socket nor the ring has been given.
+    fn sealed(&self) -> usize {
+        self.link.as_ref().map_or(0, |link| link.unsent().len())
     }
 
     /// Bytes of output that the connection has ever got.
@@ -127,7 +143,7 @@ impl Conn {
 
     /// Bytes of output that may be sent and that neither the socket nor the ring has been given.
     pub(crate) fn sendable(&self) -> usize {
-        self.free_end().saturating_sub(self.sent)
+        self.free_end().saturating_sub(self.sent) + self.sealed()
     }
 
     /// Whether output may be sent that neither the socket nor the ring has been given.
@@ -137,6 +153,10 @@ impl Conn {
 
     /// Gives away the output that may be sent, with the place at which its unsent bytes begin.
     pub(crate) fn take_free(&mut self, spare: &mut Spares) -> (Vec<u8>, usize) {
+        if self.link.is_some() {
+            self.seal_piece(spare);
+            return self.link.as_mut().map(|link| link.take_unsent()).unwrap_or_default();
+        }
         let end = self.free_end();
         let mut held = Vec::new();
         if end < self.out.len() {
@@ -180,21 +200,90 @@ impl Conn {
 
     /// Sends as much as the peer takes and returns the bytes sent. A failure ends the connection.
     pub(crate) fn send(&mut self, spare: &mut Spares) -> usize {
+        if self.link.is_some() {
+            return self.send_sealed(spare);
+        }
         let before = self.sent;
         let end = self.free_end();
         while self.sent < end {
-            match self.stream.write(&self.out[self.sent..end]) {
-                Ok(0) => self.session.killed = true,
-                Ok(n) => self.sent += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => self.session.killed = true,
-            }
-            if self.session.killed {
-                break;
+            match self.write(&self.out[self.sent..end]) {
+                Written::Some(n) => self.sent += n,
+                Written::Nothing => break,
+                Written::Failed => {
+                    self.session.killed = true;
+                    break;
+                }
             }
         }
         let count = self.sent - before;
+        self.drop_sent(spare);
+        count
+    }
+
+    /// The same for a connection that is sealed.
+    fn send_sealed(&mut self, spare: &mut Spares) -> usize {
+        let mut count = 0;
+        loop {
+            self.seal_piece(spare);
+            let Some(link) = self.link.as_ref().filter(|link| !link.unsent().is_empty()) else {
+                break;
+            };
+            match self.write(link.unsent()) {
+                Written::Some(n) => {
+                    count += n;
+                    if let Some(link) = &mut self.link {
+                        link.note_sent(n, spare);
+                    }
+                }
+                Written::Nothing => break,
+                Written::Failed => {
+                    self.session.killed = true;
+                    break;
+                }
+            }
+        }
+        count
+    }
+
+    /// Seals the next piece of the output that may be sent, unless sealed bytes are unsent.
+    fn seal_piece(&mut self, spare: &mut Spares) {
+        let end = self.free_end().min(self.sent + PIECE_BYTES);
+        let Some(link) = self.link.as_mut().filter(|link| link.unsent().is_empty()) else { return };
+        if self.sent < end {
+            if !link.seal(&self.out[self.sent..end], spare) {
+                self.session.killed = true;
+            }
+            self.sent = end;
+            self.drop_sent(spare);
+        }
+    }
+
+    /// Tells a peer that no more comes, if it expects to be told and nothing is unsent. There is no
+    /// wait for it to read this.
+    pub(crate) fn say_goodbye(&mut self) {
+        if let Some(link) = self.link.as_mut().filter(|link| link.unsent().is_empty())
+            && self.in_flight == 0
+        {
+            link.close();
+            // Who does not take it has gone, or has no room for it.
+            let _ = self.stream.write(link.unsent());
+        }
+    }
+
+    fn write(&self, bytes: &[u8]) -> Written {
+        loop {
+            return match self.stream.write(bytes) {
+                Ok(0) => Written::Failed,
+                Ok(n) => Written::Some(n),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => Written::Nothing,
+                Err(_) => Written::Failed,
+            };
+        }
+    }
+
+    /// Frees output that has been sent.
+    fn drop_sent(&mut self, spare: &mut Spares) {
         let len = self.out.len();
         if self.sent == len {
             spare.keep(std::mem::take(&mut self.out));
@@ -203,7 +292,6 @@ impl Conn {
             drop_taken(&mut self.out, &mut self.sent);
         }
         self.gone += (len - self.out.len()) as u64;
-        count
     }
 
     /// Whether nothing is left to do for this peer.

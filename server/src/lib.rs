@@ -29,6 +29,7 @@ mod session;
 mod shared;
 #[allow(unsafe_code)]
 mod sys;
+mod tls;
 mod turn_clock;
 
 pub use config::{Durability, EventQueue, ServeError, ServerConfig, StartError, StopFlag};
@@ -38,6 +39,7 @@ pub use look::{CommandLook, Look, Looker, Spread, Watcher};
 pub use net::{Beside, Driven};
 pub use net::{Ended, Listener, Report, run};
 pub use power::{BatteryState, Power, Said};
+pub use tls::{AuthClients, TlsError, TlsSettings};
 
 /// The version of Redis whose answers these are. Clients and scripts decide by it what to send.
 pub(crate) const REDIS_VERSION: &str = "7.2.0";

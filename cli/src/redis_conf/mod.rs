@@ -144,9 +144,9 @@ mod tests {
     #[test]
     fn all_that_cannot_be_kept_to_is_told_at_once_with_line_and_value_and_without_secrets() {
         let text =
-            "port 7000\ntls-port 6380\nmasterauth geheim\nno-such 1\nmaxmemory lots\nport 70000";
+            "port 7000\ntls-ciphers RC4\nmasterauth geheim\nno-such 1\nmaxmemory lots\nport 70000";
         let error = words_of(text).unwrap_err().to_string();
-        for part in ["line 2: tls-port 6380", "line 3: masterauth ***", "line 4: no-such 1"] {
+        for part in ["line 2: tls-ciphers RC4", "line 3: masterauth ***", "line 4: no-such 1"] {
             assert!(error.contains(part), "{part} in {error}");
         }
         assert!(error.contains("line 6: port 70000: expected a whole number"), "{error}");

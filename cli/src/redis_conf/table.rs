@@ -31,6 +31,13 @@ pub const TABLE: &[(&str, Meaning)] = &[
     ("timeout", Option(client_timeout)),
     ("tcp-keepalive", Option(|values| number("tcp-keepalive", values, 0..=i64::MAX))),
     ("unixsocket", Option(|values| one("unix-socket", values))),
+    ("tls-port", Option(|values| number("tls-port", values, 0..=65_535))),
+    ("tls-cert-file", Option(|values| one("tls-cert-file", values))),
+    ("tls-key-file", Option(|values| one("tls-key-file", values))),
+    ("tls-ca-cert-file", Option(|values| one("tls-ca-cert-file", values))),
+    ("tls-ca-cert-dir", Option(|values| one("tls-ca-cert-dir", values))),
+    ("tls-auth-clients", Option(|values| one("tls-auth-clients", values))),
+    ("tls-protocols", Option(|values| joined("tls-protocols", values))),
     ("dir", Option(dir)),
     (
         "slowlog-log-slower-than",

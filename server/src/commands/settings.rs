@@ -53,6 +53,7 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
         ("io-threads", server.shared.loops.len().to_string()),
         ("maxmemory", config.memory_max_bytes.unwrap_or(memory_bytes).to_string()),
         ("port", server.shared.tcp_port.to_string()),
+        ("tls-port", server.shared.tls_port.to_string()),
         ("tcp-backlog", crate::config::BACKLOG.to_string()),
         ("unixsocket", socket.unwrap_or_default()),
     ]);
@@ -82,6 +83,7 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let mut changed = ServerConfig::clone(&held);
     let mut seen: Vec<&[u8]> = Vec::new();
     let mut memory = None;
+    let mut changes_tls = false;
     for at in (2..args.len()).step_by(2) {
         let (name, value) = (args.get(at), args.get(at + 1));
         let Some(name) = known.keys().copied().find(|known| is(name, known)) else {
@@ -94,6 +96,7 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         seen.push(name.as_bytes());
         if let Some(outcome) = parameters::set(&mut changed, name, value) {
             outcome.map_err(refused)?;
+            changes_tls |= name.starts_with("tls-");
             if name == "requirepass" {
                 let after = users.with_password(changed.requirepass.as_deref());
                 if changed.check_users(&after).is_err() {
@@ -113,6 +116,19 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             memory = Some(MemoryChange::of(bytes, ctx.server).map_err(|why| refused(why.into()))?);
         } else {
             return Err(refused("can't set immutable config".into()));
+        }
+    }
+    if changes_tls && changed.listens_with_tls() {
+        // Connections that there are go on as they began; new ones find the new certificate.
+        changed.tls.load().map_err(|error| CommandError::ConfigSet {
+            name: text(args.get(2), 128),
+            why: error.to_string().into(),
+        })?;
+        if changed.check_users(&users).is_err() {
+            return Err(CommandError::ConfigSet {
+                name: "tls-auth-clients".to_owned(),
+                why: "the server listens on an open address and needs a password".into(),
+            });
         }
     }
     match memory {

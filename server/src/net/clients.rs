@@ -28,6 +28,7 @@ impl Serve<'_> {
     /// up, so none can be accepted for now.
     fn accept_some(&mut self, at: usize) -> bool {
         for _ in 0..ACCEPTS_MAX {
+            let is_sealed = self.sockets[at].is_sealed();
             match self.sockets[at].accept(self.server.config.tcp_keepalive_s) {
                 Ok((stream, peer)) => {
                     self.server.stats.connections.add(1);
@@ -36,13 +37,15 @@ impl Serve<'_> {
                     if connected >= self.server.config.clients_max {
                         self.server.stats.rejected_connections.add(1);
                         // If the socket takes not even this, the peer only sees that the connection
-                        // is closed.
-                        let _ = stream.write(b"-ERR max number of clients reached\r\n");
+                        // is closed; so does one that waits for TLS.
+                        if !is_sealed {
+                            let _ = stream.write(b"-ERR max number of clients reached\r\n");
+                        }
                         continue;
                     }
                     let seen = &self.server.shared.clients_max_seen;
                     seen.fetch_max(connected as u64 + 1, Relaxed);
-                    self.welcome(stream, peer);
+                    self.welcome(stream, peer, is_sealed);
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return true,
@@ -79,7 +82,7 @@ impl Serve<'_> {
     }
 
     /// Gives a connection to the loop that has the fewest.
-    pub(super) fn welcome(&mut self, stream: Stream, peer: Peer) {
+    pub(super) fn welcome(&mut self, stream: Stream, peer: Peer, is_sealed: bool) {
         // The client may have connected because another loop's CONFIG SET requirepass was answered.
         self.server.heed_config();
         let Server { shared, number, now_ns, .. } = self.server;
@@ -95,7 +98,8 @@ impl Serve<'_> {
         own.connected.fetch_add(1, Relaxed);
         own.cards().insert(id, Arc::clone(&card));
         let session = Session::new(card, &self.server.users);
-        let conn = Conn::new(stream, session);
+        let mut conn = Conn::new(stream, session);
+        conn.session.killed = is_sealed && !self.seal(&mut conn);
         if of_loop == number {
             self.add(Box::new(conn));
         } else {
@@ -109,7 +113,7 @@ impl Serve<'_> {
         let (conns, messages) = self.server.own.inbox.take_news();
         for mut conn in conns {
             // Somebody may have killed the client before the loop had it.
-            conn.session.killed = conn.session.card.is_killed();
+            conn.session.killed |= conn.session.card.is_killed();
             self.add(Box::new(conn));
         }
         messages.iter().for_each(|message| self.deliver(message));
@@ -200,6 +204,7 @@ impl Serve<'_> {
             self.finished.push(slot);
         }
         conn.session.card.slot.store(slot, Relaxed);
+        self.time_handshake(slot, &conn);
         match self.free.pop() {
             Some(slot) => self.conns[slot as usize] = Some(conn),
             None => self.conns.push(Some(conn)),
@@ -231,6 +236,7 @@ impl Serve<'_> {
         for slot in std::mem::take(&mut self.finished) {
             // Dropping the socket also takes it out of epoll.
             if let Some(mut conn) = self.conns[slot as usize].take_if(|conn| conn.is_finished()) {
+                conn.say_goodbye();
                 self.events.forget(&conn);
                 self.forget(&mut conn);
                 self.free.push(slot);

@@ -46,7 +46,12 @@ impl Serve<'_> {
         let patience_ns = self.server.config.repl_timeout_s.saturating_mul(1_000_000_000);
         let unsent = conn.unsent();
         let link =
-            Link { taken: conn.written() - unsent as u64, unsent, has_ended: conn.input_closed };
+            // Sealed bytes are more than those of the copy that are in them.
+            Link {
+                taken: conn.written().saturating_sub(unsent as u64),
+                unsent,
+                has_ended: conn.input_closed,
+            };
         let (session, out) = conn.session_and_output();
         let Some(copying) = &mut session.copying else { return Step::Nothing };
         let step = copying.step(link, self.server.now_ns, patience_ns, out);
@@ -60,6 +65,7 @@ impl Serve<'_> {
             Step::Nothing | Step::Send => {}
             Step::End => {
                 tracing::info!(client, "a client has got a copy");
+                conn.say_goodbye();
                 let ended = rustix::net::shutdown(&conn.stream, rustix::net::Shutdown::Write);
                 conn.session.killed |= ended.is_err();
             }

@@ -47,7 +47,7 @@ impl<'s> Driven<'s> {
     pub fn connect(&mut self) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        self.serve.welcome(Stream::Unix(ours), Peer::Unix);
+        self.serve.welcome(Stream::Unix(ours), Peer::Unix, false);
         Ok(theirs)
     }
 

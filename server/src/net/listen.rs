@@ -20,6 +20,8 @@ pub struct Listener {
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpListener),
+    /// Connections there speak TLS.
+    Tls(TcpListener),
     Unix(UnixListener, PathBuf),
 }
 
@@ -31,17 +33,8 @@ impl Listener {
     pub fn bind(config: &ServerConfig) -> Result<Self, StartError> {
         config.check()?;
         let mut sockets = Vec::new();
-        for addr in &config.bind {
-            let socket = bind(*addr).map_err(|source| StartError::Bind { addr: *addr, source })?;
-            sockets.push(Socket::Tcp(socket));
-        }
-        for addr in &config.bind_if_there {
-            match bind(*addr) {
-                Ok(socket) => sockets.push(Socket::Tcp(socket)),
-                Err(error) if is_missing(&error) => {}
-                Err(source) => return Err(StartError::Bind { addr: *addr, source }),
-            }
-        }
+        open(&config.bind, &config.bind_if_there, Socket::Tcp, &mut sockets)?;
+        open(&config.tls_bind, &config.tls_bind_if_there, Socket::Tls, &mut sockets)?;
         if let Some(path) = &config.unix_socket {
             let socket = bind_unix(path)
                 .map_err(|source| StartError::BindUnix { path: path.clone(), source })?;
@@ -54,9 +47,34 @@ impl Listener {
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.sockets.iter().find_map(|socket| match socket {
             Socket::Tcp(tcp) => tcp.local_addr().ok(),
-            Socket::Unix(..) => None,
+            Socket::Tls(_) | Socket::Unix(..) => None,
         })
     }
+
+    /// The same of the addresses that speak TLS.
+    pub fn local_tls_addr(&self) -> Option<SocketAddr> {
+        self.sockets.iter().find_map(|socket| match socket {
+            Socket::Tls(tcp) => tcp.local_addr().ok(),
+            Socket::Tcp(_) | Socket::Unix(..) => None,
+        })
+    }
+}
+
+/// Opens sockets at addresses, and at those of others that the machine has.
+fn open(
+    addresses: &[SocketAddr],
+    if_there: &[SocketAddr],
+    kind: fn(TcpListener) -> Socket,
+    sockets: &mut Vec<Socket>,
+) -> Result<(), StartError> {
+    for addr in addresses.iter().chain(if_there) {
+        match bind(*addr) {
+            Ok(socket) => sockets.push(kind(socket)),
+            Err(error) if is_missing(&error) && if_there.contains(addr) => {}
+            Err(source) => return Err(StartError::Bind { addr: *addr, source }),
+        }
+    }
+    Ok(())
 }
 
 /// Opens a socket that listens on one address. An IPv6 socket does not take IPv4 connections, so
@@ -119,10 +137,15 @@ fn ready(socket: impl AsFd) -> io::Result<()> {
 }
 
 impl Socket {
+    /// Whether connections speak TLS.
+    pub fn is_sealed(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
     /// Accepts the next connection and sets it up for the loop.
     pub fn accept(&self, tcp_keepalive_s: u64) -> io::Result<(Stream, Peer)> {
         match self {
-            Self::Tcp(listener) => {
+            Self::Tcp(listener) | Self::Tls(listener) => {
                 let (stream, addr) = listener.accept()?;
                 stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;
@@ -155,7 +178,7 @@ fn keep_alive(stream: &impl AsFd, interval_s: u64) -> io::Result<()> {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tcp(socket) => socket.as_fd(),
+            Self::Tcp(socket) | Self::Tls(socket) => socket.as_fd(),
             Self::Unix(socket, _) => socket.as_fd(),
         }
     }

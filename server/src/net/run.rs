@@ -104,6 +104,7 @@ pub fn run(
 ) -> Result<Report, ServeError> {
     let mut beside = Beside::new(store, clock, config)?;
     beside.shared.tcp_port = listener.local_addr().map_or(0, |addr| addr.port());
+    beside.shared.tls_port = listener.local_tls_addr().map_or(0, |addr| addr.port());
     let (beside, shared) = (&beside, &beside.shared);
     if let Some(power) = &config.power {
         power.set_loops(shared.loops.len());

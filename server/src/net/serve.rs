@@ -20,6 +20,7 @@ use super::group::Group;
 use super::listen::{Listener, Socket};
 use super::load::{Load, ONE};
 use super::run::Ended;
+use super::sealed::Sealed;
 use crate::commands::Server;
 use crate::config::{ServeError, StopFlag};
 use crate::conn::{Conn, Receiving, Spares, drop_taken};
@@ -43,6 +44,7 @@ pub(super) struct Serve<'a> {
     /// The parser of all connections that have no pending input.
     pub(super) parser: Parser,
     pub(super) ahead: Ahead,
+    pub(super) sealed: Sealed,
     pub(super) spare: Spares,
     pub(super) group: Group<'a>,
     /// Connections answered since the last wait because a group commit had returned.
@@ -93,6 +95,7 @@ impl<'a> Serve<'a> {
             free: Vec::new(),
             parser: Parser::default(),
             ahead: Ahead::default(),
+            sealed: Sealed::default(),
             spare: Spares::default(),
             group,
             committed: 0,
@@ -181,7 +184,8 @@ impl<'a> Serve<'a> {
         let received = happened.iter().filter_map(|event| match event {
             Event::Received { of, result: Ok(filled), .. } => {
                 let conn = self.conns[of.slot as usize].as_ref()?;
-                conn.pending.is_none().then(|| (&conn.session, filled.bytes()))
+                let is_plain = conn.pending.is_none() && conn.link.is_none();
+                is_plain.then(|| (&conn.session, filled.bytes()))
             }
             _ => None,
         });
@@ -465,8 +469,10 @@ impl<'a> Serve<'a> {
     /// Tidies, unless that must not write now, and disconnects silent clients, about ten times a
     /// second.
     fn tick(&mut self) {
+        self.end_late_handshakes();
         // One loop does what is to be done once.
         if self.server.number == 0 {
+            self.reload_if_asked();
             self.listen();
             self.server.shared.sample(self.server.now_ns);
             let (tracking, keys_max) =
@@ -502,8 +508,8 @@ impl<'a> Serve<'a> {
                     self.server.own.inbox.kill();
                 }
             }
-            self.close_finished();
         }
+        self.close_finished();
     }
 }
 

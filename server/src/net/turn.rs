@@ -27,25 +27,10 @@ impl Serve<'_> {
             Ok(bytes) => {
                 self.server.stats.net_input_bytes.add(bytes.len() as u64);
                 self.server.stats.reads.add(1);
-                if conn.stalled || conn.session.waiting.is_some() {
-                    // The ring had received the bytes already.
-                    return conn.pending.get_or_insert_default().bytes.extend_from_slice(bytes);
-                }
-                match conn.pending.take() {
-                    None => {
-                        let mut parser = std::mem::take(&mut self.parser);
-                        let used = self.execute_all(slot, conn, &mut parser, bytes);
-                        if used < bytes.len() {
-                            let bytes = bytes[used..].to_vec();
-                            conn.pending = Some(Box::new(Pending { bytes, parser }));
-                        } else {
-                            self.parser = parser;
-                        }
-                    }
-                    Some(mut pending) => {
-                        pending.bytes.extend_from_slice(bytes);
-                        self.execute_pending(slot, conn, pending);
-                    }
+                if conn.link.is_some() {
+                    self.received_sealed(slot, conn, bytes);
+                } else {
+                    self.heed(slot, conn, bytes);
                 }
             }
             Err(error) => match error.kind() {
@@ -55,6 +40,30 @@ impl Serve<'_> {
                 _ if error.raw_os_error().is_some_and(|errno| RING_ENDED.contains(&errno)) => {}
                 _ => conn.session.killed = true,
             },
+        }
+    }
+
+    /// Executes the commands that these bytes complete.
+    pub(super) fn heed(&mut self, slot: u32, conn: &mut Conn, bytes: &[u8]) {
+        if conn.stalled || conn.session.waiting.is_some() {
+            // The ring had received the bytes already.
+            return conn.pending.get_or_insert_default().bytes.extend_from_slice(bytes);
+        }
+        match conn.pending.take() {
+            None => {
+                let mut parser = std::mem::take(&mut self.parser);
+                let used = self.execute_all(slot, conn, &mut parser, bytes);
+                if used < bytes.len() {
+                    let bytes = bytes[used..].to_vec();
+                    conn.pending = Some(Box::new(Pending { bytes, parser }));
+                } else {
+                    self.parser = parser;
+                }
+            }
+            Some(mut pending) => {
+                pending.bytes.extend_from_slice(bytes);
+                self.execute_pending(slot, conn, pending);
+            }
         }
     }
 

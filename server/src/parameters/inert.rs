@@ -261,26 +261,19 @@ pub static PARAMETERS: &[Parameter] = &[
     p("unixsocketperm", "0", OnlyAtStart(&["0"]), "the socket's permissions follow from the umask"),
     p("bind-source-addr", "", Only(&[""]), "outgoing connections have the system's address"),
     p("socket-mark-id", "0", OnlyAtStart(&["0"]), "sockets cannot be marked"),
-    p("tls-port", "0", Only(&["0"]), "there is no TLS: put a proxy before the server"),
-    p("tls-cert-file", "", Text, NO_TLS),
-    p("tls-key-file", "", Text, NO_TLS),
-    p("tls-key-file-pass", "", Text, NO_TLS),
-    p("tls-client-cert-file", "", Text, NO_TLS),
-    p("tls-client-key-file", "", Text, NO_TLS),
-    p("tls-client-key-file-pass", "", Text, NO_TLS),
-    p("tls-dh-params-file", "", Text, NO_TLS),
-    p("tls-ca-cert-file", "", Text, NO_TLS),
-    p("tls-ca-cert-dir", "", Text, NO_TLS),
-    p("tls-auth-clients", "yes", Word(&["no", "yes", "optional"]), NO_TLS),
-    p("tls-replication", "no", Flag, NO_TLS),
-    p("tls-cluster", "no", Flag, NO_TLS),
-    p("tls-protocols", "", Text, NO_TLS),
-    p("tls-ciphers", "", Text, NO_TLS),
-    p("tls-ciphersuites", "", Text, NO_TLS),
-    p("tls-prefer-server-ciphers", "no", Flag, NO_TLS),
-    p("tls-session-caching", "yes", Flag, NO_TLS),
-    p("tls-session-cache-size", "20480", Number(0, INT), NO_TLS),
-    p("tls-session-cache-timeout", "300", Number(0, INT), NO_TLS),
+    p("tls-key-file-pass", "", Only(&[""]), NO_PASS_PHRASE),
+    p("tls-client-cert-file", "", Text, NO_TLS_OUT),
+    p("tls-client-key-file", "", Text, NO_TLS_OUT),
+    p("tls-client-key-file-pass", "", Text, NO_TLS_OUT),
+    p("tls-replication", "no", Flag, NO_TLS_OUT),
+    p("tls-cluster", "no", Flag, NO_TLS_OUT),
+    p("tls-dh-params-file", "", Text, CIPHERS),
+    p("tls-ciphers", "", Only(&[""]), CIPHERS),
+    p("tls-ciphersuites", "", Only(&[""]), CIPHERS),
+    p("tls-prefer-server-ciphers", "no", Flag, CIPHERS),
+    p("tls-session-caching", "yes", Flag, WHOLE_HANDSHAKES),
+    p("tls-session-cache-size", "20480", Number(0, INT), WHOLE_HANDSHAKES),
+    p("tls-session-cache-timeout", "300", Number(0, INT), WHOLE_HANDSHAKES),
 ];
 
 const FOREGROUND: &str = "it runs in the foreground, under a service manager";
@@ -296,7 +289,11 @@ const PACE: &str = "its own pace and processors are used";
 const BYTES: &str = "texts are compared byte by byte";
 const SANE: &str = "payloads are always checked as a whole";
 const STOPS: &str = "a stop always flushes, within --grace";
-const NO_TLS: &str = "without TLS it changes nothing; `tls-port` is refused";
+const NO_PASS_PHRASE: &str =
+    "the key must have no pass phrase: only its owner should read the file";
+const NO_TLS_OUT: &str = "the server connects to nobody with TLS";
+const CIPHERS: &str = "the cipher suites are fixed: AES-GCM and ChaCha20-Poly1305, with ECDHE";
+const WHOLE_HANDSHAKES: &str = "each connection makes a whole handshake";
 const NEVER: &str = "DEBUG and modules are never allowed";
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use perdura_store::{ChunkLimits, EvictionPolicy, SmallSets};
 
 use crate::config::ServerConfig;
 use crate::number::{parse_i64, parse_memory};
-use crate::parameters::Notify;
+use crate::parameters::{Notify, tls};
 
 /// The sizes up to which values are small. Of hashes, lists and sorted sets only OBJECT ENCODING
 /// says so: their layout in memory has a limit of its own.
@@ -46,7 +46,7 @@ const OLDER: [(&str, &str); 5] = [
 ];
 
 /// The names of all parameters of this file.
-pub const LIVE: [&str; 38] = [
+pub const LIVE: [&str; 44] = [
     "acl-pubsub-default",
     "acllog-max-len",
     "busy-reply-threshold",
@@ -80,6 +80,12 @@ pub const LIVE: [&str; 38] = [
     "stream-node-max-entries",
     "tcp-keepalive",
     "timeout",
+    "tls-auth-clients",
+    "tls-ca-cert-dir",
+    "tls-ca-cert-file",
+    "tls-cert-file",
+    "tls-key-file",
+    "tls-protocols",
     "tracking-table-max-keys",
     "zset-max-listpack-entries",
     "zset-max-listpack-value",
@@ -135,7 +141,7 @@ pub fn get(config: &ServerConfig, name: &str) -> Option<String> {
         "slowlog-max-len" => config.slowlog_len_max as u64,
         "proto-max-bulk-len" => config.limits.bulk_max_bytes as u64,
         "slowlog-log-slower-than" => return Some(config.slowlog_slower_than_us.to_string()),
-        _ => return None,
+        name => return tls::get(&config.tls, name),
     };
     Some(number.to_string())
 }
@@ -253,7 +259,7 @@ fn change(config: &mut ServerConfig, name: &str, value: &[u8]) -> Result<(), Cow
         "acllog-max-len" => config.acl_log_len_max = number(0, i64::MAX)? as usize,
         "latency-monitor-threshold" => config.latency_threshold_ms = number(0, i64::MAX)?,
         "tracking-table-max-keys" => config.tracking_keys_max = number(0, i64::MAX)? as usize,
-        _ => return Err("can't set immutable config".into()),
+        name => return tls::set(&mut config.tls, name, value),
     }
     Ok(())
 }
@@ -300,6 +306,12 @@ mod tests {
             ("latency-tracking", "no"),
             ("latency-tracking-info-percentiles", "50 99.99"),
             ("tracking-table-max-keys", "20"),
+            ("tls-auth-clients", "optional"),
+            ("tls-ca-cert-dir", "/etc/authorities"),
+            ("tls-ca-cert-file", "authority.pem"),
+            ("tls-cert-file", "cert.pem"),
+            ("tls-key-file", "key.pem"),
+            ("tls-protocols", "TLSv1.3"),
         ] {
             assert_ne!(get(&config, name).unwrap(), value, "{name} has the value already");
             set(&mut config, name, value.as_bytes()).unwrap().unwrap();
@@ -323,6 +335,7 @@ mod tests {
             ("timeout", "1s"),
             ("acl-pubsub-default", "channels"),
             ("latency-tracking", "maybe"),
+            ("tls-auth-clients", "perhaps"),
             ("notify-keyspace-events", "KEq"),
             ("latency-tracking-info-percentiles", "50 101"),
         ] {

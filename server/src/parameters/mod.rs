@@ -4,6 +4,7 @@
 pub mod inert;
 mod live;
 mod notify;
+mod tls;
 
 pub use live::{Encodings, LIVE, get, set};
 pub use notify::Notify;

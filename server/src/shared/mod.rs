@@ -66,6 +66,7 @@ pub(crate) struct Shared<'a> {
     pub started_ns: u64,
     pub started_unix_ms: u64,
     pub tcp_port: u16,
+    pub tls_port: u16,
     /// Number of the next client.
     pub next_client: AtomicU64,
     pub clients_max_seen: AtomicU64,
@@ -183,6 +184,7 @@ impl<'a> Shared<'a> {
             started_ns,
             started_unix_ms,
             tcp_port: 0,
+            tls_port: 0,
             next_client: AtomicU64::new(1),
             clients_max_seen: AtomicU64::new(0),
             used_bytes_max: AtomicU64::new(0),
