@@ -22,6 +22,7 @@ mod listen;
 mod pages;
 mod password;
 mod plan;
+mod privacy;
 mod redis_conf;
 mod run;
 mod serve;

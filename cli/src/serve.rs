@@ -21,8 +21,8 @@ use perdura_warning::{Demand, Reading, Warnings};
 use crate::listen::listen;
 use crate::serve_args::ServeArgs;
 use crate::{
-    background, banner, battery, devices, first_start, holder, redis_conf, service_manager,
-    settings, surroundings, watch,
+    background, banner, battery, devices, first_start, holder, privacy, redis_conf,
+    service_manager, settings, surroundings, watch,
 };
 use perdura_terminal::LateBar;
 use perdura_terminal::say;
@@ -31,6 +31,7 @@ use perdura_terminal::say;
 const TURN_PATIENCE: Duration = Duration::from_millis(100);
 
 pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
+    privacy::begin();
     holder::add_sources(&mut warnings, &args.warning)?;
     let guard = args.guard.as_ref().map(|socket| holder::guard(socket, &mut warnings));
     let (held_by, ear) = match guard.transpose()? {
@@ -125,6 +126,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
         server.devices = Some(devices);
     }
     remark(args, clients_wanted, &server);
+    privacy::remark(&dir, server.acl_file.as_deref());
     background::start(&store, server.has_holder)?;
     service_manager::tell("READY=1");
 

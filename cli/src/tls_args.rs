@@ -1,4 +1,4 @@
-//! The options of `serve` about TLS, in Redis' words.
+//! The options of `serve` about who may connect: TLS in Redis' words, and the Unix socket.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,6 +36,13 @@ pub struct TlsArgs {
     /// Whether clients must show a certificate: `yes`, `no`, or `optional` [default: yes].
     #[arg(long, value_name = "yes|no|optional", help_heading = TLS)]
     pub tls_auth_clients: Option<String>,
+    /// Let clients of other machines connect without TLS: whoever is on the way can read and change
+    /// all that is sent, passwords too.
+    #[arg(long, help_heading = TLS)]
+    pub allow_plaintext: bool,
+    /// Permissions of the Unix socket, as octal digits [default: 600].
+    #[arg(long, value_name = "MODE", requires = "unix_socket", help_heading = TLS)]
+    pub unix_socket_mode: Option<String>,
     /// Versions of TLS that are spoken: `TLSv1.2`, `TLSv1.3` or both [default: both].
     #[arg(long, value_name = "VERSIONS", help_heading = TLS)]
     pub tls_protocols: Option<String>,
@@ -43,6 +50,13 @@ pub struct TlsArgs {
 
 /// Tells the server what the options say of TLS, and reads the files if they are needed.
 pub fn apply(args: &TlsArgs, config: &mut ServerConfig) -> Result<()> {
+    config.allow_plaintext = args.allow_plaintext;
+    if let Some(mode) = &args.unix_socket_mode {
+        let bits = u32::from_str_radix(mode, 8).ok().filter(|bits| *bits <= 0o777);
+        config.unix_socket_mode = bits.with_context(|| {
+            format!("--unix-socket-mode {mode}: expected octal digits, such as 660")
+        })?;
+    }
     let tls = &mut config.tls;
     tls.cert_file.clone_from(&args.tls_cert_file);
     tls.key_file.clone_from(&args.tls_key_file);

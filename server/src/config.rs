@@ -63,8 +63,11 @@ pub enum EventQueue {
 /// Everything a server is told. `Default` listens on 127.0.0.1:6379.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// TCP addresses to listen on. One that is not loopback needs `requirepass`.
+    /// TCP addresses to listen on. One that is not loopback needs `requirepass`, and
+    /// `allow_plaintext`.
     pub bind: Vec<SocketAddr>,
+    /// Whether clients of other machines may do without TLS.
+    pub allow_plaintext: bool,
     /// More TCP addresses, each listened on only if the machine has it.
     pub bind_if_there: Vec<SocketAddr>,
     /// TCP addresses at which clients speak TLS, as `bind`; they need `tls`.
@@ -78,6 +81,8 @@ pub struct ServerConfig {
     /// A Unix socket's path. It must not exist, or be a socket at which nobody listens any more,
     /// which is replaced.
     pub unix_socket: Option<PathBuf>,
+    /// The permissions of the socket, such as `0o600`.
+    pub unix_socket_mode: u32,
     /// The password that clients must give first.
     pub requirepass: Option<String>,
     /// A file with users, which ACL LOAD reads again and ACL SAVE writes.
@@ -183,12 +188,14 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             bind: vec![SocketAddr::from(([127, 0, 0, 1], 6379))],
+            allow_plaintext: false,
             bind_if_there: Vec::new(),
             tls_bind: Vec::new(),
             tls_bind_if_there: Vec::new(),
             tls: TlsSettings::default(),
             reload: None,
             unix_socket: None,
+            unix_socket_mode: 0o600,
             requirepass: None,
             acl_file: None,
             users: Vec::new(),
@@ -261,16 +268,17 @@ impl ServerConfig {
 
     /// Whether these users leave no address open to everyone.
     pub(crate) fn check_users(&self, users: &Users) -> Result<(), StartError> {
-        if !users.lets_anybody_in() {
-            return Ok(());
-        }
-        let plain = self.bind.iter().chain(&self.bind_if_there);
+        let is_open = |addr: &&SocketAddr| !is_loopback(addr.ip());
+        let plain = self.bind.iter().chain(&self.bind_if_there).find(is_open).copied();
+        let sealed = self.tls_bind.iter().chain(&self.tls_bind_if_there).find(is_open).copied();
         // A certificate that the server demands says who a client is.
-        let demands = self.tls.auth_clients == AuthClients::Yes;
-        let sealed = self.tls_bind.iter().chain(&self.tls_bind_if_there).filter(|_| !demands);
-        match plain.chain(sealed).find(|addr| !is_loopback(addr.ip())) {
-            Some(addr) => Err(StartError::Unprotected { addr: *addr }),
-            None => Ok(()),
+        let sealed = sealed.filter(|_| self.tls.auth_clients != AuthClients::Yes);
+        match plain.or(sealed) {
+            Some(addr) if users.lets_anybody_in() => Err(StartError::Unprotected { addr }),
+            _ => match plain {
+                Some(addr) if !self.allow_plaintext => Err(StartError::Plaintext { addr }),
+                _ => Ok(()),
+            },
         }
     }
 
@@ -321,6 +329,16 @@ pub enum StartError {
         /// The address that was asked for.
         addr: SocketAddr,
     },
+    /// Whoever is on the way could read passwords and data, and change them.
+    #[error(
+        "refusing to listen on {addr} without TLS, because whoever is on the way could read the \
+         password and all data: give --tls-listen {addr} with --tls-cert-file and --tls-key-file \
+         and let --listen be 127.0.0.1, or give --allow-plaintext if the network is trusted"
+    )]
+    Plaintext {
+        /// The address that was asked for.
+        addr: SocketAddr,
+    },
     /// The configuration has neither an address nor a Unix socket.
     #[error("nothing to listen on: give an address or a Unix socket")]
     NoListener,
@@ -360,7 +378,11 @@ impl StartError {
             Self::Bind { source, .. } | Self::BindUnix { source, .. } => {
                 source.kind() == io::ErrorKind::AddrInUse
             }
-            Self::Unprotected { .. } | Self::NoListener | Self::Users(_) | Self::Tls(_) => false,
+            Self::Unprotected { .. }
+            | Self::Plaintext { .. }
+            | Self::NoListener
+            | Self::Users(_)
+            | Self::Tls(_) => false,
         }
     }
 }
@@ -439,6 +461,7 @@ mod tests {
             ServerConfig {
                 bind: vec![addr.parse().unwrap()],
                 requirepass: requirepass.map(str::to_owned),
+                allow_plaintext: true,
                 ..ServerConfig::default()
             }
             .check()
@@ -449,5 +472,31 @@ mod tests {
         assert!(with("127.0.0.1:0", None).is_ok());
         assert!(with("[::1]:0", None).is_ok());
         assert!(with("[::ffff:127.0.0.1]:0", None).is_ok());
+    }
+
+    #[test]
+    fn an_open_address_needs_tls_or_a_word_that_allows_plaintext() {
+        let with = |plain: &str, sealed: &str, auth_clients, allow_plaintext, password: bool| {
+            let address = |text: &str| text.parse().ok().into_iter().collect();
+            let mut config = ServerConfig {
+                bind: address(plain),
+                tls_bind: address(sealed),
+                allow_plaintext,
+                requirepass: password.then(|| "secret".to_owned()),
+                ..ServerConfig::default()
+            };
+            config.tls.auth_clients = auth_clients;
+            config.check()
+        };
+        use AuthClients::{No, Yes};
+        let open = "0.0.0.0:1";
+        assert!(matches!(with(open, "", Yes, false, true), Err(StartError::Plaintext { .. })));
+        assert!(with(open, "", Yes, true, true).is_ok());
+        assert!(with("127.0.0.1:1", open, No, false, true).is_ok());
+        assert!(with("127.0.0.1:1", open, Yes, false, false).is_ok());
+        let unprotected = with("127.0.0.1:1", open, No, false, false);
+        assert!(matches!(unprotected, Err(StartError::Unprotected { .. })));
+        let plain = with(open, open, Yes, true, false);
+        assert!(matches!(plain, Err(StartError::Unprotected { .. })));
     }
 }

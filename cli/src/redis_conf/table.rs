@@ -31,6 +31,7 @@ pub const TABLE: &[(&str, Meaning)] = &[
     ("timeout", Option(client_timeout)),
     ("tcp-keepalive", Option(|values| number("tcp-keepalive", values, 0..=i64::MAX))),
     ("unixsocket", Option(|values| one("unix-socket", values))),
+    ("unixsocketperm", Option(socket_mode)),
     ("tls-port", Option(|values| number("tls-port", values, 0..=65_535))),
     ("tls-cert-file", Option(|values| one("tls-cert-file", values))),
     ("tls-key-file", Option(|values| one("tls-key-file", values))),
@@ -105,6 +106,14 @@ fn client_timeout(values: &[String]) -> Result<Vec<String>, String> {
             Ok(vec![format!("--client-timeout={seconds}s")])
         }
         _ => Err("expected whole seconds".to_owned()),
+    }
+}
+
+/// The permissions of the Unix socket; 0, which is the umask's in Redis, is the usual ones here.
+fn socket_mode(values: &[String]) -> Result<Vec<String>, String> {
+    match values {
+        [value] if value.trim_start_matches('0').is_empty() => Ok(Vec::new()),
+        _ => one("unix-socket-mode", values),
     }
 }
 

@@ -115,8 +115,36 @@ fn an_open_address_needs_a_password_and_the_error_names_the_options() {
     for words in [["--listen", "0.0.0.0:0"], ["--bind", "*"], ["--listen", "0.0.0.0"]] {
         let error = refused(&[&["--dir", data], &words[..]].concat());
         assert!(error.contains("--password-file FILE"), "{error}");
+        let error = refused(&[&["--dir", data, "--requirepass", "x"], &words[..]].concat());
+        for part in ["--tls-listen", "--allow-plaintext"] {
+            assert!(error.contains(part), "{part} in {error}");
+        }
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// Nobody else of the machine's users reads the data or joins the server.
+#[test]
+fn all_that_a_server_makes_is_its_owners_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = TestDir::new();
+    let (data, socket) = (dir.path().join("data"), dir.path().join("socket"));
+    let mut program = Command::new("sh");
+    program.args(["-c", "umask 000; exec \"$@\"", "sh", PERDURA, "serve"]);
+    let server = Server::start_by(program, &data, &["--unix-socket", socket.to_str().unwrap()]);
+    assert_eq!(server.client().ask(&["SET", "a", "b"]), "OK");
+    let mut seen = 0;
+    let mut places = vec![data, socket];
+    while let Some(place) = places.pop() {
+        let metadata = fs::symlink_metadata(&place).unwrap();
+        let mode = metadata.permissions().mode() & 0o777;
+        assert_eq!(mode & 0o077, 0, "{}: {mode:o}", place.display());
+        seen += 1;
+        if metadata.is_dir() {
+            places.extend(fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    assert!(seen >= 4, "{seen}");
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
         ("tls-port", server.shared.tls_port.to_string()),
         ("tcp-backlog", crate::config::BACKLOG.to_string()),
         ("unixsocket", socket.unwrap_or_default()),
+        ("unixsocketperm", format!("{:o}", config.unix_socket_mode)),
     ]);
     for name in parameters::LIVE {
         all.insert(name, parameters::get(config, name).unwrap_or_default());

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ impl Listener {
         open(&config.bind, &config.bind_if_there, Socket::Tcp, &mut sockets)?;
         open(&config.tls_bind, &config.tls_bind_if_there, Socket::Tls, &mut sockets)?;
         if let Some(path) = &config.unix_socket {
-            let socket = bind_unix(path)
+            let socket = bind_unix(path, config.unix_socket_mode)
                 .map_err(|source| StartError::BindUnix { path: path.clone(), source })?;
             sockets.push(Socket::Unix(socket, path.clone()));
         }
@@ -94,17 +94,27 @@ fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Opens a Unix socket at a path, in place of one that a killed server left there.
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    let socket = match UnixListener::bind(path) {
+fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    let name = rustix::net::SocketAddrUnix::new(path)?;
+    let bind = || -> io::Result<OwnedFd> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::bind(&socket, &name)?;
+        Ok(socket)
+    };
+    let socket = match bind() {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_deserted(path) => {
             std::fs::remove_file(path)?;
-            UnixListener::bind(path)?
+            bind()?
         }
         bound => bound?,
     };
+    // Before it listens, so that nobody else can have connected.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     ready(&socket)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
+    Ok(UnixListener::from(socket))
 }
 
 /// Whether the path is a socket at which nobody listens, as far as this process may look.
@@ -203,15 +213,16 @@ mod tests {
         let path = dir.path().join("perdura.sock");
         // The end of a killed process closes its sockets and leaves their files.
         drop(UnixListener::bind(&path).unwrap());
-        let listening = bind_unix(&path).unwrap();
-        let taken = bind_unix(&path).unwrap_err();
+        let listening = bind_unix(&path, 0o600).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let taken = bind_unix(&path, 0o600).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
         drop(listening);
 
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "a file").unwrap();
-        let taken = bind_unix(&path).unwrap_err();
+        let taken = bind_unix(&path, 0o600).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         assert_eq!(std::fs::read(&path).unwrap(), b"a file");
     }

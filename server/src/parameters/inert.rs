@@ -250,7 +250,7 @@ pub static PARAMETERS: &[Parameter] = &[
     p("shutdown-on-sigint", "default", Text, STOPS),
 
     p("protected-mode", "yes", Only(&["yes"]),
-        "an address that is not loopback always needs a password here"),
+        "an address that is not loopback always needs a password, and TLS or `--allow-plaintext`"),
     p("databases", "16", OnlyAtStart(&["16"]), "there are always 16 databases"),
     p("maxmemory-clients", "0", Only(&["0"]), "clients are not evicted"),
     p("client-query-buffer-limit", "1073741824", Memory(1 << 20, LONG as u64),
@@ -258,7 +258,6 @@ pub static PARAMETERS: &[Parameter] = &[
     p("enable-debug-command", "no", OnlyAtStart(&["no"]), NEVER),
     p("enable-module-command", "no", OnlyAtStart(&["no"]), NEVER),
     p("enable-protected-configs", "no", AtStart, NEVER),
-    p("unixsocketperm", "0", OnlyAtStart(&["0"]), "the socket's permissions follow from the umask"),
     p("bind-source-addr", "", Only(&[""]), "outgoing connections have the system's address"),
     p("socket-mark-id", "0", OnlyAtStart(&["0"]), "sockets cannot be marked"),
     p("tls-key-file-pass", "", Only(&[""]), NO_PASS_PHRASE),

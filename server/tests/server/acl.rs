@@ -213,7 +213,7 @@ fn the_default_user_has_the_password_and_an_open_address_needs_one() {
     let open = |users: &[&str]| {
         let users = users.iter().map(|line| (*line).to_owned()).collect();
         let bind = vec!["0.0.0.0:0".parse().unwrap()];
-        ServerConfig { bind, users, ..config() }
+        ServerConfig { bind, users, allow_plaintext: true, ..config() }
     };
     let refused =
         |users: &[&str]| matches!(open(users).check(), Err(StartError::Unprotected { .. }));
