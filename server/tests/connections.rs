@@ -14,6 +14,10 @@ mod epoll {
     mod copies {
         include!("connections/copies.rs");
     }
+
+    mod tls {
+        include!("connections/tls.rs");
+    }
 }
 
 /// The ring, where the system allows one.
@@ -26,5 +30,9 @@ mod uring {
 
     mod copies {
         include!("connections/copies.rs");
+    }
+
+    mod tls {
+        include!("connections/tls.rs");
     }
 }

@@ -145,4 +145,40 @@ mod tests {
         let count = client.read(&mut replies).unwrap();
         assert_eq!(&replies[..count], b"+OK\r\n+OK\r\n");
     }
+
+    #[test]
+    fn who_is_slow_to_greet_is_disconnected() {
+        let clock = Arc::new(SimClock::new(1));
+        let config = Config { lanes: Some(3), thread: false, ..Config::new(4 << 20, 1 << 20) };
+        let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock.clone(), config).unwrap();
+        let heap = Heap::open(region).unwrap();
+        let store = Store::open(heap, clock.clone(), StoreOptions::default()).unwrap();
+        let mut config = ServerConfig::default();
+        let file = |name: &str| {
+            let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/certificates");
+            Some(std::path::Path::new(dir).join(name))
+        };
+        config.tls.cert_file = file("server.pem");
+        config.tls.key_file = file("server.key");
+        config.tls.ca_cert_file = file("authority.pem");
+        config.tls.load().unwrap();
+        let beside = Beside::new(&store, &*clock, &config).unwrap();
+        let mut driven = Driven::new(&beside, 0, &|| {}).unwrap();
+        let (ours, mut client) = UnixStream::pair().unwrap();
+        for end in [&ours, &client] {
+            end.set_nonblocking(true).unwrap();
+        }
+        driven.serve.welcome(Stream::Unix(ours), Peer::Unix, true);
+        // The head of a record, and nothing behind it.
+        client.write_all(&[0x16, 3, 1, 1, 0, 1]).unwrap();
+        driven.turn().unwrap();
+        clock.advance_ns(crate::tls::HANDSHAKE_NS - 1);
+        driven.turn().unwrap();
+        let mut told = [0; 10];
+        assert_eq!(client.read(&mut told).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        clock.advance_ns(200_000_000);
+        driven.turn().unwrap();
+        driven.turn().unwrap();
+        assert_eq!(client.read(&mut told).unwrap(), 0);
+    }
 }

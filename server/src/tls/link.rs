@@ -18,6 +18,8 @@ pub(crate) struct Link {
     sent: usize,
     is_open: bool,
     peer_has_closed: bool,
+    /// TLS has failed, and must not be asked anything any more.
+    has_failed: bool,
 }
 
 impl Link {
@@ -29,6 +31,7 @@ impl Link {
             sent: 0,
             is_open: false,
             peer_has_closed: false,
+            has_failed: false,
         })
     }
 
@@ -53,6 +56,10 @@ impl Link {
         scratch: &mut Vec<u8>,
         plain: &mut Vec<u8>,
     ) -> Result<(), String> {
+        if self.has_failed {
+            // The ring had received the bytes already. Nobody looks at what comes after an error.
+            return Ok(());
+        }
         let mut kept = std::mem::take(&mut self.incoming);
         let bytes = if kept.is_empty() { scratch } else { &mut kept };
         bytes.extend_from_slice(received);
@@ -94,17 +101,22 @@ impl Link {
                 }
                 Ok(_) => return Ok(used),
                 Err(error) => {
-                    self.encode_alert(&mut bytes[used..]);
+                    self.encode_alert();
                     return Err(error.to_string());
                 }
             }
         }
     }
 
-    /// Appends what the peer is told after an error.
-    fn encode_alert(&mut self, bytes: &mut [u8]) {
-        let status = self.tls.process_tls_records(bytes);
-        if let Ok(ConnectionState::EncodeTlsData(mut data)) = status.state {
+    /// Appends what the peer is told after an error, if there is anything.
+    fn encode_alert(&mut self) {
+        self.has_failed = true;
+        if !self.tls.wants_write() {
+            return;
+        }
+        if let Ok(ConnectionState::EncodeTlsData(mut data)) =
+            self.tls.process_tls_records(&mut []).state
+        {
             append(&mut self.outgoing, 0, |room| match data.encode(room) {
                 Err(EncodeError::InsufficientSize(size)) => Err(Some(size.required_size)),
                 other => other.map_err(|_| None),
@@ -123,6 +135,9 @@ impl Link {
 
     /// Says that nothing more will be sent.
     pub fn close(&mut self) {
+        if !self.is_open {
+            return;
+        }
         self.write(RECORD_EXTRA_BYTES * 2, |traffic, room| traffic.queue_close_notify(room));
     }
 
@@ -134,6 +149,9 @@ impl Link {
             &mut [u8],
         ) -> Result<usize, EncryptError>,
     ) -> bool {
+        if self.has_failed {
+            return false;
+        }
         // What is kept of the input is shown again, because TLS may look for its place in it.
         loop {
             let UnbufferedStatus { discard, state, .. } =
@@ -229,3 +247,60 @@ const INCOMING_MAX: usize = 80 << 10;
 /// Most bytes of a record, and what one has besides them at most.
 const RECORD_BYTES: usize = 16 << 10;
 const RECORD_EXTRA_BYTES: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+    use super::*;
+    use crate::tls::{AuthClients, TlsSettings};
+
+    fn file(name: &str) -> std::path::PathBuf {
+        std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/certificates")).join(name)
+    }
+
+    /// Strangers may send anything, and must not end the server by it.
+    #[test]
+    fn greetings_with_wrong_bytes_are_refused_or_wait() {
+        let mut settings = TlsSettings::default();
+        settings.cert_file = Some(file("server.pem"));
+        settings.key_file = Some(file("server.key"));
+        settings.auth_clients = AuthClients::No;
+        settings.load().unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(provider);
+        let client = client.with_safe_default_protocol_versions().unwrap();
+        let client = client.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        let name = "localhost".try_into().unwrap();
+        let mut greeting = Vec::new();
+        let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
+        client.write_tls(&mut greeting).unwrap();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(26);
+        let mut refused = 0;
+        for _ in 0..3000 {
+            let mut sent = greeting.clone();
+            for _ in 0..rng.random_range(1..6) {
+                let at = match rng.random_bool(0.5) {
+                    true => rng.random_range(0..12),
+                    false => rng.random_range(0..sent.len()),
+                };
+                sent[at] = rng.random();
+            }
+            sent.extend_from_slice(&greeting[..rng.random_range(0..greeting.len())]);
+            let mut link = Link::new(settings.ready().unwrap()).unwrap();
+            let mut spare = Spares::default();
+            for piece in sent.chunks(rng.random_range(1..200)) {
+                if link.open(piece, &mut Vec::new(), &mut Vec::new()).is_err() {
+                    refused += 1;
+                    break;
+                }
+            }
+            assert!(!link.has_failed || link.open(&sent, &mut Vec::new(), &mut Vec::new()).is_ok());
+            link.close();
+            assert!(link.is_open() || !link.seal(b"secret", &mut spare));
+        }
+        assert!(refused > 500, "{refused}");
+    }
+}
