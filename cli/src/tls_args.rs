@@ -41,7 +41,7 @@ pub struct TlsArgs {
     #[arg(long, help_heading = TLS)]
     pub allow_plaintext: bool,
     /// Permissions of the Unix socket, as octal digits [default: 600].
-    #[arg(long, value_name = "MODE", requires = "unix_socket", help_heading = TLS)]
+    #[arg(long, value_name = "MODE", help_heading = TLS)]
     pub unix_socket_mode: Option<String>,
     /// Versions of TLS that are spoken: `TLSv1.2`, `TLSv1.3` or both [default: both].
     #[arg(long, value_name = "VERSIONS", help_heading = TLS)]
