@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::watch::{LogArgs, WatchArgs};
 use crate::tls_args::TlsArgs;
+use crate::watch::{LogArgs, WatchArgs};
 
 const CLIENTS: &str = "Clients";
 const REDIS: &str = "The same in Redis' words";
