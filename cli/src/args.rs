@@ -50,6 +50,11 @@ pub enum Command {
     Import(crate::import::ImportArgs),
     /// Write all keys of a running server, as of one moment, to a dump that Redis loads.
     Export(crate::export::ExportArgs),
+    /// Put a restore point of an image in a vault: a directory, an S3 bucket, or another machine.
+    /// The server may be running, and is not stopped. Or list or verify what is there.
+    Backup(crate::backup::BackupArgs),
+    /// Make an image from a restore point.
+    Restore(crate::backup::RestoreArgs),
     /// Find a budget, a battery or a memory for a load, from traces of it and from models.
     Plan(crate::plan::PlanArgs),
     /// Make the key of an encrypted image, or give an image another one.

@@ -2,6 +2,7 @@
 
 mod args;
 mod background;
+mod backup;
 mod banner;
 mod battery;
 mod bench;
@@ -29,6 +30,7 @@ mod serve;
 mod serve_args;
 mod service_manager;
 mod settings;
+mod ship;
 mod sim;
 mod status;
 mod surroundings;
@@ -90,6 +92,8 @@ fn run() -> Result<ExitCode> {
         Command::Import(args) => import::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Key(args) => key::run(&args),
+        Command::Backup(args) => backup::run(&args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Run(args) => run::run(&args),
         Command::Guard(args) => guard::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => pages::complete(&args),

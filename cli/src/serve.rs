@@ -22,7 +22,7 @@ use crate::listen::listen;
 use crate::serve_args::ServeArgs;
 use crate::{
     background, banner, battery, devices, first_start, holder, privacy, redis_conf,
-    service_manager, settings, surroundings, watch,
+    service_manager, settings, ship, surroundings, watch,
 };
 use perdura_terminal::LateBar;
 use perdura_terminal::say;
@@ -58,6 +58,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     server.device_watts = devices::watts(args)?;
     devices::primaries(args)?;
     let response = settings::response(args, place.warning)?;
+    let shipping = ship::Shipping::new(args, place.config.key.clone())?;
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;
     }
@@ -92,6 +93,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     server.flush_threads = threads;
     let power = Arc::new(Power::default());
     server.power = Some(Arc::clone(&power));
+    let power_of_backup = Arc::clone(&power);
     let banner = banner::banner(&directory, &server, grace, args.guard.as_deref());
     let Directory { region, terms, promise, mut supervisor, link, .. } = directory;
     let (orders, voice) = holder::listen(supervisor.as_mut(), ear);
@@ -128,6 +130,9 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     remark(args, clients_wanted, &server);
     privacy::remark(&dir, server.acl_file.as_deref());
     background::start(&store, server.has_holder)?;
+    let shipping = shipping.map(|shipping| shipping.start(&store, &clock, power_of_backup));
+    let shipping = shipping.transpose()?;
+    server.backup = shipping.as_ref().map(ship::Running::figures);
     service_manager::tell("READY=1");
 
     let stop = Arc::new(StopFlag::new().context("stop flag")?);
@@ -168,6 +173,9 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     // After the flush, which must not wait for a drive.
     if let Some(drives) = &server.drives {
         drives.end();
+    }
+    if let Some(shipping) = shipping {
+        shipping.finish();
     }
     finished
 }

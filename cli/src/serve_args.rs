@@ -102,6 +102,8 @@ pub struct ServeArgs {
     pub watch: WatchArgs,
     #[command(flatten)]
     pub log: LogArgs,
+    #[command(flatten)]
+    pub ship: crate::ship::ShipArgs,
     /// Directory, best on a drive of its own, for values that do not fit in memory: those used
     /// least lie there. `DIR,SIZE`: at most so much. May be given several times, and values are
     /// spread over all; once a directory has values it must be given at every start.

@@ -41,7 +41,8 @@ pub fn run(args: &StatusArgs) -> ExitCode {
 fn ask(args: &StatusArgs) -> Result<Status> {
     let password = password(&args.asked.password_file)?;
     let mut client = Client::connect(&args.asked.connect, password, PATIENCE)?;
-    Status::of(&client.ask(&["INFO", "perdura"])?).with_context(|| args.asked.connect.clone())
+    Status::of(&client.ask(&["INFO", "perdura", "backup"])?)
+        .with_context(|| args.asked.connect.clone())
 }
 
 fn show(address: &str, status: &Status) {
@@ -79,4 +80,11 @@ fn show(address: &str, status: &Status) {
         }
     ));
     say(format_args!("durability       {}", status.durability));
+    match (&status.backup_state, status.backup_lag_s) {
+        (None, _) => {}
+        (Some(state), None) => say(format_args!("backup           {state}: no restore point yet")),
+        (Some(state), Some(lag)) => {
+            say(format_args!("backup           {state}: {lag:.3} s behind"))
+        }
+    }
 }

@@ -3,8 +3,10 @@
 
 use crate::cipher::{FrameKey, Key};
 use crate::error::ImageError;
-use crate::format::{CHECK_BYTES, FRAME_AES, SALT_BYTES, SEAL_BYTES, SUM_BYTES, checksum};
-use crate::frame::{Frame, FrameTail};
+use crate::format::{
+    CHECK_BYTES, FRAME_AES, FRAME_HEADER_BYTES, SALT_BYTES, SEAL_BYTES, SUM_BYTES, checksum,
+};
+use crate::frame::{Frame, FrameTail, tail_bytes, tail_of};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The checks of one frame, a check for each 4 KiB of payload as stored.
@@ -91,6 +93,30 @@ impl Checker<'_> {
             false => Err(Wrong::Sum { expected: expected as u64, found: found as u64 }),
         }
     }
+}
+
+/// Whether all checks of a frame are right, given all its bytes that were written. Without its key
+/// only the tables of an encrypted frame are checked.
+pub(crate) fn is_whole(frame: &Frame, bytes: &[u8], key: Option<&Key>) -> bool {
+    let (payload, rest) = bytes[FRAME_HEADER_BYTES..].split_at(frame.payload());
+    let tail = tail_bytes(frame, rest);
+    if checksum(tail) != frame.header.tail_checksum.get() {
+        return false;
+    }
+    if frame.is_encrypted() && key.is_none() {
+        return true;
+    }
+    if check_seal(frame, tail, key, 0).is_err() {
+        return false;
+    }
+    let checks = Checks::of(frame, &tail_of(frame, tail));
+    let checker = checks.checker(frame, key);
+    // To check an encrypted block is to decrypt it, and the bytes are to stay as they are.
+    let mut copy = [0; CHECK_BYTES];
+    payload.chunks(CHECK_BYTES).enumerate().all(|(number, block)| {
+        copy[..block.len()].copy_from_slice(block);
+        checker.check(number, &mut copy).is_ok()
+    })
 }
 
 /// Refuses the tail of a frame that is encrypted though there is no key, that is not encrypted

@@ -127,7 +127,7 @@ pub struct SlotHeader {
     pub segments: U32,
     /// 1 if an emergency flush or a clean stop made the commit, 0 otherwise.
     pub is_final: U32,
-    /// Milliseconds since 1970, for people.
+    /// Milliseconds since 1970: all writes that were acknowledged before are covered.
     pub unix_ms: U64,
     /// How often the image has been opened.
     pub incarnation: U32,

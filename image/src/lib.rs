@@ -45,7 +45,8 @@ pub use compact::{Compaction, Step, buffers_in_use, free_dead_now, is_being_writ
 pub use prezero::{Prezeroing, forget_prezeroing};
 pub use room::grow_durably;
 
-// Reading: recovery and loading.
+// Reading: recovery and loading, and copying the image while it is in use.
+pub mod copying;
 pub mod inspect;
 pub use error::{ImageError, OpenError, Unreadable};
 pub use load::{Loading, Target};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use perdura_dirty::{CachePadded, Ledger, Rank, RegionError, SegmentState, Waited};
 use perdura_media::Device;
@@ -25,6 +25,10 @@ pub struct Log {
     pub(crate) percent: u64,
     /// The log keeps space for this budget though a smaller one may be in force, bytes.
     ready_bytes: AtomicU64,
+    /// Whether a backup reads segments that only older commits need.
+    is_held: AtomicBool,
+    /// Bytes that had become dirty before the cut of the last commit, since the region was opened.
+    pub dirtied_committed: AtomicU64,
 }
 
 impl Log {
@@ -43,6 +47,8 @@ impl Log {
             compression,
             percent,
             ready_bytes: AtomicU64::new(0),
+            is_held: AtomicBool::new(false),
+            dirtied_committed: AtomicU64::new(0),
         }
     }
 
@@ -50,6 +56,16 @@ impl Log {
     /// for the budget in force. 0 gives the space to data, from the next change of the budget on.
     pub fn keep_ready_for(&self, bytes: u64) {
         self.ready_bytes.store(bytes, Relaxed);
+    }
+
+    /// Asks commits to free no segments while there is ample space, or not any more.
+    pub fn hold(&self, is_held: bool) {
+        self.is_held.store(is_held, Relaxed);
+    }
+
+    /// Whether commits should free no segments while there is ample space.
+    pub fn is_held(&self) -> bool {
+        self.is_held.load(Relaxed)
     }
 
     /// The budget that the log has space for while `budget_bytes` are in force, bytes.

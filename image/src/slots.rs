@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::*;
 
 use perdura_media::{Device, DeviceError};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::{ImageError, OpenError};
 use crate::format::{
@@ -30,7 +30,7 @@ pub struct SlotContents<'a> {
     pub last_seq: u64,
     /// Whether the commit closes the region; it is then written to both slots.
     pub is_final: bool,
-    /// Time of the commit, milliseconds since 1970, for people.
+    /// A time, milliseconds since 1970, before which every acknowledged write is covered.
     pub unix_ms: u64,
 }
 
@@ -70,19 +70,7 @@ fn slot_bytes(
     contents: &SlotContents<'_>,
     commit: u64,
 ) -> Result<AlignedBytes, DeviceError> {
-    let table_bytes = contents.needed.len() * size_of::<SlotSegment>();
-    let head_bytes = size_of::<SlotHeader>();
-    let mut out =
-        AlignedBytes::zeroed(head_bytes + table_bytes).map_err(|source| DeviceError::Io {
-            op: "buffer for a commit slot",
-            offset_bytes: 0,
-            len_bytes: table_bytes as u64,
-            source: source.into(),
-        })?;
-    let (head, table) = out.as_mut().split_at_mut(head_bytes);
-    for ((number, needed), place) in
-        contents.needed.iter().enumerate().zip(table.chunks_exact_mut(size_of::<SlotSegment>()))
-    {
+    let entries = contents.needed.iter().enumerate().map(|(number, needed)| {
         let entry = ledger.segment(number as u32);
         let mut segment = SlotSegment::default();
         if *needed {
@@ -92,23 +80,44 @@ fn slot_bytes(
         if entry.was_written() {
             segment.flags = SEGMENT_WRITTEN.into();
         }
-        place.copy_from_slice(segment.as_bytes());
-    }
-    let mut header = SlotHeader {
-        magic: SLOT_MAGIC.into(),
-        image_id: ledger.image_id().load(Relaxed).into(),
+        segment
+    });
+    let header = SlotHeader {
         commit: commit.into(),
         last_seq: contents.last_seq.into(),
         epoch: ledger.epoch().load(Relaxed).into(),
         region_bytes: ledger.region_bytes().load(Relaxed).into(),
-        segments: (contents.needed.len() as u32).into(),
         is_final: u32::from(contents.is_final).into(),
         unix_ms: contents.unix_ms.into(),
         incarnation: (ledger.incarnation().load(Relaxed) as u32).into(),
-        reserved: [0.into(); 11],
-        table_checksum: checksum(&table[..table_bytes]).into(),
-        checksum: 0.into(),
+        ..SlotHeader::new_zeroed()
     };
+    sealed_slot(header, ledger.image_id().load(Relaxed), entries)
+}
+
+/// The bytes of a slot with these entries; fills in what the header says of itself and of them.
+pub(crate) fn sealed_slot(
+    mut header: SlotHeader,
+    image_id: u64,
+    entries: impl ExactSizeIterator<Item = SlotSegment>,
+) -> Result<AlignedBytes, DeviceError> {
+    let (head_bytes, segments) = (size_of::<SlotHeader>(), entries.len());
+    let table_bytes = segments * size_of::<SlotSegment>();
+    let mut out =
+        AlignedBytes::zeroed(head_bytes + table_bytes).map_err(|source| DeviceError::Io {
+            op: "buffer for a commit slot",
+            offset_bytes: 0,
+            len_bytes: table_bytes as u64,
+            source: source.into(),
+        })?;
+    let (head, table) = out.as_mut().split_at_mut(head_bytes);
+    for (entry, place) in entries.zip(table.chunks_exact_mut(size_of::<SlotSegment>())) {
+        place.copy_from_slice(entry.as_bytes());
+    }
+    header.magic = SLOT_MAGIC.into();
+    header.image_id = image_id.into();
+    header.segments = (segments as u32).into();
+    header.table_checksum = checksum(&table[..table_bytes]).into();
     header.checksum = checksum(&header.as_bytes()[..head_bytes - 8]).into();
     head.copy_from_slice(header.as_bytes());
     Ok(out)

@@ -37,7 +37,7 @@ pub fn prepare(device: &dyn Device, geometry: &Geometry) -> Result<(), OpenError
 }
 
 /// The superblock of an image, as far as a reader needs it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// Sizes, which never change.
     pub geometry: Geometry,
@@ -50,6 +50,21 @@ pub struct Head {
 }
 
 impl Head {
+    /// The head of an image of this program's version. `sealed_key` is the image's key, encrypted
+    /// by the user's, if frames are encrypted.
+    pub fn new(
+        geometry: Geometry,
+        image_id: u64,
+        sealed_key: Option<[u8; WRAPPED_KEY_BYTES]>,
+    ) -> Self {
+        Self { geometry, image_id, is_old: false, wrapped_key: sealed_key }
+    }
+
+    /// The image's key, encrypted by the user's, if frames are encrypted.
+    pub fn sealed_key(&self) -> Option<[u8; WRAPPED_KEY_BYTES]> {
+        self.wrapped_key
+    }
+
     /// The key of the image's frames, of which `key` is the user's; `None`: neither encrypted nor
     /// asked for.
     ///
@@ -106,7 +121,7 @@ pub fn change_key(device: &dyn Device, old: &Key, new: &Key) -> Result<(), OpenE
 
 /// Writes the copies of a superblock one after the other, so that one of them is always whole. The
 /// first is read first, so it is written last.
-fn write_head(device: &dyn Device, head: &Head) -> Result<(), OpenError> {
+pub(crate) fn write_head(device: &dyn Device, head: &Head) -> Result<(), OpenError> {
     let mut page = aligned(SUPERBLOCK_COPY as usize)?;
     page.as_mut()[..size_of::<Superblock>()].copy_from_slice(superblock(head).as_bytes());
     for at in [SUPERBLOCK_COPY, 0] {
@@ -203,7 +218,7 @@ fn refuse_lost_head(device: &dyn Device) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn check_geometry(geometry: &Geometry) -> Result<(), ImageError> {
+pub(crate) fn check_geometry(geometry: &Geometry) -> Result<(), ImageError> {
     let impossible = |what, value| Err(ImageError::Impossible { what, value, offset_bytes: 0 });
     if !(GRAIN_SHIFT_BARRIER..=GRAIN_SHIFT_TRAP).contains(&geometry.grain_shift) {
         return impossible("grain size", u64::from(geometry.grain_shift));

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::*;
 use crate::clean::Cleaner;
 use crate::sweep::Sweep;
 use perdura_dirty::policy::pace::{DRAIN_STEP_BYTES, DRAIN_STEP_TRAPPED_BYTES};
+use perdura_dirty::policy::space::FirstLook;
 use perdura_dirty::{Counters, LaneId, Ledger, RegionError, SegmentState};
 use perdura_image::format::FRAME_COMMIT;
 use perdura_image::slots::{SlotContents, write_slot};
@@ -26,8 +27,11 @@ impl Cleaner {
     ) -> Result<(), RegionError> {
         backed.memory.check()?;
         let began_ns = backed.memory.clock.now_ns();
+        // Taken before the cut: the commit covers what was acknowledged until then, and a backup
+        // tells its lag by it.
+        let unix_ms = backed.memory.clock.unix_ms();
         let dirtied = self.write_closing_epoch(backed, 0)?;
-        let freed = self.commit_slot(backed, is_final)?;
+        let freed = self.commit_slot(backed, is_final, unix_ms)?;
         self.groups_need_commit = false;
         let mut appender = backed.log.appender.lock();
         for segment in freed {
@@ -37,7 +41,7 @@ impl Cleaner {
         }
         backed.note_space(&appender);
         drop(appender);
-        self.dirtied_committed = dirtied;
+        backed.log.dirtied_committed.store(dirtied, Relaxed);
         Counters::add(&backed.memory.stats.checkpoints, 1);
         Counters::add(
             &backed.memory.stats.checkpoint_ns,
@@ -131,7 +135,12 @@ impl Cleaner {
     }
 
     /// Writes a commit slot. Returns the segments that no committed state needs any more.
-    fn commit_slot(&mut self, backed: &Backed, is_final: bool) -> Result<Vec<u32>, RegionError> {
+    fn commit_slot(
+        &mut self,
+        backed: &Backed,
+        is_final: bool,
+        unix_ms: u64,
+    ) -> Result<Vec<u32>, RegionError> {
         let ledger = &backed.memory.ledger;
         let current = backed.log.appender.lock().current_segment();
         let segments = ledger.segments().load(Relaxed) as u32;
@@ -147,13 +156,13 @@ impl Cleaner {
                 freed.push(segment);
             }
         }
+        // A backup that is reading them need not begin again with this commit.
+        let spare = backed.log.appender.lock().spare_segments();
+        if backed.log.is_held() && backed.space().first_look(spare) == FirstLook::Ample {
+            freed.clear();
+        }
         let last_seq = ledger.next_seq().load(Acquire) - 1;
-        let slot = SlotContents {
-            needed: &needed,
-            last_seq,
-            is_final,
-            unix_ms: backed.memory.clock.unix_ms(),
-        };
+        let slot = SlotContents { needed: &needed, last_seq, is_final, unix_ms };
         let skip_flush = backed.memory.planted.is(Planted::SkipFlush);
         let written =
             write_slot(ledger, &backed.log.layout, &*backed.log.device, &slot, skip_flush)

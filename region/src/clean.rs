@@ -26,8 +26,6 @@ pub(crate) struct Cleaner {
     pub tables: TableSpace,
     hands: Hands,
     round: u64,
-    /// Bytes that had become dirty before the cut of the last commit, since the region was opened.
-    pub dirtied_committed: u64,
     /// Whether the next group commit must be a checkpoint.
     pub groups_need_commit: bool,
 }
@@ -48,7 +46,6 @@ impl Cleaner {
             tables: TableSpace::default(),
             hands: Hands::default(),
             round: seed,
-            dirtied_committed: 0,
             groups_need_commit,
         }
     }
@@ -59,7 +56,7 @@ impl Cleaner {
     pub(crate) fn is_committed(&self, backed: &Backed) -> bool {
         let unchanged = backed.memory.ledger.budget_used().load(Relaxed) == 0
             || backed.tracked.pages().is_none()
-                && backed.tracked.dirtied_bytes() == self.dirtied_committed;
+                && backed.tracked.dirtied_bytes() == backed.log.dirtied_committed.load(Relaxed);
         let next_seq = backed.memory.ledger.next_seq().load(Relaxed);
         unchanged && next_seq == backed.memory.ledger.commit_seq().load(Relaxed) + 1
     }

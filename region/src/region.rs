@@ -11,6 +11,7 @@ use perdura_dirty::promise::Terms;
 use perdura_dirty::sys::prefetch;
 use perdura_dirty::{Guest, LaneGuard, LaneId, Need, RegionError, Service, SetupError, Stats};
 use perdura_image::{Backed, LoadProgress, Unreadable};
+use perdura_media::Device;
 use rustix::io::Errno;
 
 use crate::running::Running;
@@ -190,6 +191,33 @@ impl Region {
     /// The first failure of the device, if it has failed.
     pub fn failure(&self) -> Option<&str> {
         self.backed().memory.failure()
+    }
+
+    /// The device of the image, for reading beside the region.
+    pub fn device(&self) -> Arc<dyn Device> {
+        Arc::clone(&self.backed().log.device)
+    }
+
+    /// Number of the newest commit.
+    pub fn commits(&self) -> u64 {
+        self.backed().memory.ledger.commits().load(Acquire)
+    }
+
+    /// Whether the newest commit covers all writes that were completed before the call, as far as
+    /// is known without waiting for the cleaner.
+    pub fn is_committed(&self) -> bool {
+        let backed = self.backed();
+        let dirtied = backed.tracked.dirtied_bytes();
+        self.used_bytes() == 0
+            || backed.tracked.pages().is_none()
+                && backed.memory.stats.checkpoints.load(Relaxed) > 0
+                && dirtied == backed.log.dirtied_committed.load(Relaxed)
+    }
+
+    /// Asks commits to free no segments while there is ample space, or not any more: a backup reads
+    /// segments that only older commits need. No writer ever waits for it.
+    pub fn hold_segments(&self, is_held: bool) {
+        self.backed().log.hold(is_held);
     }
 
     /// Text that says how the device is driven.

@@ -168,6 +168,8 @@ pub struct ServerConfig {
     pub has_guard: bool,
     /// What the power lets the server do, if somebody heeds warnings for it.
     pub power: Option<Arc<Power>>,
+    /// The backup of the image, if one is made, for INFO.
+    pub backup: Option<Arc<dyn Backup>>,
     /// The devices on which values lie that are not in memory, if the store has any.
     pub devices: Option<Arc<Devices>>,
     /// Who looks at the real drives behind the devices, for INFO.
@@ -182,6 +184,12 @@ pub struct ServerConfig {
     /// most 4096).
     #[doc(hidden)]
     pub null_value_bytes: Option<usize>,
+}
+
+/// A backup that somebody makes beside the server.
+pub trait Backup: Send + Sync + std::fmt::Debug {
+    /// Its figures, by name and in the order in which INFO shows them.
+    fn figures(&self) -> Vec<(&'static str, String)>;
 }
 
 impl Default for ServerConfig {
@@ -238,6 +246,7 @@ impl Default for ServerConfig {
             has_holder: false,
             has_guard: false,
             power: None,
+            backup: None,
             devices: None,
             drives: None,
             device_watts: None,

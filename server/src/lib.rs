@@ -32,7 +32,7 @@ mod sys;
 mod tls;
 mod turn_clock;
 
-pub use config::{Durability, EventQueue, ServeError, ServerConfig, StartError, StopFlag};
+pub use config::{Backup, Durability, EventQueue, ServeError, ServerConfig, StartError, StopFlag};
 pub use descriptors::clients_that_fit;
 pub use look::{CommandLook, Look, Looker, Spread, Watcher};
 #[doc(hidden)]

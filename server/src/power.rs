@@ -16,6 +16,8 @@ const TURN_PATIENCE: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub struct Power {
     is_refusing: AtomicBool,
+    /// Whether the backup is so far behind that no write is accepted.
+    is_backup_late: AtomicBool,
     said: Mutex<Said>,
     battery: Mutex<Option<BatteryState>>,
     /// Of each loop: the turns that have begun and seen that writes are refused.
@@ -52,6 +54,7 @@ impl Default for Power {
         let (demand, is_met) = (Demand::Promise, true);
         Self {
             is_refusing: AtomicBool::new(false),
+            is_backup_late: AtomicBool::new(false),
             said: Mutex::new(Said { reading, demand, is_met }),
             battery: Mutex::new(None),
             turns: Mutex::new(vec![0]),
@@ -74,6 +77,16 @@ impl Power {
     pub fn met(&self, demand: Demand) {
         let mut said = self.lock();
         said.is_met |= said.demand == demand;
+    }
+
+    /// Says whether the backup is so far behind that no write is accepted.
+    pub fn set_backup_late(&self, is_late: bool) {
+        self.is_backup_late.store(is_late, Ordering::Relaxed);
+    }
+
+    /// Whether the backup is so far behind that no write is accepted.
+    pub(crate) fn is_backup_late(&self) -> bool {
+        self.is_backup_late.load(Ordering::Relaxed)
     }
 
     /// What was told last.

@@ -41,6 +41,10 @@ pub struct Status {
     pub power_state: String,
     /// The source that says so.
     pub power_told_by: String,
+    /// State of the backup: `ok`, `late` or `failing`; `None`: none is made.
+    pub backup_state: Option<String>,
+    /// What was acknowledged longer ago is in the backup, seconds; `None`: nothing is yet.
+    pub backup_lag_s: Option<f64>,
 }
 
 /// Why a text is not that of a server's promise.
@@ -60,7 +64,7 @@ pub enum StatusError {
 }
 
 impl Status {
-    /// Reads the text of INFO perdura.
+    /// Reads the text of INFO perdura, and of INFO backup where it is there.
     ///
     /// # Errors
     /// A field is missing or no number.
@@ -78,6 +82,8 @@ impl Status {
         let age_s = number(text("last_checkpoint_seconds")?, "last_checkpoint_seconds")?;
         let seconds = |name| number::<f64>(text(name)?, name);
         let count = |name| number::<u64>(text(name)?, name);
+        let lag = fields.get("backup_lag_seconds");
+        let backup_lag_s = lag.map(|lag| number(lag, "backup_lag_seconds")).transpose()?;
         let mut status = Self {
             holds: false,
             broken_by: Vec::new(),
@@ -95,6 +101,8 @@ impl Status {
             failure,
             power_state: text("power_state")?.to_owned(),
             power_told_by: text("power_told_by")?.to_owned(),
+            backup_state: fields.get("backup_state").map(str::to_owned),
+            backup_lag_s: backup_lag_s.filter(|lag| *lag >= 0.0),
         };
         status.judge();
         Ok(status)

@@ -2,6 +2,7 @@
 //! with ten thousand clients is another one, because it needs all descriptors of its process.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
+mod backup;
 mod bad_input;
 mod battery;
 mod bench;

@@ -8,7 +8,8 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::append::Appender;
 use crate::format::{
-    FORMAT_VERSION, FRAME_LZ4, FRAME_MAGIC, FrameHeader, SEAL_BYTES, lengths_bytes, sums_bytes,
+    CHECK_BYTES, FORMAT_VERSION, FRAME_LZ4, FRAME_MAGIC, FrameHeader, SEAL_BYTES, lengths_bytes,
+    sums_bytes,
 };
 use crate::fuzzing::repair_checksums;
 use crate::load::Target;

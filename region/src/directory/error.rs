@@ -14,6 +14,16 @@ use crate::holder::LinkError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
+    /// A restore was cut off in the middle, or is under way.
+    #[error(
+        "{} is an image in the middle of a restore: let `perdura restore` end, or delete the file \
+         and restore again",
+        path.display()
+    )]
+    Unfinished {
+        /// The file that the restore makes.
+        path: PathBuf,
+    },
     /// Another process uses the directory.
     #[error(
         "{} is in use{}",

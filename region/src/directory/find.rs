@@ -19,6 +19,9 @@ pub const IMAGE_NAME: &str = "image.perdura";
 const HOLDER_CHANGES_WITHIN_NS: u64 = 3_000_000_000;
 const HOLDER_LOOK_AGAIN_NS: u64 = 20_000_000;
 
+/// The end of the name of an image that a restore is making.
+const UNFINISHED_EXTENSION: &str = "perdura.unfinished";
+
 /// Who kept the memory that an earlier server left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeper {
@@ -117,6 +120,10 @@ fn open_image(
 ) -> Result<Option<FileDevice>, DirectoryError> {
     let file = |source| DirectoryError::File { path: path.to_owned(), source };
     let exists = path.try_exists().map_err(file)?;
+    let unfinished = path.with_extension(UNFINISHED_EXTENSION);
+    if !exists && unfinished.try_exists().map_err(file)? {
+        return Err(DirectoryError::Unfinished { path: unfinished });
+    }
     let mode = match exists {
         true => OpenMode::Existing,
         false => OpenMode::Create { capacity_bytes: 0 },

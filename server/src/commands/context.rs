@@ -159,7 +159,7 @@ impl<'a> Server<'a> {
     /// Whether writes are accepted.
     ///
     /// # Errors
-    /// The log has failed, or the power is low.
+    /// The log has failed, the power is low, or the backup is too far behind.
     pub fn check_writes(&self) -> Outcome {
         if let Some(why) = self.shared.latched.get() {
             return Err(CommandError::Latched(why.clone()));
@@ -168,6 +168,7 @@ impl<'a> Server<'a> {
             Some(power) if self.is_power_low => {
                 Err(CommandError::PowerLow(power.said().reading.to_string()))
             }
+            Some(power) if power.is_backup_late() => Err(CommandError::BackupLate),
             _ => Ok(()),
         }
     }

@@ -272,6 +272,11 @@ pub(crate) enum CommandError {
          accepted until it is back: {0}"
     )]
     PowerLow(String),
+    #[error(
+        "MISCONF the backup is further behind than --ship-lag-max, and --ship-lag-action refuse is \
+         set: no write is accepted until it has caught up (INFO backup says what is wrong)"
+    )]
+    BackupLate,
     #[error("ERR the guard says how much may be dirty: change its tenants file, or detach")]
     GuardDecides,
     #[error("ERR the power asks for less than the promise until it is back: {0}")]

@@ -38,6 +38,19 @@ fn has_failed(server: &Server<'_>) -> bool {
     server.shared.latched.get().is_some() || server.facts.failure.is_some()
 }
 
+pub(super) fn backup_section(
+    server: &Server<'_>,
+    _: Clients,
+    out: &mut String,
+) -> std::fmt::Result {
+    let Some(backup) = &server.config.backup else { return write!(out, "backup_enabled:0\r\n") };
+    write!(out, "backup_enabled:1\r\n")?;
+    for (name, value) in backup.figures() {
+        write!(out, "{name}:{}\r\n", value.replace(['\r', '\n'], " "))?;
+    }
+    Ok(())
+}
+
 pub(super) fn persistence_section(
     server: &Server<'_>,
     _: Clients,

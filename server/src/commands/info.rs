@@ -9,7 +9,7 @@ use crate::resp::Args;
 type Section = fn(&Server<'_>, Clients, &mut String) -> std::fmt::Result;
 
 /// The sections in the order of the reply; the flag says whether INFO without arguments has them.
-const SECTIONS: [(&str, bool, Section); 15] = [
+const SECTIONS: [(&str, bool, Section); 16] = [
     ("Server", true, sections::server),
     ("Clients", true, sections::clients),
     ("Memory", true, memory::section),
@@ -25,6 +25,7 @@ const SECTIONS: [(&str, bool, Section); 15] = [
     ("Keyspace", true, sections::keyspace),
     ("Perdura", true, figures::perdura_section),
     ("Devices", true, devices::devices_section),
+    ("Backup", true, figures::backup_section),
 ];
 
 /// INFO [section [section ...]]

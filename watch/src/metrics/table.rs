@@ -135,6 +135,14 @@ pub static ROWS: &[Row] = &[
     in_seconds(US, counter("eventloop_duration_sum", "perdura_loop_busy_seconds", "Time that these turns took, all loops together.")),
     in_seconds(MS, counter("expire_cycle_cpu_milliseconds", "perdura_expiry_seconds", "Time spent looking for expired keys.")),
     gauge("uptime_in_seconds", "perdura_uptime_seconds", "Time since the start."),
+    // The backup.
+    gauge("backup_enabled", "perdura_backup_enabled", "1 if the image is shipped to a vault (serve --ship)."),
+    gauge("backup_lag_seconds", "perdura_backup_lag_seconds", "What was acknowledged longer ago is in the backup; absent before the first restore point."),
+    gauge("backup_pass_seconds", "perdura_backup_pass_seconds", "Time that the last restore point took."),
+    counter("backup_points", "perdura_backup_points", "Restore points that were put."),
+    counter("backup_objects", "perdura_backup_objects", "Objects that were put in the vault."),
+    counter("backup_bytes", "perdura_backup_shipped_bytes", "Bytes of these objects."),
+    counter("backup_failures", "perdura_backup_failures", "Passes of the backup that failed."),
     // Values that are not in memory.
     gauge("devices", "perdura_tier_devices", "Devices with values that are not in memory."),
     counter("far_reads", "perdura_tier_reads", "Values read from devices."),
@@ -148,7 +156,8 @@ pub static ROWS: &[Row] = &[
 ];
 
 /// Gauges that INFO shows as -1 where they are not known.
-pub static ABSENT_IF_NEGATIVE: [&str; 2] = ["last_checkpoint_seconds", "power_left_seconds"];
+pub static ABSENT_IF_NEGATIVE: [&str; 3] =
+    ["last_checkpoint_seconds", "power_left_seconds", "backup_lag_seconds"];
 
 /// Numbers in INFO of which no metric is made, by their names or the beginnings of these.
 pub static LEFT_OUT: &[(&str, &str)] = &[
@@ -160,6 +169,11 @@ pub static LEFT_OUT: &[(&str, &str)] = &[
     ("active_defrag", "is always 0"),
     ("allocator_", "follows from other metrics"),
     ("arch_bits", "is always the same"),
+    ("backup_every_seconds", "is what the operator has set"),
+    ("backup_keep_seconds", "is what the operator has set"),
+    ("backup_lag_max_seconds", "is what the operator has set"),
+    ("backup_encrypted", "is what the operator has set"),
+    ("backup_newest_unix_ms", "follows from the lag"),
     ("checkpoint_at_ns", "is the checkpoint's age"),
     ("client_recent_max", "is about one client"),
     ("clients_in_timeout_table", "is a detail of blocked clients"),

@@ -1,0 +1,136 @@
+//! A vault in a directory of this machine.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{Listed, Listing, Vault, VaultError, is_name};
+
+/// Begin of the names of files that are being written.
+const UNFINISHED: &str = ".unfinished-";
+
+/// A directory whose files are objects. Only its owner may read them.
+#[derive(Debug)]
+pub struct Directory {
+    root: PathBuf,
+}
+
+impl Directory {
+    /// The vault in a directory, which is made by the first put.
+    pub fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    fn failed(&self, what: &'static str, name: &str, error: &std::io::Error) -> VaultError {
+        VaultError {
+            what,
+            name: name.to_owned(),
+            vault: self.describe(),
+            why: error.to_string(),
+            is_missing: error.kind() == ErrorKind::NotFound,
+        }
+    }
+
+    fn path(&self, name: &str) -> std::io::Result<PathBuf> {
+        match is_name(name) {
+            true => Ok(self.root.join(name)),
+            false => Err(std::io::Error::new(ErrorKind::InvalidInput, "no name of an object")),
+        }
+    }
+}
+
+impl Vault for Directory {
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), VaultError> {
+        let put = || {
+            let path = self.path(name)?;
+            let folder = path.parent().unwrap_or(&self.root);
+            make_folder(folder)?;
+            let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+            // A name of its own for each process: two must not write to one file.
+            let process = std::process::id();
+            let beside = folder.join(format!("{UNFINISHED}{process}-{file_name}"));
+            let mut options = OpenOptions::new();
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&beside, &path)?;
+            File::open(folder)?.sync_all()
+        };
+        put().map_err(|error| self.failed("put", name, &error))
+    }
+
+    fn get(&self, name: &str) -> Result<Vec<u8>, VaultError> {
+        let found = self.path(name).and_then(fs::read);
+        found.map_err(|error| self.failed("get", name, &error))
+    }
+
+    fn list(&self, folder: &str) -> Result<Listing, VaultError> {
+        let list = || -> std::io::Result<Listing> {
+            let path = match folder {
+                "" => self.root.clone(),
+                _ => self.path(folder)?,
+            };
+            let mut listing = Listing::default();
+            for entry in fs::read_dir(path)? {
+                let entry = entry?;
+                let Ok(name) = entry.file_name().into_string() else { continue };
+                if !is_name(&name) {
+                    continue;
+                }
+                if entry.file_type()?.is_dir() {
+                    listing.folders.push(name);
+                } else {
+                    let bytes = match entry.metadata() {
+                        Ok(metadata) => metadata.len(),
+                        // Deleted meanwhile.
+                        Err(_) => continue,
+                    };
+                    let name = match folder {
+                        "" => name,
+                        _ => format!("{folder}/{name}"),
+                    };
+                    listing.objects.push(Listed { name, bytes });
+                }
+            }
+            listing.objects.sort_unstable();
+            listing.folders.sort_unstable();
+            Ok(listing)
+        };
+        match list() {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Listing::default()),
+            listed => listed.map_err(|error| self.failed("list", folder, &error)),
+        }
+    }
+
+    fn delete(&self, name: &str) -> Result<(), VaultError> {
+        match self.path(name).and_then(fs::remove_file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(self.failed("delete", name, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn describe(&self) -> String {
+        self.root.display().to_string()
+    }
+}
+
+/// Makes a folder and those that it lies in, each with a durable name.
+fn make_folder(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    make_folder(parent)?;
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    File::open(parent)?.sync_all()
+}

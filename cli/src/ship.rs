@@ -1,0 +1,272 @@
+//! `serve --ship`: the backup that follows a running server.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use perdura_backup::{Follower, Options, Progress, Seal, Vault, vault};
+use perdura_media::{Clock, format_duration};
+use perdura_region::Key;
+use perdura_server::{Backup, Power};
+use perdura_store::Store;
+use perdura_terminal::{one_of, time};
+
+use crate::serve_args::ServeArgs;
+
+const BACKUP: &str = "Backup";
+/// Default time between two looks for a newer commit.
+const EVERY: Duration = Duration::from_secs(1);
+/// Default time for which restore points are kept.
+const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Time between two looks at the lag.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Longest time that a stopped server waits for the last restore point, when all is on the SSD.
+const LAST_WITHIN: Duration = Duration::from_secs(10);
+
+/// Options of `serve` about the backup.
+#[derive(Debug, Args)]
+#[command(next_help_heading = BACKUP)]
+pub struct ShipArgs {
+    /// Ship each checkpoint to a vault, while the server runs: a directory, `s3://BUCKET/PREFIX`
+    /// (AWS_* variables say how), or `ssh://USER@HOST/PATH`. `perdura restore` makes an image of
+    /// it.
+    #[arg(long, value_name = "URL")]
+    pub ship: Option<String>,
+    /// Time between two looks for a newer checkpoint [default: 1s].
+    #[arg(long, value_name = "TIME", requires = "ship")]
+    pub ship_every: Option<String>,
+    /// How long restore points are kept, ever fewer with their age; `off`: nothing is deleted
+    /// [default: 7d].
+    #[arg(long, value_name = "TIME", requires = "ship")]
+    pub ship_keep: Option<String>,
+    /// The age of the newest acknowledged state in the vault from which the backup is late
+    /// [default: none].
+    #[arg(long, value_name = "TIME", requires = "ship")]
+    pub ship_lag_max: Option<String>,
+    /// What happens when the backup is late: `warn`, or `refuse`: no write is accepted [default:
+    /// warn].
+    #[arg(long, value_name = "ACTION", requires = "ship_lag_max")]
+    pub ship_lag_action: Option<String>,
+    #[command(flatten)]
+    pub key: KeyArgs,
+}
+
+/// The key of a backup.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// File with the key with which the backup is encrypted: 32 bytes, or 64 hexadecimal digits.
+    #[arg(long, value_name = "FILE")]
+    pub ship_key_file: Option<PathBuf>,
+}
+
+impl KeyArgs {
+    /// How objects are sealed.
+    pub fn seal(&self) -> Result<Seal> {
+        let Some(path) = &self.ship_key_file else { return Ok(Seal::default()) };
+        let place = || format!("--ship-key-file {}", path.display());
+        let contents = std::fs::read(path).with_context(place)?;
+        Seal::from_key_file(&contents).map_err(anyhow::Error::msg).with_context(place)
+    }
+}
+
+/// A backup that is about to begin.
+pub struct Shipping {
+    vault: Box<dyn Vault>,
+    seal: Seal,
+    options: Options,
+    lag_max: Option<Duration>,
+    is_refusing: bool,
+}
+
+impl Shipping {
+    /// The backup that the options ask for, if they do. `key` is that of the image.
+    pub fn new(args: &ServeArgs, key: Option<Key>) -> Result<Option<Self>> {
+        let ship = &args.ship;
+        let seal = ship.key.seal()?;
+        let Some(url) = &ship.ship else { return Ok(None) };
+        if !args.device.is_empty() {
+            bail!(
+                "--ship {url}: values on a --device are not backed up yet, and a backup without \
+                 them could not be restored: give one of both"
+            );
+        }
+        let has_no_checkpoints = args.place.checkpoint.as_deref() == Some("off");
+        if has_no_checkpoints || args.durability.as_deref() == Some("none") {
+            bail!(
+                "--ship {url}: checkpoints are what is shipped, and there are none with \
+                 --checkpoint off or --durability none"
+            );
+        }
+        let every = time("ship-every", &ship.ship_every)?.unwrap_or(EVERY);
+        let keep = match ship.ship_keep.as_deref() {
+            Some("off") => None,
+            _ => Some(time("ship-keep", &ship.ship_keep)?.unwrap_or(KEEP)),
+        };
+        let lag_max = time("ship-lag-max", &ship.ship_lag_max)?;
+        let actions = [("warn", false), ("refuse", true)];
+        Ok(Some(Self {
+            vault: vault::open(url)?,
+            seal,
+            options: Options { every: every.max(Duration::from_millis(10)), keep, key },
+            lag_max,
+            is_refusing: one_of("ship-lag-action", &ship.ship_lag_action, &actions)?,
+        }))
+    }
+
+    /// Starts the thread that ships, and the one that looks at the lag.
+    pub fn start(
+        self,
+        store: &Arc<Store>,
+        clock: &Arc<dyn Clock>,
+        power: Arc<Power>,
+    ) -> Result<Running> {
+        let Self { vault, seal, options, lag_max, is_refusing } = self;
+        let progress = Arc::new(Progress::default());
+        let figures = Arc::new(Lag {
+            store: Arc::downgrade(store),
+            progress: Arc::clone(&progress),
+            clock: Arc::clone(clock),
+            vault: vault.describe(),
+            lag_max,
+            every: options.every,
+            keep: options.keep,
+            is_encrypted: seal.is_encrypting(),
+        });
+        let held = Arc::downgrade(store);
+        let hold = Box::new(move |is_held| {
+            if let Some(store) = held.upgrade() {
+                store.region().hold_segments(is_held);
+            }
+        });
+        let device = store.region().device();
+        let clock = Arc::clone(clock);
+        let follower = Follower::start(device, vault, seal, options, clock, progress, hold);
+        if let Some(lag_max) = lag_max {
+            let lag = Arc::clone(&figures);
+            let watch = move || lag.watch(lag_max, is_refusing, &power);
+            let thread = std::thread::Builder::new().name("perdura-lag".into());
+            thread.spawn(watch).context("start a thread")?;
+        }
+        Ok(Running { follower: follower.context("start a thread")?, figures })
+    }
+}
+
+/// A backup that follows the server.
+pub struct Running {
+    follower: Follower,
+    figures: Arc<Lag>,
+}
+
+impl Running {
+    /// Its figures, for INFO.
+    pub fn figures(&self) -> Arc<dyn Backup> {
+        Arc::clone(&self.figures) as Arc<dyn Backup>
+    }
+
+    /// Ships the last state, which is on the SSD.
+    pub fn finish(self) {
+        if !self.follower.finish(LAST_WITHIN) {
+            tracing::warn!(
+                "the backup was not complete within {} of the stop; `perdura backup` completes it",
+                format_duration(LAST_WITHIN)
+            );
+        }
+    }
+}
+
+/// How far the backup is behind.
+struct Lag {
+    store: Weak<Store>,
+    progress: Arc<Progress>,
+    clock: Arc<dyn Clock>,
+    vault: String,
+    lag_max: Option<Duration>,
+    every: Duration,
+    keep: Option<Duration>,
+    is_encrypted: bool,
+}
+
+impl std::fmt::Debug for Lag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lag").field("vault", &self.vault).finish_non_exhaustive()
+    }
+}
+
+impl Lag {
+    /// Every write that was acknowledged longer ago than this is in the vault; zero: all are.
+    /// `None`: there is no restore point yet.
+    fn lag(&self) -> Option<Duration> {
+        // Taken first: what is acknowledged after it makes no difference.
+        let now_ms = self.clock.unix_ms();
+        let newest = self.progress.figures().newest?;
+        let is_whole = self.store.upgrade().is_some_and(|store| {
+            let region = store.region();
+            region.is_committed() && region.commits() == newest.commit
+        });
+        Some(match is_whole {
+            true => Duration::ZERO,
+            false => Duration::from_millis(now_ms.saturating_sub(newest.unix_ms)),
+        })
+    }
+
+    /// Warns when the backup is late, and refuses writes if that is asked for, until the server's
+    /// end.
+    fn watch(&self, lag_max: Duration, is_refusing: bool, power: &Power) {
+        let mut was_late = false;
+        let began = std::time::Instant::now();
+        while self.store.strong_count() > 0 {
+            // The first restore point takes its time.
+            let lag = self.lag().unwrap_or_else(|| began.elapsed());
+            let is_late = lag > lag_max;
+            if is_late != was_late {
+                match is_late {
+                    true => tracing::error!(
+                        lag = format_duration(lag),
+                        "the backup is late: more than --ship-lag-max{}",
+                        if is_refusing { "; no write is accepted" } else { "" }
+                    ),
+                    false => tracing::info!("the backup has caught up"),
+                }
+                power.set_backup_late(is_late && is_refusing);
+                was_late = is_late;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+impl Backup for Lag {
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let lag = self.lag();
+        let figures = self.progress.figures();
+        let is_late = self.lag_max.is_some_and(|max| lag.is_none_or(|lag| lag > max));
+        let state = match (&figures.error, is_late) {
+            (Some(_), _) => "failing",
+            (None, true) => "late",
+            (None, false) => "ok",
+        };
+        let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());
+        let or_none = |time: Option<Duration>| time.map_or("-1".to_owned(), seconds);
+        vec![
+            ("backup_vault", self.vault.clone()),
+            ("backup_state", state.to_owned()),
+            ("backup_lag_seconds", or_none(lag)),
+            ("backup_lag_max_seconds", or_none(self.lag_max)),
+            ("backup_every_seconds", seconds(self.every)),
+            ("backup_keep_seconds", or_none(self.keep)),
+            ("backup_encrypted", u8::from(self.is_encrypted).to_string()),
+            (
+                "backup_newest_unix_ms",
+                figures.newest.map_or(0, |newest| newest.unix_ms).to_string(),
+            ),
+            ("backup_points", figures.points.to_string()),
+            ("backup_objects", figures.objects.to_string()),
+            ("backup_bytes", figures.bytes.to_string()),
+            ("backup_pass_seconds", seconds(figures.pass)),
+            ("backup_failures", figures.failures.to_string()),
+            ("backup_error", figures.error.unwrap_or_default()),
+        ]
+    }
+}
