@@ -16,11 +16,16 @@ use perdura_image::copying::newest_commit;
 use perdura_image::inspect::{Believe, image_bytes};
 use perdura_image::superblock::read_superblock;
 use perdura_media::{Clock, SimClock, SimDevice};
-use perdura_region::{BLOCK_BYTES, Config, LaneId, Region};
+use perdura_region::{BLOCK_BYTES, Config, Key, LaneId, Region};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
 const BLOCKS: u64 = 16;
+
+/// The key of all images here: frames that are not encrypted take a shorter way.
+fn key() -> Key {
+    Key::new([3; 32])
+}
 
 /// A region on a simulated device, and what each of its commits holds.
 struct Machine {
@@ -41,6 +46,7 @@ impl Machine {
             checkpoint_every: None,
             seed,
             log_percent: 125,
+            key: Some(key()),
             ..Config::new(BLOCKS * BLOCK_BYTES, 4 * BLOCK_BYTES)
         };
         let region = Region::open(device.clone(), clock.clone(), config).unwrap();
@@ -83,7 +89,7 @@ impl Machine {
     fn note(&self) {
         let commit = self.commit();
         let mut states = self.states.lock();
-        let new = || image_bytes(&*self.device, Believe::Committed).unwrap();
+        let new = || image_bytes(&*self.device, Believe::Committed, Some(&key())).unwrap();
         states.entry(commit).or_insert_with(new);
     }
 
@@ -95,8 +101,8 @@ impl Machine {
     /// Restores a point and compares it with the state that its commit had.
     fn compare(&self, vault: &dyn Vault, seal: &Seal, name: &PointName) -> Result<(), BackupError> {
         let copy = SimDevice::new(0, 1);
-        restore_to(vault, seal, name, &copy, None)?;
-        let found = image_bytes(&copy, Believe::Committed).unwrap();
+        restore_to(vault, seal, name, &copy, Some(&key()))?;
+        let found = image_bytes(&copy, Believe::Committed, Some(&key())).unwrap();
         let states = self.states.lock();
         let expected = states.get(&name.commit).expect("a commit that was never made");
         assert!(found == *expected, "{} restores another state", name.as_str());
@@ -215,7 +221,7 @@ impl Vault for Changing<'_> {
 
 /// Ships a changing image, begins anew in between, and deletes what is old. An error is the kill.
 fn history(machine: &Machine, vault: &dyn Vault, planted: Planted) -> Result<Deleted, BackupError> {
-    let source = Source::new(&*machine.device, None)?;
+    let source = Source::new(&*machine.device, Some(&key()))?;
     let mut deleted = Deleted::default();
     let image_id = source.image_id();
     for run in 0..3 {
@@ -241,7 +247,7 @@ fn history(machine: &Machine, vault: &dyn Vault, planted: Planted) -> Result<Del
 #[test]
 fn every_point_restores_the_state_of_its_commit_and_is_sent_but_once() {
     let (machine, memory) = (Machine::new(1), Memory::default());
-    let source = Source::new(&*machine.device, None).unwrap();
+    let source = Source::new(&*machine.device, Some(&key())).unwrap();
     let seal = Seal::with_key([7; 32]);
     let mut shipper = Shipper::new(&memory, seal.clone(), &source, Planted::None).unwrap();
     machine.write(400);
@@ -285,7 +291,7 @@ fn segments_are_used_anew_in_the_middle_of_a_pass_and_it_ends_at_a_newer_commit(
             *writes = *writes * 2 / 3;
         };
         let vault = Changing { memory: &memory, at_put: Box::new(at_put) };
-        let source = Source::new(&*machine.device, None).unwrap();
+        let source = Source::new(&*machine.device, Some(&key())).unwrap();
         let mut shipper = Shipper::new(&vault, Seal::default(), &source, Planted::None).unwrap();
         shipper.set_pack_bytes(64 << 10);
         for _ in 0..3 {
@@ -365,7 +371,7 @@ fn planted_bugs_are_caught() {
             machine.checkpoint();
         };
         let vault = Changing { memory: &memory, at_put: Box::new(at_put) };
-        let source = Source::new(&*machine.device, None).unwrap();
+        let source = Source::new(&*machine.device, Some(&key())).unwrap();
         let planted = Planted::TakeAnyFrame;
         let mut shipper = Shipper::new(&vault, Seal::default(), &source, planted).unwrap();
         shipper.set_pack_bytes(16 << 10);
@@ -379,7 +385,7 @@ fn planted_bugs_are_caught() {
 #[test]
 fn damaged_objects_are_named_and_never_restored() {
     let (machine, memory) = (Machine::new(9), Memory::default());
-    let source = Source::new(&*machine.device, None).unwrap();
+    let source = Source::new(&*machine.device, Some(&key())).unwrap();
     let mut shipper = Shipper::new(&memory, Seal::default(), &source, Planted::None).unwrap();
     for _ in 0..3 {
         machine.write(100);
