@@ -17,7 +17,7 @@ use perdura_media::{Bytes, FileDevice, RealClock, parse_duration};
 use perdura_region::directory::{IMAGE_NAME, has_image, memory_files_of};
 use perdura_terminal::{LateBar, complain, say, time};
 
-use crate::ship::KeyArgs;
+use crate::ship::ShipKeyArgs;
 
 /// Options of `backup`.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub struct BackupArgs {
     #[arg(long, value_name = "TIME")]
     keep: Option<String>,
     #[command(flatten)]
-    key: KeyArgs,
+    key: ShipKeyArgs,
     #[command(flatten)]
     image_key: crate::key::KeyArgs,
 }
@@ -63,7 +63,7 @@ struct ListArgs {
     #[arg(long)]
     sizes: bool,
     #[command(flatten)]
-    key: KeyArgs,
+    key: ShipKeyArgs,
 }
 
 #[derive(Debug, Args)]
@@ -85,7 +85,7 @@ struct PointArgs {
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
     #[command(flatten)]
-    key: KeyArgs,
+    key: ShipKeyArgs,
 }
 
 /// Options of `restore`.

@@ -50,18 +50,18 @@ pub struct ShipArgs {
     #[arg(long, value_name = "ACTION", requires = "ship_lag_max")]
     pub ship_lag_action: Option<String>,
     #[command(flatten)]
-    pub key: KeyArgs,
+    pub key: ShipKeyArgs,
 }
 
 /// The key of a backup.
 #[derive(Debug, Args)]
-pub struct KeyArgs {
+pub struct ShipKeyArgs {
     /// File with the key with which the backup is encrypted: 32 bytes, or 64 hexadecimal digits.
     #[arg(long, value_name = "FILE")]
     pub ship_key_file: Option<PathBuf>,
 }
 
-impl KeyArgs {
+impl ShipKeyArgs {
     /// How objects are sealed.
     pub fn seal(&self) -> Result<Seal> {
         let Some(path) = &self.ship_key_file else { return Ok(Seal::default()) };
