@@ -220,7 +220,7 @@ pub struct GuardArgs {
     /// than --grace, if that is given.
     #[arg(long, value_name = "FILE")]
     pub battery: Option<PathBuf>,
-    /// What servers are entitled to, as TOML; see docs/server.md.
+    /// What servers are entitled to, as TOML; see docs/guard.md.
     #[arg(long, value_name = "FILE", requires = "shared")]
     pub tenants: Option<PathBuf>,
     /// Power that the machine draws, watts: for sources that say what energy is left.

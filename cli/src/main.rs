@@ -20,6 +20,7 @@ mod holder;
 mod import;
 mod key;
 mod listen;
+mod markdown;
 mod pages;
 mod password;
 mod plan;

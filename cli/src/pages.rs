@@ -1,4 +1,4 @@
-//! `perdura completions` and `perdura man`: files that packages have, made from the description of
+//! `perdura completions` and `perdura man`: files that packages and the book have, made from the description of
 //! the command line.
 
 use std::io::Write;
@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use crate::args::Cli;
+use crate::markdown;
 
 const PROGRAM: &str = "perdura";
 
@@ -25,6 +26,10 @@ pub struct CompletionsArgs {
 pub struct ManArgs {
     /// Directory for the pages; created if missing.
     dir: PathBuf,
+
+    /// Write Markdown, one page for each command with what is below it, and a list of them.
+    #[arg(long)]
+    markdown: bool,
 }
 
 pub fn complete(args: &CompletionsArgs) -> Result<ExitCode> {
@@ -35,8 +40,10 @@ pub fn complete(args: &CompletionsArgs) -> Result<ExitCode> {
 }
 
 pub fn write(args: &ManArgs) -> Result<ExitCode> {
-    let written = std::fs::create_dir_all(&args.dir)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), &args.dir));
+    let written = std::fs::create_dir_all(&args.dir).and_then(|()| match args.markdown {
+        true => markdown::write(Cli::command(), &args.dir),
+        false => clap_mangen::generate_to(Cli::command(), &args.dir),
+    });
     written.with_context(|| args.dir.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }

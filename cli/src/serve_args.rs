@@ -199,8 +199,8 @@ pub struct PlaceArgs {
         help_heading = PROMISE
     )]
     pub joules: Option<String>,
-    /// A file that describes the battery (TOML; see docs/server.md). What may be dirty follows its
-    /// age, its temperature and the machine's load, and is never more than it lasts for at the
+    /// A file that describes the battery (TOML; see docs/operating.md). What may be dirty follows
+    /// its age, its temperature and the machine's load, and is never more than it lasts for at the
     /// start, nor than --grace, if that is given, allows.
     #[arg(long, value_name = "FILE", conflicts_with = "joules", help_heading = PROMISE)]
     pub battery: Option<PathBuf>,

@@ -1,5 +1,6 @@
 //! The commands for developers of this repository; `cargo xtask help` lists them.
 
+mod book;
 mod changed;
 mod deps;
 mod fuzz;
@@ -31,7 +32,7 @@ cargo xtask COMMAND
 
 Check a change:
   lint           Check format and lints, the pages (links, lengths of lines, paths, rooms, locks,
-                 packages), and that each file of code is compiled.
+                 packages, contents), and that each file of code is compiled.
   test --quick   Run the lints and tests of the packages that differ from main.
   test           Run everything that CI runs: format, lints, tests, doc tests, a short simulation,
                  whole-process tests, and the tests of the Python package with Spark.
@@ -101,6 +102,8 @@ Measure and release:
                  and print how many tests pass. FILE is as `unit/type/list` [default: all that the
                  server is to pass]. Needs tclsh. PROGRAM is served instead of the one that is
                  built here.
+  book           Build the pages as a book into target/book, and check its links. mdBook is
+                 installed into target/tools, once, in a minute or two.
   release        Build the program as it is released, with all formats of traces.
   package [--profile dev] [--perdura PROGRAM] [--version V]
                  Write a Debian package, an archive and the context of a container image into
@@ -131,6 +134,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["model"] => steps::model(false),
         ["model", "--long"] => steps::model(true),
         ["miri"] => steps::miri(),
+        ["book"] => book::build(),
         ["release"] => steps::release(),
         ["package", options @ ..] => package::Wanted::parse(options)?.write(),
         ["test-package"] => package::test(None),

@@ -42,7 +42,7 @@ struct Case {
 
 const CASES: [Case; 4] = [
     Case {
-        name: "the unit of docs/server.md",
+        name: "the unit of docs/operating.md",
         settings: "KillMode=process\n",
         options: "",
         share: 1,

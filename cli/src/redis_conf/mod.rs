@@ -167,16 +167,16 @@ mod tests {
         }
     }
 
-    /// `docs/server.md` lists each directive with what becomes of it.
+    /// `docs/redis-conf.md` lists each directive with what becomes of it.
     #[test]
     fn every_directive_is_documented() {
-        let document = include_str!("../../../docs/server.md");
+        let document = include_str!("../../../docs/redis-conf.md");
         let own = TABLE.iter().map(|(directive, _)| *directive);
         let inert = inert::PARAMETERS.iter().map(|parameter| parameter.name);
         for directive in own.chain(inert).chain(parameters::LIVE) {
             assert!(
                 document.contains(&format!("`{directive}`")),
-                "docs/server.md lacks {directive}"
+                "docs/redis-conf.md lacks {directive}"
             );
         }
     }

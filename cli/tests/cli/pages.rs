@@ -1,9 +1,12 @@
 //! The manual pages and the shell completions that packages have.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
 
 use crate::running::{PERDURA, TestDir};
+
+const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli");
 
 fn said(words: &[&str]) -> String {
     let run = Command::new(PERDURA).args(words).output().unwrap();
@@ -81,5 +84,23 @@ fn bash_completes_commands_and_options() {
 fn each_shell_has_completions() {
     for (shell, sign) in [("zsh", "#compdef perdura"), ("fish", "complete -c perdura")] {
         assert!(said(&["completions", shell]).contains(sign), "{shell}");
+    }
+}
+
+/// The pages of the book are those of this program.
+#[test]
+fn the_books_pages_of_commands_are_what_the_program_writes() {
+    let pages = TestDir::new();
+    said(&["man", "--markdown", pages.path().to_str().unwrap()]);
+    let read = |dir: &Path| -> BTreeMap<String, String> {
+        let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let name = |file: &Path| file.file_name().unwrap().to_string_lossy().into_owned();
+        files.map(|file| (name(&file), std::fs::read_to_string(&file).unwrap())).collect()
+    };
+    let (written, book) = (read(pages.path()), read(Path::new(BOOK)));
+    assert_eq!(written.keys().collect::<Vec<_>>(), book.keys().collect::<Vec<_>>());
+    for (name, text) in &written {
+        let says = "run: rm -r docs/cli; cargo run -- man --markdown docs/cli";
+        assert!(book[name] == *text, "docs/cli/{name} is another: {says}");
     }
 }

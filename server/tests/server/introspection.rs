@@ -146,9 +146,9 @@ fn every_figure_of_the_region_is_shown_and_documented() {
     for (name, _) in server.store.region().stats().fields() {
         assert!(fields.contains_key(name), "{name} in {info}");
     }
-    let document = include_str!("../../../docs/server.md");
+    let document = include_str!("../../../docs/info.md");
     for name in fields.keys() {
-        assert!(document.contains(&format!("`{name}`")), "docs/server.md lacks `{name}`");
+        assert!(document.contains(&format!("`{name}`")), "docs/info.md lacks `{name}`");
     }
     // key:0 to key:199, their values, and what EXEC wrote.
     let names: u64 = (0..200).map(|n| format!("key:{n}").len() as u64).sum();

@@ -1,8 +1,8 @@
 //! The lint of pages: checks that the Markdown files agree with the code.
 //!
 //! It checks links and anchors, the lengths of lines, paths that pages and comments name, the table
-//! of rooms against the manifests, the page of locks against the code, the README's program and its
-//! list of packages, and that each file of code is compiled. All mistakes are reported at once,
+//! of rooms against the manifests, the page of locks against the code, the book's table of contents,
+//! the first program for Rust, the list of packages, and that each file of code is compiled. All mistakes are reported at once,
 //! each with its file and line.
 
 mod locks;
@@ -10,6 +10,7 @@ mod markdown;
 mod modules;
 mod paths;
 mod rooms;
+mod summary;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::deps;
 use markdown::Page;
+pub use summary::SUMMARY;
 
 /// The largest number of columns in a line of prose.
 const COLUMNS_MAX: usize = 100;
@@ -32,7 +34,10 @@ pub fn check() -> Result<()> {
     let pages = tree.pages()?;
     let mut wrong = Wrong::new();
     for page in &pages {
-        lengths(page, &mut wrong);
+        // An entry of the contents is one line, however long.
+        if page.path != Path::new(SUMMARY) {
+            lengths(page, &mut wrong);
+        }
         links(page, &pages, &tree, &mut wrong);
         // The recipes of that page name files that their reader is to create.
         if page.path != Path::new("CONTRIBUTING.md") {
@@ -47,8 +52,9 @@ pub fn check() -> Result<()> {
     };
     rooms::check(page("docs/architecture.md")?, &tree, &mut wrong)?;
     locks::check(page("docs/concurrency.md")?, &tree, &mut wrong)?;
-    packages(page("README.md")?, &mut wrong);
-    examples(page("README.md")?, &tree, &mut wrong)?;
+    summary::check(page(SUMMARY)?, &tree, &mut wrong);
+    packages(page("CONTRIBUTING.md")?, &mut wrong);
+    examples(page("docs/rust.md")?, &tree, &mut wrong)?;
     if !wrong.is_empty() {
         bail!("pages and code are wrong:\n{}", wrong.join("\n"));
     }
@@ -56,7 +62,7 @@ pub fn check() -> Result<()> {
 }
 
 /// The root folder of the repository.
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
@@ -67,7 +73,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    fn of(root: &Path) -> Result<Self> {
+    pub fn of(root: &Path) -> Result<Self> {
         let listed = Command::new("git")
             .args(["ls-files", "--cached", "--others", "--exclude-standard"])
             .current_dir(root)
@@ -88,17 +94,21 @@ impl Tree {
         self.files.contains(path) || self.files.iter().any(|file| file.starts_with(path))
     }
 
+    pub fn has_file(&self, path: &Path) -> bool {
+        self.files.contains(path)
+    }
+
     /// The files whose paths end with `end`.
     fn ending<'t>(&'t self, end: &'t str) -> impl Iterator<Item = &'t Path> {
         let files = self.files.iter().map(PathBuf::as_path);
         files.filter(move |file| file.to_string_lossy().ends_with(end))
     }
 
-    fn text(&self, path: &Path) -> Result<String> {
+    pub fn text(&self, path: &Path) -> Result<String> {
         std::fs::read_to_string(self.root.join(path)).with_context(|| path.display().to_string())
     }
 
-    fn pages(&self) -> Result<Vec<Page>> {
+    pub fn pages(&self) -> Result<Vec<Page>> {
         self.ending(".md").map(|path| Ok(Page::parse(path, &self.text(path)?))).collect()
     }
 }
@@ -141,7 +151,7 @@ fn links(page: &Page, pages: &[Page], tree: &Tree, wrong: &mut Wrong) {
 
 /// The file that a link leads to, as a path from the repository's root. A link without a file leads
 /// to its own page.
-fn resolve(folder: &Path, file: &str, page: &Path) -> Option<PathBuf> {
+pub fn resolve(folder: &Path, file: &str, page: &Path) -> Option<PathBuf> {
     if file.is_empty() {
         return Some(page.to_owned());
     }
@@ -157,24 +167,25 @@ fn resolve(folder: &Path, file: &str, page: &Path) -> Option<PathBuf> {
     Some(at)
 }
 
-/// Checks that the README's program is in the library's documentation, whose tests run it.
-fn examples(readme: &Page, tree: &Tree, wrong: &mut Wrong) -> Result<()> {
+/// Checks that the page's program is in the library's documentation, whose tests run it.
+fn examples(page: &Page, tree: &Tree, wrong: &mut Wrong) -> Result<()> {
     let library = tree.text(Path::new("perdura/src/lib.rs"))?;
-    let shown = readme.section("Inside your program");
+    let shown = page.section("Ten lines");
     let program = shown.iter().skip_while(|line| **line != "```rust").skip(1);
     let program = program.take_while(|line| **line != "```");
     let program: String =
         program.map(|line| format!("{}\n", format!("//! {line}").trim())).collect();
     if program.is_empty() || !library.contains(&program) {
-        wrong
-            .push("README.md: the program is not in perdura/src/lib.rs, whose tests run it".into());
+        let page = page.path.display();
+        wrong.push(format!("{page}: the program is not in perdura/src/lib.rs, whose tests run it"));
     }
     Ok(())
 }
 
-/// Checks that the README names each package that `cargo xtask deps` installs, and no other.
-fn packages(readme: &Page, wrong: &mut Wrong) {
-    let section = readme.section("What the tests need");
+/// Checks that the page names each package that `cargo xtask deps` installs, and no other.
+fn packages(page: &Page, wrong: &mut Wrong) {
+    let path = page.path.display();
+    let section = page.section("What the tests need");
     let named: BTreeSet<&str> = section
         .iter()
         .filter(|line| !line.starts_with("```"))
@@ -183,10 +194,10 @@ fn packages(readme: &Page, wrong: &mut Wrong) {
         .collect();
     let installed: BTreeSet<&str> = deps::names().collect();
     for missing in installed.difference(&named) {
-        wrong.push(format!("README.md: \"What the tests need\" lacks the package {missing}"));
+        wrong.push(format!("{path}: \"What the tests need\" lacks the package {missing}"));
     }
     for unknown in named.difference(&installed) {
-        wrong.push(format!("README.md: `cargo xtask deps` does not install {unknown}"));
+        wrong.push(format!("{path}: `cargo xtask deps` does not install {unknown}"));
     }
 }
 
