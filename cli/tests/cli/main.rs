@@ -9,6 +9,7 @@ mod bench;
 mod check;
 mod clients;
 mod devices;
+mod docs;
 mod embedded;
 mod encrypted;
 mod export;

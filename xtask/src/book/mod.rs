@@ -46,7 +46,8 @@ fn lay_out(tree: &Tree, stage: &Path) -> Result<()> {
     let pages = tree.pages()?;
     let mut copied = BTreeSet::<PathBuf>::new();
     let is_of_book = |path: &Path| {
-        path.starts_with("docs") || ["README.md", "CONTRIBUTING.md"].map(Path::new).contains(&path)
+        path.starts_with("docs")
+            || ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(Path::new).contains(&path)
     };
     for page in pages.iter().filter(|page| is_of_book(&page.path)) {
         copied.insert(page.path.clone());
@@ -56,7 +57,11 @@ fn lay_out(tree: &Tree, stage: &Path) -> Result<()> {
     }
     copied.remove(Path::new(SUMMARY));
     for file in copied.iter().filter(|file| tree.has_file(file)) {
-        write(&source.join(file), &tree.text(file)?)?;
+        let text = tree.text(file)?;
+        // A README is the first page of its folder, whose name mdBook changes, but not the links.
+        let is_page = file.extension().is_some_and(|end| end == "md");
+        let text = if is_page { text.replace("README.md)", "index.md)") } else { text };
+        write(&source.join(file), &text)?;
     }
     write(&source.join("SUMMARY.md"), &from_the_root(&tree.text(Path::new(SUMMARY))?))?;
     write(&stage.join("book.toml"), &tree.text(Path::new("docs/book.toml"))?)
