@@ -14,7 +14,7 @@ use std::process::Command;
 use crate::running::{PERDURA, TestDir};
 
 /// The pages, and how many of their blocks are run.
-const PAGES: [(&str, usize); 3] = [("start", 4), ("protection", 1), ("operating", 1)];
+const PAGES: [(&str, usize); 3] = [("start", 5), ("protection", 1), ("operating", 1)];
 
 /// A script for bash, and the lines that it must print.
 #[derive(Default)]

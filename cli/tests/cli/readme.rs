@@ -63,3 +63,36 @@ fn each_command_of_the_pages_is_understood() {
     }
     assert!(understood > 10, "{understood} commands: the pages have lost theirs");
 }
+
+/// Each option that a page names beside a command, between backticks, is one of that command.
+#[test]
+fn options_that_sentences_name_exist() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let folders = [docs.join(".."), docs.clone(), docs.join("measuring"), docs.join("decisions")];
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let pages = files.map(|entry| entry.unwrap().path());
+    let mut checked = 0;
+    for page in pages.filter(|path| path.extension().is_some_and(|end| end == "md")) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for quoted in text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)) {
+            let Some(words) = quoted.strip_prefix("perdura ") else { continue };
+            let words = words.split_whitespace().take_while(|word| *word != "--");
+            let words: Vec<&str> = words.map(|word| word.trim_matches(['[', ']'])).collect();
+            let command = docs.join("cli").join(format!("{}.md", words[0]));
+            let Ok(options) = std::fs::read_to_string(command) else { continue };
+            for option in words.iter().filter(|word| word.starts_with("--")) {
+                let option = option.split('=').next().unwrap();
+                let is_known =
+                    ["`", " ", ","].map(|end| options.contains(&format!("{option}{end}")));
+                assert!(
+                    is_known.contains(&true),
+                    "{}: `perdura {}`",
+                    page.display(),
+                    words.join(" ")
+                );
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 30, "{checked} options: the pages have lost theirs");
+}
