@@ -16,10 +16,10 @@ pub fn write(program: Command, dir: &Path) -> std::io::Result<()> {
 
 fn pages(mut program: Command) -> Pages {
     program.build();
-    let mut list = format!(
+    let mut list = String::from(
         "# Commands, option by option\n\n`perdura man --markdown docs/cli` has written these pages \
          from the program.\n[Commands by task](../commands.md) shows them at work.\n\n\
-         | command | |\n|---|---|\n"
+         | command | |\n|---|---|\n",
     );
     let mut pages = Pages::new();
     for command in shown(&program) {
