@@ -18,6 +18,16 @@ use perdura_region::{Region, RegionError, directory};
 use crate::error::CloseError;
 
 /// The report of the final flush.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let options = perdura::Options::new().memory_bytes(16 << 20);
+/// # let store = perdura::Store::open_with(dir.path().join("data"), &options)?;
+/// store.set("key", "value")?;
+/// let flushed = store.close()?;
+/// assert!(flushed.dirty_bytes > 0 && flushed.is_in_time);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Flushed {

@@ -7,6 +7,14 @@ use perdura_region::holder::LinkError;
 use perdura_warning::WarningError;
 
 /// Why something could not be opened. Nothing was changed.
+///
+/// ```
+/// use perdura::{OpenError, Options, Store};
+///
+/// # let dir = tempfile::tempdir().unwrap();
+/// let refused = Store::open_with(dir.path().join("data"), &Options::new().flush_threads(0));
+/// assert!(matches!(refused, Err(OpenError::Setting { name: "flush_threads", .. })));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -44,6 +52,18 @@ pub enum OpenError {
 }
 
 /// Why bytes of a region were not read or not changed.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let options = perdura::Options::new().memory_bytes(16 << 20);
+/// # let region = perdura::Region::open_with(dir.path().join("data"), &options)?;
+/// use perdura::AccessError;
+///
+/// let beyond = region.write(region.len_bytes(), b"x");
+/// assert!(matches!(beyond, Err(AccessError::OutOfRange { .. })));
+/// assert!(matches!(region.load_word(4), Err(AccessError::Misaligned { offset: 4, .. })));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
@@ -72,6 +92,16 @@ pub enum AccessError {
 }
 
 /// Why closing did not end well.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let options = perdura::Options::new().memory_bytes(16 << 20);
+/// # let store = perdura::Store::open_with(dir.path().join("data"), &options)?;
+/// if let Err(error) = store.close() {
+///     eprintln!("not everything is on the SSD, and the holder keeps it: {error}");
+/// }
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseError {

@@ -47,6 +47,13 @@ struct Beneath {
 }
 
 /// How a heap is opened.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// let heap = perdura::Heap::options().len_bytes(32 << 20).open(dir.path().join("heap"))?;
+/// assert!(heap.root::<u64>("nothing yet")?.is_none());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "options do nothing until a heap is opened with them"]
 pub struct HeapOptions {

@@ -20,12 +20,28 @@ const ARGUMENT: &str = "perdura-holder";
 const THREADS: usize = 2;
 
 /// The program that is started to keep the memory when this process is killed.
+///
+/// ```
+/// use perdura::{Holder, Options};
+///
+/// // The program `perdura`, which also heeds a file that a script of the UPS writes.
+/// let holder = Holder::perdura("perdura").heeding("file:/run/ups/on-battery");
+/// let options = Options::new().holder(holder.hiding("API_TOKEN"));
+/// # drop(options);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Holder {
     program: HolderProgram,
 }
 
 /// The errors of a process that is to be a holder.
+///
+/// ```
+/// use perdura::holder::{HoldError, hold_as_told};
+///
+/// let refused = hold_as_told(&["--colour".into()]);
+/// assert!(matches!(refused, Err(HoldError::Arguments { .. })));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoldError {
@@ -90,8 +106,8 @@ impl Holder {
         Self { program: HolderProgram::perdura(path) }
     }
 
-    /// Another program, started with `arguments` and then the words that [`hold_as_told`] takes: for
-    /// a library that is loaded into an interpreter, whose program cannot be executed twice.
+    /// Another program, started with `arguments` and then the words that [`hold_as_told`] takes:
+    /// for a library that is loaded into an interpreter, whose program cannot be executed twice.
     ///
     /// ```
     /// let holder = perdura::Holder::program("/usr/bin/python3", ["-I", "/srv/app/holder.py"]);
@@ -129,6 +145,13 @@ impl Holder {
 /// memory is on the SSD or its owner says goodbye. `dir` is the directory to which the memory
 /// belongs.
 ///
+/// ```no_run
+/// // A program of your own whose only work is to be the holder of "data".
+/// let warnings = perdura::Warnings::by_signals()?;
+/// perdura::holder::hold("data", 2, warnings)?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// Nothing arrived, or the memory cannot be held.
 pub fn hold(
@@ -152,6 +175,13 @@ fn link() -> std::io::Result<OwnedFd> {
 /// Runs a holder process with the words that its program was started with, after its own
 /// ([`Holder::program`]): `--dir DIR --threads N`, and a `--warning=SOURCE` for each source that it
 /// heeds besides signals. No thread may have been started before.
+///
+/// ```no_run
+/// // The whole of such a program.
+/// let words: Vec<_> = std::env::args_os().skip(1).collect();
+/// perdura::holder::hold_as_told(&words)?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// The words are others, a source cannot be used, or the errors of [`hold`].

@@ -83,6 +83,9 @@
 //!
 //! # Where to go on
 //!
+//! Programs of a screen each: `examples/` has `map`, `transaction`, `bytes`, `heap` and `warning`
+//! (`cargo run -p perdura --example map DIR GUEST`).
+//!
 //! [`Store`] and [`Store::transaction`]; [`Region`]; [`TrappedRegion`] for code that just stores;
 //! [`Heap`] for objects that survive; [`Options`] for everything that can be chosen; [`Holder`];
 //! [`on_warning`]. The engine below a store, with hashes and sorted sets, is [`engine`].
@@ -116,7 +119,7 @@ pub use heap::{Heap, HeapOptions};
 pub use perdura_heap as heap_types;
 
 pub use perdura_region::{
-    BudgetWish as Budget, Compression, PolicyKind, Prepared, Promise, RegionError,
+    BudgetWish as Budget, Compression, Key, PolicyKind, Prepared, Promise, RegionError,
 };
 pub use perdura_store as engine;
 pub use perdura_store::{StoreError, TxError};

@@ -9,7 +9,7 @@ use perdura_guard::Keeper;
 use perdura_media::{Direct, Engine, RealClock};
 use perdura_region::directory::{self, Directory, HOLDER_WAIT, Settings};
 use perdura_region::holder::{HeldBy, Holders};
-use perdura_region::{BudgetWish, Compression, Config, PolicyKind, TrackingKind};
+use perdura_region::{BudgetWish, Compression, Config, Key, PolicyKind, TrackingKind};
 
 use perdura_warning::SETTLE;
 
@@ -29,6 +29,17 @@ const FLUSH_THREADS_MAX: usize = 4;
 type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
 /// When a change is durable.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// use perdura::{Durability, Options, Store};
+///
+/// // Every change is on the SSD when its call returns, though a holder would keep it.
+/// let options = Options::new().memory_bytes(16 << 20).durability(Durability::Fsync);
+/// let store = Store::open_with(dir.path().join("data"), &options)?;
+/// store.set("key", "value")?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
@@ -66,6 +77,7 @@ pub struct Options {
     checkpoint_every: Option<Duration>,
     policy: PolicyKind,
     compression: Compression,
+    key: Option<Key>,
     holder: Option<Holder>,
     guard: Option<PathBuf>,
     power_settle: Duration,
@@ -88,6 +100,7 @@ impl Default for Options {
             checkpoint_every: Some(CHECKPOINT_EVERY),
             policy: PolicyKind::default(),
             compression: Compression::Off,
+            key: None,
             holder: None,
             guard: None,
             power_settle: SETTLE,
@@ -114,6 +127,7 @@ impl fmt::Debug for Options {
             .field("checkpoint_every", &self.checkpoint_every)
             .field("policy", &self.policy)
             .field("compression", &self.compression)
+            .field("key", &self.key.as_ref().map(|_| "kept secret"))
             .field("holder", &self.holder)
             .field("guard", &self.guard)
             .field("power_settle", &self.power_settle)
@@ -192,6 +206,28 @@ impl Options {
         self
     }
 
+    /// Encrypts the image on the SSD (AES-256-GCM), as `perdura serve --key-file` does. The key is
+    /// chosen when the image is made, and needed at every opening: without it nobody has the data,
+    /// so keep a copy where the SSD is not. Memory itself is not encrypted, so
+    /// [`Options::memory_dir`] is refused beside a key. Default: no encryption.
+    ///
+    /// ```
+    /// use perdura::{Key, Options, Store};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let dir = dir.path().join("data");
+    /// # let bytes_of_my_vault = [7; 32];
+    /// let options = Options::new().memory_bytes(16 << 20).key(Key::new(bytes_of_my_vault));
+    /// let store = Store::open_with(&dir, &options)?;
+    /// store.set("card", "4000 1234 5678 9010")?;
+    /// store.close()?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn key(mut self, key: Key) -> Self {
+        self.key = Some(key);
+        self
+    }
+
     /// A second process that keeps the memory when this one is killed. Default: none.
     pub fn holder(mut self, holder: Holder) -> Self {
         self.holder = Some(holder);
@@ -202,6 +238,14 @@ impl Options {
     /// Two threads of this library do what it says: they keep to this program's share of a battery,
     /// let changes wait while the power is low or the guard is gone, and at the end of the power
     /// close what is open; every later change is refused. Default: none.
+    ///
+    /// ```no_run
+    /// use perdura::{Options, Store};
+    ///
+    /// let options = Options::new().guard("/run/perdura-guard/guard.sock");
+    /// let store = Store::open_with("data", &options)?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn guard(mut self, socket: impl Into<PathBuf>) -> Self {
         self.guard = Some(socket.into());
         self
@@ -245,6 +289,13 @@ impl Options {
     /// Called with (bytes done, bytes in all) while the flush rate is measured: by the first
     /// opening of a directory, and by later ones that need a larger budget. Default: nobody is
     /// told.
+    ///
+    /// ```
+    /// use perdura::Options;
+    ///
+    /// let options = Options::new().on_progress(|done, of| eprintln!("{done} of {of} bytes"));
+    /// # drop(options);
+    /// ```
     pub fn on_progress(mut self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
         self.progress = Some(Arc::new(progress));
         self
@@ -284,6 +335,13 @@ impl Options {
                 expected: "at least 1",
             });
         }
+        if let (Some(_), Some(memory_dir)) = (&self.key, &self.memory_dir) {
+            return Err(OpenError::Setting {
+                name: "memory_dir",
+                value: memory_dir.display().to_string(),
+                expected: "none beside a key, because memory in files is not encrypted",
+            });
+        }
         let by = match (&self.holder, &self.guard) {
             (Some(_), Some(socket)) => {
                 return Err(OpenError::Setting {
@@ -307,6 +365,7 @@ impl Options {
         config.checkpoint_every = self.checkpoint_every;
         config.policy = self.policy;
         config.compression = self.compression;
+        config.key = self.key.clone();
         config.tracking = tracking;
         let settings = Settings {
             dir: dir.to_owned(),

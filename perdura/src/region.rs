@@ -117,6 +117,17 @@ impl Region {
 
     /// Changes bytes, block of 64 KiB by block. Waits if the budget is used up.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let options = perdura::Options::new().memory_bytes(16 << 20);
+    /// # let region = perdura::Region::open_with(dir.path().join("data"), &options)?;
+    /// region.write(4090, b"across two pages")?;
+    /// let mut found = [0; 16];
+    /// region.read(4090, &mut found)?;
+    /// assert_eq!(&found, b"across two pages");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The range leaves the region, and nothing has changed; or the region refuses.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
@@ -141,6 +152,15 @@ impl Region {
     }
 
     /// Writes a value's bytes at `offset`; see [`Region::write`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let options = perdura::Options::new().memory_bytes(16 << 20);
+    /// # let region = perdura::Region::open_with(dir.path().join("data"), &options)?;
+    /// region.set(4096, &[1.5_f64, 2.5])?;
+    /// assert_eq!(region.get::<[f64; 2]>(4096)?, [1.5, 2.5]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`Region::write`].
@@ -168,6 +188,15 @@ impl Region {
     /// Changes the word at `offset`, which is a multiple of 8, to what `change` makes of it, and
     /// returns what it was before. No other thread changes the word in between. `change` may be
     /// called more than once and must not call the region.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let options = perdura::Options::new().memory_bytes(16 << 20);
+    /// # let region = perdura::Region::open_with(dir.path().join("data"), &options)?;
+    /// assert_eq!(region.update_word(0, |count| count + 1)?, 0); // the word before
+    /// assert_eq!(region.load_word(0)?, 1);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`Region::store_word`].

@@ -104,6 +104,16 @@ impl Store {
     /// Calls `look` with the key's value where it lies, without a copy. `look` runs under the lock
     /// of the key's shard and must not call the map.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let options = perdura::Options::new().memory_bytes(16 << 20);
+    /// # let store = perdura::Store::open_with(dir.path().join("data"), &options)?;
+    /// store.set("key", "value")?;
+    /// let len = store.read("key", |value| value.map(<[u8]>::len))?; // without a copy
+    /// assert_eq!(len, Some(5));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The key holds another kind of value, which a Redis client has written.
     pub fn read<R>(
@@ -130,6 +140,19 @@ impl Store {
 
     /// Sets the key to a value that goes away after a time, to the millisecond of the machine's
     /// clock.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let options = perdura::Options::new().memory_bytes(16 << 20);
+    /// # let store = perdura::Store::open_with(dir.path().join("data"), &options)?;
+    /// use std::time::Duration;
+    ///
+    /// store.set_expiring("session", "alice", Duration::from_secs(600))?;
+    /// assert!(store.expires_in("session").is_some());
+    /// store.persist("session")?;
+    /// assert!(store.expires_in("session").is_none());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`Store::set`].
@@ -298,6 +321,15 @@ impl Store {
 
     /// Makes the state of this moment the one that an unwarned loss goes back to.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let options = perdura::Options::new().memory_bytes(16 << 20);
+    /// # let store = perdura::Store::open_with(dir.path().join("data"), &options)?;
+    /// store.set("key", "value")?;
+    /// store.checkpoint()?; // an unwarned loss goes back to here
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The SSD has failed, or the map is closed.
     pub fn checkpoint(&self) -> Result<(), RegionError> {
@@ -316,6 +348,17 @@ impl Store {
 
     /// The engine below, which has hashes, sorted sets, 16 databases, counts, and the region with
     /// its budget. Its changes are durable as [`Durability::Warned`] says.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let options = perdura::Options::new().memory_bytes(16 << 20);
+    /// # let store = perdura::Store::open_with(dir.path().join("data"), &options)?;
+    /// use perdura::engine::{Access, Key};
+    ///
+    /// let key = Key::new(b"user:1");
+    /// store.engine().run(Access::Key(key), |tx| tx.hash_set(key, b"name", b"Alice").map(drop))?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn engine(&self) -> &Arc<perdura_store::Store> {
         &self.engine
     }
@@ -369,6 +412,17 @@ impl Drop for Store {
 }
 
 /// Keys and values of a [`Store`] in the order of the keys; made by [`Store::range`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let options = perdura::Options::new().memory_bytes(16 << 20);
+/// # let store = perdura::Store::open_with(dir.path().join("data"), &options)?;
+/// store.set("b", "2")?;
+/// store.set("a", "1")?;
+/// let keys: Vec<_> = store.range("a"..).map(|(key, _)| key).collect();
+/// assert_eq!(keys, [b"a", b"b"]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "iterators do nothing until they are used"]
 pub struct Range<'s> {
     inner: perdura_store::Range<'s>,

@@ -7,6 +7,27 @@ use perdura_store::{Expiry, Key, Tx, TxError, WrongType};
 /// The keys of a [`Store::transaction`](crate::Store::transaction), to be read and changed.
 ///
 /// Return the errors of its calls: most of them mean that the transaction is to be run again.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let options = perdura::Options::new().memory_bytes(16 << 20);
+/// # let store = perdura::Store::open_with(dir.path().join("data"), &options)?;
+/// use perdura::{StoreError, Transaction};
+///
+/// let renamed = |tx: &mut Transaction<'_, '_>| match tx.get("old")? {
+///     None => tx.abort("there is no such key"),
+///     Some(value) => {
+///         tx.delete("old")?;
+///         tx.set("new", value)
+///     }
+/// };
+/// let refused = store.transaction(&["old", "new"], renamed);
+/// assert!(matches!(refused, Err(StoreError::Aborted("there is no such key"))));
+/// store.set("old", "value")?;
+/// store.transaction(&["old", "new"], renamed)?;
+/// assert!(store.contains("new") && !store.contains("old"));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub struct Transaction<'t, 's> {
     tx: &'t mut Tx<'s>,
     /// The keys named, in order.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use perdura::heap_types::HeapError;
 use perdura::{
-    AccessError, Budget, CloseError, Durability, Heap, OpenError, Options, Region, RegionError,
-    Store, StoreError, TrappedRegion,
+    AccessError, Budget, CloseError, Durability, Heap, Key, OpenError, Options, Region,
+    RegionError, Store, StoreError, TrappedRegion,
 };
 
 /// A new directory, and options with a small memory, in which changes do not wait for the SSD.
@@ -259,6 +259,31 @@ fn a_directory_is_one_process_s_at_a_time_and_what_cannot_be_promised_is_refused
     let hasty = options.warning(Duration::from_millis(51)).budget(Budget::Percent(100.0));
     let refused = Store::open_with(&dir, &hasty).unwrap_err();
     assert!(refused.to_string().contains("the largest budget it allows"), "{refused}");
+}
+
+#[test]
+fn an_encrypted_image_shows_nothing_and_opens_with_its_key_only() {
+    const SECRET: &[u8] = b"nobody finds these words on the SSD";
+    let (_folder, dir, options) = place();
+    let key = |byte| options.clone().key(Key::new([byte; 32]));
+    let store = Store::open_with(&dir, &key(1)).unwrap();
+    store.set("secret", SECRET).unwrap();
+    store.close().unwrap();
+    drop(store);
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes.windows(SECRET.len()).all(|words| words != SECRET), "{}", path.display());
+    }
+    for wrong in [&options, &key(2)] {
+        let refused = Store::open_with(&dir, wrong).unwrap_err();
+        assert!(refused.to_string().contains("key"), "{refused}");
+    }
+    let store = Store::open_with(&dir, &key(1)).unwrap();
+    assert_eq!(store.get("secret").unwrap().as_deref(), Some(SECRET));
+    assert!(format!("{:?}", key(1)).contains("key: Some(\"kept secret\")"));
+    let in_files = Store::open_with(dir.with_extension("2"), &key(1).memory_dir("/dev/shm"));
+    assert!(matches!(in_files, Err(OpenError::Setting { name: "memory_dir", .. })));
 }
 
 #[test]
