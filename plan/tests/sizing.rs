@@ -155,6 +155,19 @@ fn checkpoints_and_a_closed_loop_are_those_of_a_real_region() {
     }
 }
 
+/// A budget of 100 %: nothing is cleaned ahead, and checkpoints make what room they need.
+#[test]
+fn a_region_that_may_be_dirty_as_a_whole_is_as_a_real_region() {
+    let trace = generated(7, 20_000, 1.0, 60_000);
+    for every_ms in [None, Some(200)] {
+        let checkpoint_every = every_ms.map(Duration::from_millis);
+        let config = ReplayConfig { checkpoint_every, ..config(PAGES * 4096) };
+        within_a_hundredth(&format!("100 %, {every_ms:?} ms"), &config, &trace);
+    }
+    let config = ReplayConfig { policy: PolicyKind::Fifo, ..config(PAGES * 4096) };
+    assert_eq!(both(&config, &trace).0.device.cleaning, 0);
+}
+
 /// The writes of an MSR Cambridge trace, in `1/faster` of its time.
 fn msr(path: &std::path::Path, faster: u64) -> Vec<Record> {
     let mut records = plain::msr(&plain::text(path));

@@ -103,15 +103,10 @@ impl Cleaner {
         Ok(false)
     }
 
-    /// Bytes in use above which the thread cleans (Viyojit, section 5.3), so that writers find room
-    /// for what they write meanwhile. They always find it where the whole region may be dirty:
-    /// cleaning there would only write hot data again and again, and let pages trap.
+    /// Bytes in use above which the thread cleans (Viyojit, section 5.3).
     pub(crate) fn threshold(&self, backed: &Backed) -> u64 {
         let limit = backed.memory.budget.effective_limit(&backed.memory.ledger);
-        match limit >= backed.memory.region_bytes() {
-            true => limit,
-            false => self.outlet.pace.threshold(limit),
-        }
+        self.outlet.pace.threshold(limit, backed.memory.region_bytes())
     }
 
     /// Cleans a part of the data that the next checkpoint would write anyway. After its cut every

@@ -58,8 +58,13 @@ impl Pace {
         }
     }
 
-    /// The bytes in use above which cleaning begins.
-    pub fn threshold(&self, limit_bytes: u64) -> u64 {
+    /// The bytes in use above which cleaning begins, so that writers find room for what they write
+    /// meanwhile. They always find it where all of a region may be dirty: cleaning there would only
+    /// write hot data again and again, and let pages trap.
+    pub fn threshold(&self, limit_bytes: u64, region_bytes: u64) -> u64 {
+        if limit_bytes >= region_bytes {
+            return limit_bytes;
+        }
         let most = limit_bytes / 4;
         threshold(limit_bytes, self.pressure_bytes.min(most) + self.lead_bytes.min(most))
     }
@@ -167,16 +172,19 @@ mod tests {
     #[test]
     fn cleaning_begins_early_enough_for_what_came_while_the_last_was_on_its_way() {
         let mut pace = Pace::default();
-        assert_eq!(pace.threshold(1_000_000), 1_000_000);
+        let region_bytes = 2_000_000;
+        assert_eq!(pace.threshold(1_000_000, region_bytes), 1_000_000);
         pace.epoch(40_000);
-        assert_eq!(pace.threshold(1_000_000), 970_000);
+        assert_eq!(pace.threshold(1_000_000, region_bytes), 970_000);
         pace.cleaning(40_000);
         // Only the first call of `cleaning` counts.
         pace.cleaning(90_000);
         pace.durable(140_000);
-        assert_eq!(pace.threshold(1_000_000), 870_000);
+        assert_eq!(pace.threshold(1_000_000, region_bytes), 870_000);
         // At most half of the budget is kept for what may come.
-        assert_eq!(pace.threshold(8_000), 4_000);
+        assert_eq!(pace.threshold(8_000, region_bytes), 4_000);
+        // Nothing is kept where everything may be dirty.
+        assert_eq!(pace.threshold(1_000_000, 1_000_000), 1_000_000);
         assert!(!pace.is_at_rest());
         (0..20).for_each(|_| pace.epoch(140_000));
         assert!(pace.is_at_rest());

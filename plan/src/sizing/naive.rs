@@ -217,7 +217,7 @@ impl<'t> World<'t> {
                 continue;
             }
             let sleep_ns = rhythm.sleep_ns(world.result.dirtied_bytes == dirtied);
-            let threshold = world.pace.threshold(config.budget_bytes);
+            let threshold = world.pace.threshold(config.budget_bytes, config.region_bytes);
             if world.is_called {
                 continue;
             }
@@ -248,7 +248,7 @@ impl<'t> World<'t> {
             self.pace.epoch(self.result.dirtied_bytes);
         }
         self.poll();
-        let threshold = self.pace.threshold(limit);
+        let threshold = self.pace.threshold(limit, self.config.region_bytes);
         let least = pace::round_bytes_min(threshold);
         if self.written_bytes() >= least.max(1) {
             self.flush();

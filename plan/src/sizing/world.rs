@@ -54,6 +54,7 @@ pub(super) struct World {
     /// The bytes in use beyond which a store calls the cleaner.
     pub call_above: u64,
     pub used_bytes: u64,
+    region_bytes: u64,
     budget_bytes: u64,
     space_limit_bytes: u64,
     /// Changes whenever writers that wait for room should look again.
@@ -94,6 +95,7 @@ impl World {
             calls: 0,
             call_above: u64::MAX,
             used_bytes: 0,
+            region_bytes,
             budget_bytes: config.budget_bytes,
             space_limit_bytes: u64::MAX,
             room_version: 0,
@@ -188,7 +190,7 @@ impl World {
     }
 
     pub fn threshold(&self) -> u64 {
-        self.pace.threshold(self.limit_bytes())
+        self.pace.threshold(self.limit_bytes(), self.region_bytes)
     }
 
     /// Calls the region's sampling of recent pages (Viyojit, section 5.2).
