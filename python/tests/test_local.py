@@ -3,6 +3,7 @@
 import unittest
 
 import numpy as np
+import polars
 import pyarrow as pa
 
 import perdura.plan
@@ -44,6 +45,7 @@ class LocalAnalysis(unittest.TestCase):
         arrays["volume"] = np.array(arrays["volume"], dtype=object)
         self.assertEqual(analyze(arrays), expected)
         self.assertEqual(analyze(whole.to_pandas()), expected)
+        self.assertEqual(analyze(polars.from_arrow(whole)), expected)
         sliced = pa.concat_tables([whole.slice(0, 777), whole.slice(777)]).slice(0, 2000)
         self.assertEqual(analyze(sliced), expected)
         other = pa.table(
