@@ -38,10 +38,7 @@ pub fn test(
 /// Installs the package as a user gets it: builds its wheel, with the features that it alone needs,
 /// and gives it to pip.
 pub fn install_wheel(python: &Path) -> Result<()> {
-    let wheels = target()?.join("python/wheels");
-    if wheels.exists() {
-        fs::remove_dir_all(&wheels)?;
-    }
+    let wheels = emptied("python/wheels")?;
     let beside = |name: &str| python.with_file_name(name);
     let build = ["build", "--profile", "dev", "--quiet", "--compatibility", "linux", "--out"];
     run(Command::new(beside("maturin"))
@@ -57,7 +54,7 @@ pub fn install_wheel(python: &Path) -> Result<()> {
 /// Builds what is published: the wheel of the release profile, which fits every Python from the
 /// oldest one on, and the source distribution.
 pub fn wheel(python: &Path) -> Result<()> {
-    let out = target()?.join("python/dist");
+    let out = emptied("python/dist")?;
     let maturin = || Command::new(python.with_file_name("maturin"));
     let manifest = ["-m", "python/Cargo.toml"];
     let build = ["build", "--release", "--strip", "--compatibility", "linux", "--out"];
@@ -65,6 +62,16 @@ pub fn wheel(python: &Path) -> Result<()> {
     run(maturin().args(["sdist", "--out"]).arg(&out).args(manifest))?;
     println!("{}", out.display());
     Ok(())
+}
+
+/// A folder of the target folder, without what an earlier build, perhaps of another version, left
+/// there.
+fn emptied(name: &str) -> Result<PathBuf> {
+    let folder = target()?.join(name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    Ok(folder)
 }
 
 /// Installs the files that the wheel would have, with the library that was built with the
