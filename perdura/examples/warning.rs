@@ -2,10 +2,9 @@
 //! `cargo run --example warning DIR [SOURCE]`, such as `file:/run/ups/on-battery`
 
 use std::error::Error;
-use std::process::exit;
 use std::sync::Arc;
 
-use perdura::{Holder, Options, Store, Warnings, on_warning, warning};
+use perdura::{Holder, Options, RegionError, Store, StoreError, Warnings, on_warning, warning};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let holder = Holder::this_program();
@@ -19,20 +18,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::new().memory_bytes(16 << 20).holder(holder);
     let store = Arc::new(Store::open_with(dir, &options)?);
     let closed = Arc::clone(&store);
-    on_warning(warnings, move |warning| match closed.close() {
-        Ok(flushed) => {
-            println!("{warning}: {} bytes flushed", flushed.dirty_bytes);
-            exit(i32::from(!flushed.is_in_time));
-        }
-        Err(error) => {
-            eprintln!("{warning}: {error}");
-            exit(2);
-        }
+    on_warning(warnings, move |warning| {
+        let flushed = closed.close();
+        println!("{warning}: {flushed:?}");
+        std::process::exit(i32::from(!flushed.is_ok_and(|flushed| flushed.is_in_time)))
     })?;
+    println!("ready");
     for number in 0_u64.. {
-        store.set("number", number.to_string())?;
-        if number == 1000 {
-            println!("ready");
+        match store.set("number", number.to_string()) {
+            Ok(()) => {}
+            // The thread above ends the process.
+            Err(StoreError::NotDurable(RegionError::Closed)) => std::thread::park(),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use perdura_warning::{Reading, State, Warnings};
 ///
 /// ```no_run
 /// use std::sync::Arc;
-/// use perdura::{Holder, Options, Store, Warnings, on_warning};
+/// use perdura::{Holder, Options, RegionError, Store, StoreError, Warnings, on_warning};
 ///
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///     let holder = Holder::this_program();
@@ -29,7 +29,12 @@ use perdura_warning::{Reading, State, Warnings};
 ///         std::process::exit(code)
 ///     })?;
 ///     loop {
-///         store.set("now", format!("{:?}", std::time::SystemTime::now()))?;
+///         match store.set("now", format!("{:?}", std::time::SystemTime::now())) {
+///             Ok(()) => {}
+///             // The thread above ends the process.
+///             Err(StoreError::NotDurable(RegionError::Closed)) => std::thread::park(),
+///             Err(error) => return Err(error.into()),
+///         }
 ///     }
 /// }
 /// ```

@@ -72,7 +72,7 @@ fn the_heap_counts_visits() {
 fn the_program_closes_at_a_warning_of_either_source() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, status) = (folder.path().join("data"), folder.path().join("status"));
-    std::fs::write(&status, "online").unwrap();
+    std::fs::write(&status, "steady").unwrap();
     let source = format!("file:{}", status.display());
     for by_signal in [true, false] {
         let mut program = Command::new(example("warning"))
@@ -90,6 +90,6 @@ fn the_program_closes_at_a_warning_of_either_source() {
             false => std::fs::write(&status, "low").unwrap(),
         }
         lines.read_to_string(&mut said).unwrap();
-        assert!(program.wait().unwrap().success() && said.contains("bytes flushed"), "{said}");
+        assert!(program.wait().unwrap().success() && said.contains("is_in_time: true"), "{said}");
     }
 }
