@@ -238,6 +238,9 @@ class SparkAnalysis(unittest.TestCase):
             str(one),
         ]
         done = subprocess.run(binary, capture_output=True, text=True)
+        # A program that was built alone has fewer features than one of the whole workspace.
+        if "which this build cannot read" in done.stderr and "CI" not in os.environ:
+            self.skipTest(done.stderr)
         self.assertEqual(done.returncode, 0, done.stderr)
         spark, one = (json.loads(file.read_text()) for file in (spark, one))
         self.assertEqual(spark["version"], one["version"])
