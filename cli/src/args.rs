@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::connection::TlsOptions;
 use crate::serve_args::{PlaceArgs, ServeArgs};
 use crate::watch::LogArgs;
 
@@ -137,12 +138,13 @@ pub struct RunArgs {
 pub struct DrillArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Drill the store that runs at this address, instead of opening a stopped one.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    /// Drill the store that runs at this address, instead of opening a stopped one: ADDRESS:PORT or
+    /// a URL, such as `rediss://HOST:PORT`.
+    #[arg(long, value_name = "ADDRESS")]
     pub connect: Option<String>,
     /// Drill all servers of the guard at this socket at the same time: together they must be safe
     /// within the warning that they share, or each within its own.
-    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["connect", "password_file"])]
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["connect", "password_file", "tls"])]
     pub guard: Option<PathBuf>,
     /// File with the running store's password; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE")]
@@ -151,21 +153,25 @@ pub struct DrillArgs {
     /// and does not end with PASS.
     #[arg(long)]
     pub no_fill: bool,
+    #[command(flatten)]
+    pub tls: TlsOptions,
 }
 
 /// Whom `status` and `top` ask.
 #[derive(Debug, Args)]
 pub struct AskedArgs {
-    /// Address of the running store.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
+    /// Address of the running store: ADDRESS:PORT or a URL, such as `rediss://HOST:PORT`.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6379")]
     pub connect: String,
     /// Ask the guard at this socket instead, about all the memory of this user that it keeps, or of
     /// all users if root asks.
-    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["connect", "password_file"])]
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["connect", "password_file", "tls"])]
     pub guard: Option<PathBuf>,
     /// File with the store's password; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub tls: TlsOptions,
 }
 
 #[derive(Debug, Args)]

@@ -1,10 +1,11 @@
 //! A connection to a running server, for `drill` and `status`.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+
+use crate::connection::{Address, Stream, TlsOptions};
 
 /// The longest reply that is read, because a server of another make may send anything.
 const REPLY_BYTES_MAX: usize = 1 << 20;
@@ -16,33 +17,32 @@ pub const PATIENCE_OF_DRILL: Duration = Duration::from_secs(600);
 
 /// An open connection, with the password given.
 pub struct Client {
-    stream: BufReader<TcpStream>,
-    /// The address as the user gave it, for errors.
+    stream: BufReader<Stream>,
+    /// For errors.
     address: String,
 }
 
 impl Client {
-    /// Connects to `host:port`, with the password if the server has one. `patience` is the time
-    /// that the server may take to begin a reply.
-    pub fn connect(address: &str, password: Option<String>, patience: Duration) -> Result<Self> {
-        if !address.contains(':') {
-            bail!("--connect {address}: expected ADDRESS:PORT, such as 127.0.0.1:6379");
-        }
-        let stream = TcpStream::connect(address).map_err(|error| {
-            let advice = match error.kind() {
-                ErrorKind::ConnectionRefused => {
-                    "; no server listens there: start it, or give its address"
-                }
-                _ => "",
-            };
-            anyhow!("--connect {address}: {error}{advice}")
-        })?;
-        stream.set_read_timeout(Some(patience)).context("a limit on waiting")?;
-        let mut client = Self { stream: BufReader::new(stream), address: address.to_owned() };
-        if let Some(password) = password {
-            let reply = client.ask(&["AUTH", &password])?;
+    /// Connects, with the password if the server has one; one that is in the address goes before.
+    /// `patience` is the time that the server may take to begin a reply.
+    pub fn connect(
+        address: &Address,
+        tls: &TlsOptions,
+        password: Option<String>,
+        patience: Duration,
+    ) -> Result<Self> {
+        let stream = Stream::connect(address, tls, patience).context("--connect")?;
+        let stream = BufReader::new(stream);
+        let mut client = Self { stream, address: address.place.clone() };
+        let words = match (&address.user, &address.password, &password) {
+            (Some(user), Some(password), _) => vec!["AUTH", user, password],
+            (_, Some(password), _) | (_, None, Some(password)) => vec!["AUTH", password],
+            (_, None, None) => Vec::new(),
+        };
+        if !words.is_empty() {
+            let reply = client.ask(&words)?;
             if reply != "OK" {
-                bail!("{address}: AUTH was answered by {reply}");
+                bail!("{}: AUTH was answered by {reply}", client.address);
             }
         }
         Ok(client)

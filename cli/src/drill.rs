@@ -119,7 +119,9 @@ fn drill_stopped(args: &DrillArgs) -> Result<ExitCode> {
 
 /// Lets a running server drill itself, because it alone may use its region.
 fn drill_running(address: &str, args: &DrillArgs) -> Result<Outcome> {
-    let mut client = Client::connect(address, password(&args.password_file)?, PATIENCE_OF_DRILL)?;
+    let place = args.tls.only_address("--connect", address)?;
+    let password = password(&args.password_file)?;
+    let mut client = Client::connect(&place, &args.tls, password, PATIENCE_OF_DRILL)?;
     let words: &[&str] =
         if args.no_fill { &["PERDURA", "DRILL", "NOFILL"] } else { &["PERDURA", "DRILL"] };
     let text = client.ask(words)?;
@@ -127,7 +129,7 @@ fn drill_running(address: &str, args: &DrillArgs) -> Result<Outcome> {
         text.lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
             .and_then(|value| value.trim().parse().ok())
-            .with_context(|| format!("{address} answered without {name}: {text:?}"))
+            .with_context(|| format!("{} answered without {name}: {text:?}", place.place))
     };
     Ok(Outcome {
         budget_bytes: field("budget_bytes")?,

@@ -12,6 +12,7 @@ use perdura_media::{Bytes, format_duration};
 use perdura_rdb::crc64;
 use perdura_terminal::{LateBar, say};
 
+use crate::connection::TlsOptions;
 use crate::import::Target;
 use crate::password::password;
 
@@ -21,12 +22,14 @@ pub struct ExportArgs {
     /// File to write. What it had before stays until the dump is whole.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Address of the running server.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
+    /// Address of the running server: ADDRESS:PORT or a URL, such as `rediss://HOST:PORT`.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6379")]
     from: String,
     /// File with the server's password; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsOptions,
 }
 
 /// Bytes that are fetched at a time.
@@ -46,7 +49,8 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     // Looked at first: nobody wants to wait for a dump that cannot be written.
     let mut temporary = tempfile::NamedTempFile::new_in(folder).with_context(place)?;
     let password = password(&args.password_file)?;
-    let mut server = Target::connect(&args.from, None, password.as_deref())?;
+    let from = args.tls.only_address("--from", &args.from)?;
+    let mut server = Target::connect(&from, &args.tls, password.as_deref())?;
     let began = Instant::now();
     server.ask(&["PERDURA", "EXPORT", "BEGIN"])?;
     let bar = LateBar::new("export");

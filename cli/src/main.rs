@@ -8,6 +8,7 @@ mod battery;
 mod bench;
 mod check;
 mod client;
+mod connection;
 mod devices;
 mod drill;
 mod export;

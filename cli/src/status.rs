@@ -23,8 +23,8 @@ pub fn run(args: &StatusArgs) -> ExitCode {
             ExitCode::from(NOT_ASKED)
         });
     }
-    let status = match ask(args) {
-        Ok(status) => status,
+    let (address, status) = match ask(args) {
+        Ok(answer) => answer,
         Err(error) => {
             complain("perdura", &error);
             return ExitCode::from(NOT_ASKED);
@@ -33,16 +33,18 @@ pub fn run(args: &StatusArgs) -> ExitCode {
     if args.json {
         say(serde_json::json!(status));
     } else {
-        show(&args.asked.connect, &status);
+        show(&address, &status);
     }
     if status.holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn ask(args: &StatusArgs) -> Result<Status> {
+/// The address that was asked, and what it says.
+fn ask(args: &StatusArgs) -> Result<(String, Status)> {
+    let address = args.asked.tls.only_address("--connect", &args.asked.connect)?;
     let password = password(&args.asked.password_file)?;
-    let mut client = Client::connect(&args.asked.connect, password, PATIENCE)?;
-    Status::of(&client.ask(&["INFO", "perdura", "backup"])?)
-        .with_context(|| args.asked.connect.clone())
+    let mut client = Client::connect(&address, &args.asked.tls, password, PATIENCE)?;
+    let status = Status::of(&client.ask(&["INFO", "perdura", "backup"])?);
+    status.with_context(|| address.place.clone()).map(|status| (address.place, status))
 }
 
 fn show(address: &str, status: &Status) {

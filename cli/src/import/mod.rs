@@ -1,7 +1,6 @@
 //! `perdura import`: the data of a Redis or Valkey, from its files or from the running server, into
 //! a running server.
 
-mod address;
 mod files;
 mod follow;
 mod keys;
@@ -10,7 +9,7 @@ mod source;
 mod target;
 mod wire;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,8 +20,8 @@ use clap::Args;
 use perdura_media::format_duration;
 use perdura_terminal::{say, time};
 
+use crate::connection::{Address, TlsOptions};
 use crate::password::password;
-use address::{Address, From};
 use keys::Taken;
 use promote::Promotion;
 use source::Source;
@@ -33,11 +32,12 @@ pub use target::Target;
 pub struct ImportArgs {
     /// Where the data come from: a dump (`dump.rdb`), a directory of append-only files
     /// (`appendonlydir`), one such file, or a running Redis or Valkey:
-    /// `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`.
+    /// `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, or the same with `rediss://` for TLS.
     #[arg(value_name = "SOURCE")]
     source: String,
-    /// Address of the running server that takes the data.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
+    /// Address of the running server that takes the data: ADDRESS:PORT or a URL, such as
+    /// `rediss://HOST:PORT`. --tls is about this server; the other options of TLS are about both.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6379")]
     to: String,
     /// File with that server's password; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE")]
@@ -57,6 +57,8 @@ pub struct ImportArgs {
     /// not at all, for a source that nobody writes to any more [default: 10s].
     #[arg(long, value_name = "TIME", requires = "promote")]
     pause: Option<String>,
+    #[command(flatten)]
+    tls: TlsOptions,
 }
 
 const PAUSE: Duration = Duration::from_secs(10);
@@ -64,25 +66,27 @@ const PAUSE: Duration = Duration::from_secs(10);
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 pub fn run(args: &ImportArgs) -> Result<ExitCode> {
-    let from = From::parse(&args.source)?;
+    let source = Address::of_url(&args.source)?;
     let pause = match args.pause.as_deref() {
         Some("0" | "0s") => Duration::ZERO,
         _ => time("pause", &args.pause)?.unwrap_or(PAUSE),
     };
-    if args.promote && matches!(from, From::Path(_)) {
+    if args.promote && source.is_none() {
         bail!("--promote: {} is not a running server: there is nothing to follow", args.source);
     }
     let password = password(&args.password_file)?;
-    let mut target = Target::connect(&args.to, None, password.as_deref())?;
-    prepare(args, &mut target)?;
+    let to = args.tls.address("--to", &args.to)?;
+    args.tls.check(&source.iter().chain([&to]).collect::<Vec<_>>())?;
+    let mut target = Target::connect(&to, &args.tls, password.as_deref())?;
+    prepare(args, &to.place, &mut target)?;
     // A key whose time is over here may be prolonged by a change that is still to come.
     target.ask(&["PERDURA", "IMPORT", "BEGIN"])?;
     let began = Instant::now();
     let mut taken = Taken::default();
-    match from {
-        From::Path(path) => {
+    match source {
+        None => {
             let only = None;
-            let outcome = files::import(&path, only, &mut target, &mut taken);
+            let outcome = files::import(Path::new(&args.source), only, &mut target, &mut taken);
             let (follower, tail) = outcome.map_err(|error| {
                 error.context(format!("{}; begin anew with --flush", taken.so_far(&mut target)))
             })?;
@@ -99,11 +103,11 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        From::Server(address) => {
+        Some(address) => {
             let is_over = ended_by_signal()?;
-            let mut source = Source::sync(&address, &mut target, &mut taken)?;
+            let mut source = Source::sync(&address, &args.tls, &mut target, &mut taken)?;
             report(&taken, began.elapsed());
-            follow(args, &address, &mut source, &mut target, &is_over, pause)
+            follow(args, (&address, &to.place), &mut source, &mut target, &is_over, pause)
         }
     }
 }
@@ -111,14 +115,15 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
 /// Follows the changes of a source until they are all here, or until a signal.
 fn follow(
     args: &ImportArgs,
-    address: &Address,
+    (address, to): (&Address, &str),
     source: &mut Source,
     target: &mut Target,
     is_over: &AtomicBool,
     pause: Duration,
 ) -> Result<ExitCode> {
-    let (from, to) = (&address.place, &args.to);
-    let mut promotion = if args.promote { Some(Promotion::begin(address, pause)?) } else { None };
+    let from = &address.place;
+    let mut promotion =
+        if args.promote { Some(Promotion::begin(address, &args.tls, pause)?) } else { None };
     if promotion.is_none() {
         say(format_args!("following {from} from offset {}; Ctrl-C ends", source.offset));
     }
@@ -171,7 +176,7 @@ fn follow(
 }
 
 /// Looks at what the target has, and removes it if that is asked for.
-fn prepare(args: &ImportArgs, target: &mut Target) -> Result<()> {
+fn prepare(args: &ImportArgs, to: &str, target: &mut Target) -> Result<()> {
     if args.flush {
         // A library that is loaded again without REPLACE would be refused.
         target.ask(&["FUNCTION", "FLUSH"])?;
@@ -187,9 +192,8 @@ fn prepare(args: &ImportArgs, target: &mut Target) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "{} has keys already ({}), perhaps of an import that did not end: --flush removes them \
+        "{to} has keys already ({}), perhaps of an import that did not end: --flush removes them \
          first, --merge keeps those that the source does not have",
-        args.to,
         databases.join(", ")
     );
 }

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::address::Address;
+use crate::connection::{Address, TlsOptions};
+
 use super::source::Source;
 use super::target::Target;
 
@@ -38,9 +39,8 @@ pub struct Promoted {
 impl Promotion {
     /// Connects to the source once more. `pause` is how long its writers may be stopped; zero: not
     /// at all.
-    pub fn begin(source: &Address, pause: Duration) -> Result<Self> {
-        let user = source.user.as_deref();
-        let control = Target::connect(&source.place, user, source.password.as_deref())?;
+    pub fn begin(source: &Address, tls: &TlsOptions, pause: Duration) -> Result<Self> {
+        let control = Target::connect(source, tls, None)?;
         let long_ago = Instant::now() - ASK_EVERY;
         Ok(Self { control, pause, asked: long_ago, paused: None, refused: None })
     }

@@ -3,15 +3,16 @@
 //! First comes a dump of everything as of one moment, then every later command. How far both sides
 //! are is told by the *offset*, bytes of the stream of commands.
 
-use std::io::{BufReader, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::cell::RefCell;
+use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use perdura_rdb::{RdbError, Reader};
 use perdura_terminal::LateBar;
 
-use super::address::Address;
+use crate::connection::{Address, Stream, TlsOptions};
+
 use super::follow::Follower;
 use super::keys::{Taken, VALUE_BYTES_MAX, take};
 use super::target::Target;
@@ -28,7 +29,7 @@ const MARK_BYTES: usize = 40;
 
 /// The stream of commands of a source, after its dump.
 pub struct Source {
-    stream: TcpStream,
+    stream: Stream,
     place: String,
     commands: Commands,
     follower: Follower,
@@ -51,21 +52,26 @@ enum Form {
 
 impl Source {
     /// Connects to a source, and takes its dump.
-    pub fn sync(address: &Address, target: &mut Target, taken: &mut Taken) -> Result<Self> {
+    pub fn sync(
+        address: &Address,
+        tls: &TlsOptions,
+        target: &mut Target,
+        taken: &mut Taken,
+    ) -> Result<Self> {
         let place = address.place.clone();
-        let mut stream = connect(&place)?;
+        let mut stream = Stream::connect(address, tls, PATIENCE)?;
         let (form, offset) = {
-            let mut replies = BufReader::with_capacity(1, stream.try_clone()?);
-            ask_for_sync(address, &mut stream, &mut replies).map_err(|error| lost(error, &place))?
+            let mut replies = BufReader::with_capacity(1, &mut stream);
+            ask_for_sync(address, &mut replies).map_err(|error| lost(error, &place))?
         };
+        let shared = RefCell::new(stream);
         let bar = LateBar::new("full sync");
-        let mut keep_alive = stream.try_clone()?;
         let mut told = Instant::now();
         let mut seen = |done: u64, keys: u64| {
             if told.elapsed() > TELL_EVERY {
                 told = Instant::now();
                 // An empty line says that this side is at work.
-                keep_alive.write_all(b"\n").map_err(|error| lost(error.into(), &place))?;
+                shared.borrow_mut().write_all(b"\n").map_err(|error| lost(error.into(), &place))?;
             }
             match form {
                 Form::Sized(all) => bar.bytes_of("keys", keys, done, all),
@@ -76,7 +82,7 @@ impl Source {
         let mut commands = Commands::default();
         match &form {
             Form::Sized(len) => {
-                let mut reader = dump(stream.try_clone()?.take(*len), &place)?;
+                let mut reader = dump(Shared(&shared).take(*len), &place)?;
                 let outcome = take(&mut reader, address.db, target, taken, &mut seen);
                 outcome.map_err(|error| cut(error, &place, taken, target))?;
                 if reader.offset() != *len {
@@ -84,7 +90,7 @@ impl Source {
                 }
             }
             Form::Marked(mark) => {
-                let mut reader = dump(stream.try_clone()?, &place)?;
+                let mut reader = dump(Shared(&shared), &place)?;
                 let outcome = take(&mut reader, address.db, target, taken, &mut seen);
                 outcome.map_err(|error| cut(error, &place, taken, target))?;
                 let (mut behind, mut rest) = reader.into_rest();
@@ -102,7 +108,8 @@ impl Source {
             }
         }
         bar.finish();
-        stream.set_read_timeout(Some(LOOK))?;
+        let stream = shared.into_inner();
+        stream.set_read_timeout(LOOK)?;
         let now = Instant::now();
         let (follower, piece) = (Follower::new(address.db), vec![0; 256 << 10]);
         let mut source = Self {
@@ -188,45 +195,40 @@ fn dump<R: Read>(stream: R, place: &str) -> Result<Reader<R>> {
     Reader::new(stream, VALUE_BYTES_MAX).map_err(|error| lost(error.into(), place))
 }
 
-fn connect(place: &str) -> Result<TcpStream> {
-    let stream = TcpStream::connect(place).map_err(|error| match error.kind() {
-        ErrorKind::ConnectionRefused => anyhow!("{place}: {error}; no server listens there"),
-        _ => anyhow!("{place}: {error}"),
-    })?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(stream)
+/// The stream of a dump, which others write to between two reads.
+struct Shared<'s>(&'s RefCell<Stream>);
+
+impl Read for Shared<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.borrow_mut().read(buf)
+    }
 }
 
 /// Says who this is, and asks for everything.
-fn ask_for_sync(
-    address: &Address,
-    stream: &mut TcpStream,
-    replies: &mut BufReader<TcpStream>,
-) -> Result<(Form, u64)> {
+fn ask_for_sync(address: &Address, stream: &mut BufReader<&mut Stream>) -> Result<(Form, u64)> {
     let place = &address.place;
     if let Some(password) = &address.password {
         let mut words: Vec<&[u8]> = vec![b"AUTH"];
         words.extend(address.user.iter().map(String::as_bytes));
         words.push(password.as_bytes());
-        let reply = ask(stream, replies, &words)?;
+        let reply = ask(stream, &words)?;
         if reply != "+OK" {
             bail!("{place}: the source does not take the password: {reply}");
         }
     }
-    let reply = ask(stream, replies, &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"])?;
+    let reply = ask(stream, &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"])?;
     if reply.starts_with("-NOAUTH") {
         bail!("{place}: the source wants a password: redis://:PASSWORD@HOST:PORT");
     }
     if reply != "+OK" {
         bail!("{place}: the source takes no replicas: {}", reply.trim_start_matches('-'));
     }
-    let reply = ask(stream, replies, &[b"PSYNC", b"?", b"-1"])?;
+    let reply = ask(stream, &[b"PSYNC", b"?", b"-1"])?;
     let offset = reply.strip_prefix("+FULLRESYNC ").and_then(|rest| rest.split(' ').nth(1));
     let Some(offset) = offset.and_then(|offset| offset.parse().ok()) else {
         bail!("{place}: the source gives no full sync: {}", reply.trim_start_matches(['-', '+']));
     };
-    let head = line(replies)?;
+    let head = line(stream)?;
     let form = match head.strip_prefix("$") {
         Some(rest) => match rest.strip_prefix("EOF:") {
             Some(mark) if mark.len() == MARK_BYTES => Form::Marked(mark.as_bytes().to_vec()),
@@ -238,19 +240,15 @@ fn ask_for_sync(
     Ok((form, offset))
 }
 
-fn ask(
-    stream: &mut TcpStream,
-    replies: &mut BufReader<TcpStream>,
-    words: &[&[u8]],
-) -> Result<String> {
+fn ask(stream: &mut BufReader<&mut Stream>, words: &[&[u8]]) -> Result<String> {
     let mut request = Vec::new();
     put_command(&mut request, words);
-    stream.write_all(&request)?;
-    line(replies)
+    stream.get_mut().write_all(&request)?;
+    line(stream)
 }
 
 /// Reads a line; empty ones say that the source is at work.
-fn line(replies: &mut BufReader<TcpStream>) -> Result<String> {
+fn line(replies: &mut BufReader<&mut Stream>) -> Result<String> {
     loop {
         let line = read_line(replies)?;
         if !line.is_empty() {

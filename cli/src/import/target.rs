@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{BufReader, ErrorKind, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
+
+use crate::connection::{Address, Stream, TlsOptions};
 
 use super::wire::{Reply, put_command, read_bytes, read_reply};
 
@@ -49,8 +50,7 @@ pub fn shown(key: &[u8]) -> String {
 
 /// A server that takes commands.
 pub struct Target {
-    stream: TcpStream,
-    replies: BufReader<TcpStream>,
+    stream: BufReader<Stream>,
     address: String,
     batch: Vec<u8>,
     /// What the commands of the batch, and of the one before it, are about.
@@ -64,23 +64,16 @@ pub struct Target {
 }
 
 impl Target {
-    /// Connects to `host:port`, with the password if the server has one.
-    pub fn connect(address: &str, user: Option<&str>, password: Option<&str>) -> Result<Self> {
-        let place = || address.to_owned();
-        let stream = TcpStream::connect(address).map_err(|error| match error.kind() {
-            ErrorKind::ConnectionRefused => anyhow!(
-                "{address}: {error}; no server listens there: start it, or give its address"
-            ),
-            _ => anyhow!("{address}: {error}"),
-        })?;
-        stream.set_read_timeout(Some(PATIENCE)).with_context(place)?;
-        stream.set_write_timeout(Some(PATIENCE)).with_context(place)?;
-        stream.set_nodelay(true).with_context(place)?;
-        let replies = BufReader::with_capacity(64 << 10, stream.try_clone().with_context(place)?);
+    /// Connects to a server. A password that is in the address goes before the other.
+    pub fn connect(address: &Address, tls: &TlsOptions, password: Option<&str>) -> Result<Self> {
+        let stream = Stream::connect(address, tls, PATIENCE)?;
+        let (user, password) = match &address.password {
+            Some(password) => (address.user.as_deref(), Some(&**password)),
+            None => (None, password),
+        };
         let mut target = Self {
-            stream,
-            replies,
-            address: address.to_owned(),
+            stream: BufReader::with_capacity(64 << 10, stream),
+            address: address.place.clone(),
             batch: Vec::new(),
             about: VecDeque::new(),
             sent: 0,
@@ -124,8 +117,8 @@ impl Target {
         put_command(&mut request, words);
         let address = self.address.clone();
         let talk = |error: std::io::Error| talk_failed(&address, &error);
-        self.stream.write_all(&request).map_err(talk)?;
-        read_reply(&mut self.replies).map_err(talk)
+        self.stream.get_mut().write_all(&request).map_err(talk)?;
+        read_reply(&mut self.stream).map_err(talk)
     }
 
     /// Sends one command, and returns the bytes it is answered with.
@@ -139,8 +132,8 @@ impl Target {
         put_command(&mut request, &words);
         let address = self.address.clone();
         let talk = |error: std::io::Error| talk_failed(&address, &error);
-        self.stream.write_all(&request).map_err(talk)?;
-        match read_bytes(&mut self.replies).map_err(talk)? {
+        self.stream.get_mut().write_all(&request).map_err(talk)?;
+        match read_bytes(&mut self.stream).map_err(talk)? {
             Ok(bytes) => Ok(bytes),
             Err(other) => bail!("{}: expected bytes, found {other:?}", self.address),
         }
@@ -174,7 +167,10 @@ impl Target {
     fn send(&mut self) -> Result<()> {
         let before = self.sent;
         let address = self.address.clone();
-        self.stream.write_all(&self.batch).map_err(|error| talk_failed(&address, &error))?;
+        self.stream
+            .get_mut()
+            .write_all(&self.batch)
+            .map_err(|error| talk_failed(&address, &error))?;
         self.batch.clear();
         self.batch.shrink_to(4 * BATCH_BYTES);
         self.sent = self.about.len();
@@ -194,7 +190,7 @@ impl Target {
 
     fn read(&mut self, count: usize) -> Result<()> {
         for _ in 0..count {
-            let reply = read_reply(&mut self.replies);
+            let reply = read_reply(&mut self.stream);
             let reply = reply.map_err(|error| talk_failed(&self.address, &error))?;
             let about = self.about.pop_front();
             self.sent -= 1;

@@ -10,6 +10,7 @@ use perdura_watch::{Device, Status, devices as told};
 
 use crate::args::TopArgs;
 use crate::client::{Client, PATIENCE};
+use crate::connection::{Address, TlsOptions};
 use crate::password::password;
 
 use super::devices::{DeviceRow, rows};
@@ -21,7 +22,8 @@ const PAST_MAX: usize = 600;
 pub enum Source {
     Guard(PathBuf),
     Server {
-        address: String,
+        address: Address,
+        tls: TlsOptions,
         password: Option<String>,
         /// `None` after a failure: a later answer would be taken for that of another question.
         client: Option<Client>,
@@ -85,7 +87,8 @@ impl Source {
         }
         let password = password(&args.asked.password_file)?;
         Ok(Self::Server {
-            address: args.asked.connect.clone(),
+            address: args.asked.tls.only_address("--connect", &args.asked.connect)?,
+            tls: args.asked.tls.clone(),
             password,
             client: None,
             devices: None,
@@ -95,17 +98,17 @@ impl Source {
     pub fn title(&self) -> String {
         match self {
             Self::Guard(socket) => format!("guard {}", socket.display()),
-            Self::Server { address, .. } => format!("server {address}"),
+            Self::Server { address, .. } => format!("server {}", address.place),
         }
     }
 
     pub fn look(&mut self) -> Result<View> {
         match self {
             Self::Guard(socket) => Ok(of_guard(&look(socket)?)),
-            Self::Server { address, password, client, devices } => {
+            Self::Server { address, tls, password, client, devices } => {
                 let mut open = match client.take() {
                     Some(open) => open,
-                    None => Client::connect(address, password.clone(), PATIENCE)?,
+                    None => Client::connect(address, tls, password.clone(), PATIENCE)?,
                 };
                 let info = open.ask(&["INFO", "perdura", "devices"])?;
                 let status = Status::of(&info)?;
@@ -117,7 +120,7 @@ impl Source {
                 };
                 let device_rows = rows(told_now.clone(), before, time);
                 *devices = Some((now, told_now));
-                Ok(View { devices: device_rows, ..of_server(address, &status) })
+                Ok(View { devices: device_rows, ..of_server(&address.place, &status) })
             }
         }
     }

@@ -1,41 +1,45 @@
-//! Where data come from: an address of a server, or a path.
-
-use std::path::PathBuf;
+//! The address of a server, as users write it.
 
 use anyhow::{Result, bail};
 
-/// Where data come from.
-#[derive(Debug, PartialEq)]
-pub enum From {
-    /// A running server.
-    Server(Address),
-    /// Files.
-    Path(PathBuf),
-}
+/// The port where none is given.
+const PORT: u16 = 6379;
 
 /// The address of a server, as in `redis://user:password@host:port/db`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Address {
     /// `host:port`.
     pub place: String,
+    /// Whether TLS is spoken there.
+    pub is_sealed: bool,
     pub user: Option<String>,
     pub password: Option<String>,
     pub db: Option<u64>,
 }
 
-impl From {
-    /// Reads what the user has typed.
-    pub fn parse(text: &str) -> Result<Self> {
-        let rest = match text.split_once("://") {
-            Some(("redis" | "valkey", rest)) => rest,
-            Some(("rediss" | "valkeys", _)) => bail!(
-                "{text}: the connection would have to be encrypted, and is not: lead it through a \
-                 tunnel, and give redis:// and the tunnel's address"
+impl Address {
+    /// A `host:port`.
+    pub fn of_place(place: &str) -> Self {
+        let place = place.to_owned();
+        Self { place, is_sealed: false, user: None, password: None, db: None }
+    }
+
+    /// The host alone, without the brackets of an IPv6 address.
+    pub fn host(&self) -> &str {
+        let host = self.place.rsplit_once(':').map_or(&*self.place, |(host, _)| host);
+        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+    }
+
+    /// Reads what the user has typed, if it is a URL.
+    pub fn of_url(text: &str) -> Result<Option<Self>> {
+        let (is_sealed, rest) = match text.split_once("://") {
+            Some(("redis" | "valkey", rest)) => (false, rest),
+            Some(("rediss" | "valkeys", rest)) => (true, rest),
+            Some((scheme, _)) => bail!(
+                "{text}: {scheme}:// is not known; expected redis://HOST:PORT, or rediss://HOST:PORT \
+                 for TLS"
             ),
-            Some((scheme, _)) => {
-                bail!("{text}: {scheme}:// is not known; expected redis://HOST:PORT or a path")
-            }
-            None => return Ok(Self::Path(PathBuf::from(text))),
+            None => return Ok(None),
         };
         let (who, place) = rest.rsplit_once('@').map_or((None, rest), |(who, at)| (Some(who), at));
         let (place, db) = place.split_once('/').map_or((place, ""), |parts| parts);
@@ -47,19 +51,19 @@ impl From {
             },
         };
         if place.is_empty() {
-            bail!("redis://: expected a host, such as redis://127.0.0.1:6379");
+            bail!("{text}: expected a host, such as redis://127.0.0.1:{PORT}");
         }
         let has_port = place.rsplit_once(':').is_some_and(|(host, _)| {
             // Colons of an IPv6 address stand in brackets.
             !host.contains(':') || host.ends_with(']')
         });
-        let place = if has_port { place.to_owned() } else { format!("{place}:6379") };
+        let place = if has_port { place.to_owned() } else { format!("{place}:{PORT}") };
         let (user, password) = match who.map(|who| who.split_once(':').unwrap_or((who, ""))) {
             None => (None, None),
             Some((user, password)) => (Some(decoded(user)?), Some(decoded(password)?)),
         };
         let user = user.filter(|user| !user.is_empty());
-        Ok(Self::Server(Address { place, user, password, db }))
+        Ok(Some(Self { place, is_sealed, user, password, db }))
     }
 }
 
@@ -91,10 +95,8 @@ mod tests {
     use super::*;
 
     fn server(text: &str) -> (String, Option<String>, Option<String>, Option<u64>) {
-        match From::parse(text).unwrap() {
-            From::Server(Address { place, user, password, db }) => (place, user, password, db),
-            From::Path(path) => panic!("{text} is {path:?}"),
-        }
+        let Address { place, user, password, db, .. } = Address::of_url(text).unwrap().unwrap();
+        (place, user, password, db)
     }
 
     #[test]
@@ -105,9 +107,16 @@ mod tests {
         assert_eq!(server("redis://:secret@h"), ("h:6379".to_owned(), None, some("secret"), None));
         assert_eq!(server("valkey://[::1]:1/"), ("[::1]:1".to_owned(), None, None, None));
         assert_eq!(server("redis://[::1]").0, "[::1]:6379");
-        assert_eq!(From::parse("dump.rdb").unwrap(), From::Path(PathBuf::from("dump.rdb")));
-        for bad in ["rediss://h", "http://h", "redis://", "redis://h/x", "redis://a:%4@h"] {
-            assert!(From::parse(bad).is_err(), "{bad}");
+        for (text, is_sealed) in [("redis://h", false), ("rediss://h", true), ("valkeys://h", true)]
+        {
+            assert_eq!(Address::of_url(text).unwrap().unwrap().is_sealed, is_sealed, "{text}");
+        }
+        for (place, host) in [("h:1", "h"), ("[::1]:1", "::1"), ("127.0.0.1:6379", "127.0.0.1")] {
+            assert_eq!(Address::of_place(place).host(), host);
+        }
+        assert_eq!(Address::of_url("dump.rdb").unwrap(), None);
+        for bad in ["http://h", "redis://", "redis://h/x", "redis://a:%4@h"] {
+            assert!(Address::of_url(bad).is_err(), "{bad}");
         }
     }
 }
