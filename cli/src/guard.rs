@@ -18,7 +18,7 @@ use perdura_terminal::time;
 use perdura_warning::{Response, Signals, Warnings};
 
 use crate::args::GuardArgs;
-use crate::{battery, holder, service_manager, tenants};
+use crate::{battery, holder, privacy, service_manager, tenants};
 
 /// The option by which the parent tells its child what it is.
 const IS_CHILD: &str = "--is-child";
@@ -28,6 +28,7 @@ const SOURCES_WITHIN: Duration = Duration::from_secs(1);
 const SOCKET_MODE: u32 = 0o600;
 
 pub fn run(args: &GuardArgs) -> Result<()> {
+    privacy::begin();
     let options = options(args)?;
     open_many_files();
     if args.is_child { guard(args, options) } else { parent(args, &options) }

@@ -1,4 +1,4 @@
-//! Who else of the machine's users can read what `serve` keeps.
+//! Who else of the machine's users can read what `serve` and `guard` keep.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::Mode;
 
 /// Lets all files, directories and sockets that this process makes be its owner's only, and those
-/// of the holder that it starts. What was there before keeps its permissions.
+/// of the holder or guard that it starts. What was there before keeps its permissions.
 pub fn begin() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }

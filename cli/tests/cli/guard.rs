@@ -370,3 +370,15 @@ fn options_that_would_do_nothing_and_places_that_are_taken_are_refused() {
     }
     assert_eq!(std::fs::read(&file).unwrap(), b"data");
 }
+
+/// Nobody else of the machine's users reads what a guard makes.
+#[test]
+fn all_that_a_guard_makes_is_its_owners_only() {
+    let guard = GuardProcess::start();
+    for pid in [guard.parent.id(), guard.guard()] {
+        wait_until("the mask for new files", || {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            status.lines().any(|line| line == "Umask:\t0077")
+        });
+    }
+}

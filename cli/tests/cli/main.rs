@@ -35,6 +35,7 @@ mod real_redis;
 mod restart;
 mod run;
 mod running;
+mod sealed;
 mod serve;
 mod tenants;
 mod ups;
