@@ -203,7 +203,6 @@ pub struct FlushArgs {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "shared", args = ["grace", "battery"], multiple = true)]
 pub struct GuardArgs {
     /// Path of the socket to which servers attach. FILE.lock beside it keeps other guards away.
     #[arg(long, value_name = "FILE")]
@@ -227,10 +226,10 @@ pub struct GuardArgs {
     #[arg(long, value_name = "FILE")]
     pub battery: Option<PathBuf>,
     /// What servers are entitled to, as TOML; see docs/guard.md.
-    #[arg(long, value_name = "FILE", requires = "shared")]
+    #[arg(long, value_name = "FILE")]
     pub tenants: Option<PathBuf>,
     /// Power that the machine draws, watts: for sources that say what energy is left.
-    #[arg(long, value_name = "WATTS", requires = "shared")]
+    #[arg(long, value_name = "WATTS")]
     pub watts: Option<f64>,
     /// Most regions at a time; one user other than root may have half of them [default: 64].
     #[arg(long, value_name = "N")]

@@ -187,8 +187,8 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
 
 fn place(args: &YcsbArgs) -> Result<Place> {
     if let Some(address) = &args.server {
-        if !address.contains(':') {
-            bail!("--server {address}: expected host:port, such as 127.0.0.1:6379");
+        if !address.contains(':') || address.contains("://") {
+            bail!("--server {address}: expected host:port, such as 127.0.0.1:6379, without TLS");
         }
         let password = password(&args.password_file)?;
         return Ok(Place::Server { address: address.clone(), password });

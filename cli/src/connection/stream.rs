@@ -14,6 +14,10 @@ use super::tls;
 /// The first byte of what a server that speaks TLS says to a client that does not.
 const ALERT: u8 = 0x15;
 
+/// Time that a server may take for each message of a handshake, however long its replies may take:
+/// a port at which no TLS is spoken may say nothing.
+const PATIENCE_OF_HANDSHAKE: Duration = Duration::from_secs(10);
+
 /// An open connection.
 pub struct Stream {
     socket: Socket,
@@ -50,6 +54,8 @@ impl Stream {
         let Some(mut session) = session else {
             return Ok(Self { socket: Socket::Plain(stream), has_heard: false });
         };
+        let limit = PATIENCE_OF_HANDSHAKE.min(patience);
+        stream.set_read_timeout(Some(limit)).with_context(place)?;
         while session.is_handshaking() {
             session.complete_io(&mut stream).map_err(|error| match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::UnexpectedEof => anyhow!(
@@ -60,6 +66,7 @@ impl Stream {
                 _ => anyhow!("{}: {}", address.place, tls::explained(error)),
             })?;
         }
+        stream.set_read_timeout(Some(patience)).with_context(place)?;
         let sealed = Box::new(StreamOwned::new(session, stream));
         Ok(Self { socket: Socket::Sealed(sealed), has_heard: true })
     }

@@ -86,7 +86,7 @@ pub mod tests {
     fn the_lines_of_devices_are_read_and_no_others() {
         let devices = told(INFO);
         assert_eq!(devices.len(), 2);
-        assert_eq!((devices[0].used_bytes, told[0].busy_s), (1 << 20, 1.5));
+        assert_eq!((devices[0].used_bytes, devices[0].busy_s), (1 << 20, 1.5));
         assert_eq!(devices[0].watts, Some((0.005, "nameplate".into())));
         assert_eq!((devices[1].power_state.as_str(), &devices[1].watts), ("", &None));
         // A server of an older version says nothing of drives.

@@ -130,7 +130,7 @@ fn all_that_a_server_makes_is_its_owners_only() {
     let dir = TestDir::new();
     let (data, socket) = (dir.path().join("data"), dir.path().join("socket"));
     let mut program = Command::new("sh");
-    program.args(["-c", "umask 000; exec \"$@\"", "sh", PERDURA, "serve"]);
+    program.args(["-c", "umask 000; exec \"$@\"", "sh", PERDURA]);
     let server = Server::start_by(program, &data, &["--unix-socket", socket.to_str().unwrap()]);
     assert_eq!(server.client().ask(&["SET", "a", "b"]), "OK");
     let mut seen = 0;
