@@ -21,15 +21,18 @@ const PAST_MAX: usize = 600;
 /// Who is asked.
 pub enum Source {
     Guard(PathBuf),
-    Server {
-        address: Address,
-        tls: TlsOptions,
-        password: Option<String>,
-        /// `None` after a failure: a later answer would be taken for that of another question.
-        client: Option<Client>,
-        /// The fields of the devices at the look before, and its time.
-        devices: Option<(Instant, Vec<Device>)>,
-    },
+    Server(Box<AskedServer>),
+}
+
+/// A server, and what is known of it from one look to the next.
+pub struct AskedServer {
+    address: Address,
+    tls: TlsOptions,
+    password: Option<String>,
+    /// `None` after a failure: a later answer would be taken for that of another question.
+    client: Option<Client>,
+    /// The fields of the devices at the look before, and its time.
+    devices: Option<(Instant, Vec<Device>)>,
 }
 
 /// The power, as the worst source of warnings says.
@@ -86,43 +89,47 @@ impl Source {
             return Ok(Self::Guard(socket.clone()));
         }
         let password = password(&args.asked.password_file)?;
-        Ok(Self::Server {
+        Ok(Self::Server(Box::new(AskedServer {
             address: args.asked.tls.only_address("--connect", &args.asked.connect)?,
             tls: args.asked.tls.clone(),
             password,
             client: None,
             devices: None,
-        })
+        })))
     }
 
     pub fn title(&self) -> String {
         match self {
             Self::Guard(socket) => format!("guard {}", socket.display()),
-            Self::Server { address, .. } => format!("server {}", address.place),
+            Self::Server(asked) => format!("server {}", asked.address.place),
         }
     }
 
     pub fn look(&mut self) -> Result<View> {
         match self {
             Self::Guard(socket) => Ok(of_guard(&look(socket)?)),
-            Self::Server { address, tls, password, client, devices } => {
-                let mut open = match client.take() {
-                    Some(open) => open,
-                    None => Client::connect(address, tls, password.clone(), PATIENCE)?,
-                };
-                let info = open.ask(&["INFO", "perdura", "devices"])?;
-                let status = Status::of(&info)?;
-                *client = Some(open);
-                let (now, told_now) = (Instant::now(), told(&info));
-                let (time, before) = match devices.as_ref() {
-                    Some((at, before)) => (now.duration_since(*at), before.as_slice()),
-                    None => (Duration::ZERO, [].as_slice()),
-                };
-                let device_rows = rows(told_now.clone(), before, time);
-                *devices = Some((now, told_now));
-                Ok(View { devices: device_rows, ..of_server(&address.place, &status) })
-            }
+            Self::Server(asked) => asked.look(),
         }
+    }
+}
+
+impl AskedServer {
+    fn look(&mut self) -> Result<View> {
+        let mut open = match self.client.take() {
+            Some(open) => open,
+            None => Client::connect(&self.address, &self.tls, self.password.clone(), PATIENCE)?,
+        };
+        let info = open.ask(&["INFO", "perdura", "devices"])?;
+        let status = Status::of(&info)?;
+        self.client = Some(open);
+        let (now, told_now) = (Instant::now(), told(&info));
+        let (time, before) = match self.devices.as_ref() {
+            Some((at, before)) => (now.duration_since(*at), before.as_slice()),
+            None => (Duration::ZERO, [].as_slice()),
+        };
+        let device_rows = rows(told_now.clone(), before, time);
+        self.devices = Some((now, told_now));
+        Ok(View { devices: device_rows, ..of_server(&self.address.place, &status) })
     }
 }
 

@@ -141,8 +141,8 @@ fn strict_parsers_of_both_formats_take_the_metrics() {
     use_it(&server);
     let open = get(port, "/metrics");
     if has("promtool") {
-        let head = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain");
-        let (_, headers, text) = request(port, &head);
+        let head = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain";
+        let (_, headers, text) = request(port, head);
         assert!(headers.contains("content-type: text/plain; version=0.0.4"), "{headers}");
         assert_eq!(said_by("promtool", &["check", "metrics"], &text), "");
     }
