@@ -36,8 +36,8 @@ impl Address {
             Some(("redis" | "valkey", rest)) => (false, rest),
             Some(("rediss" | "valkeys", rest)) => (true, rest),
             Some((scheme, _)) => bail!(
-                "{text}: {scheme}:// is not known; expected redis://HOST:PORT, or rediss://HOST:PORT \
-                 for TLS"
+                "{text}: {scheme}:// is not known; expected redis://HOST:PORT, or \
+                 rediss://HOST:PORT for TLS"
             ),
             None => return Ok(None),
         };

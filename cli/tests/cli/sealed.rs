@@ -137,8 +137,8 @@ fn data_of_a_redis_are_imported_and_followed_by_tls() {
     let (cert, key, authority) = (file("server.pem"), file("server.key"), file("authority.pem"));
     let files =
         ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &authority];
-    let has_tls = Command::new("redis-server").args(["--tls-port", "0", "--version"]).output();
-    if has_tls.is_err() || sealed.redis_cli(&[]).is_none() {
+    // Redis' programs are built with TLS, or without, together.
+    if sealed.redis_cli(&[]).is_none() {
         println!("skipped: no Redis with TLS is installed");
         return;
     }
@@ -228,7 +228,8 @@ except ImportError:
     print('skipped')
     sys.exit()
 port, authority, cert, key = sys.argv[1:]
-r = redis.Redis(port=int(port), ssl=True, ssl_ca_certs=authority, ssl_certfile=cert, ssl_keyfile=key)
+files = {'ssl_ca_certs': authority, 'ssl_certfile': cert, 'ssl_keyfile': key}
+r = redis.Redis(port=int(port), ssl=True, **files)
 value = bytes(range(250)) * 400000
 assert r.set('large', value)
 assert r.get('large') == value
