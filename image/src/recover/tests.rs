@@ -8,8 +8,7 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::append::Appender;
 use crate::format::{
-    CHECK_BYTES, FORMAT_VERSION, FRAME_LZ4, FRAME_MAGIC, FrameHeader, SEAL_BYTES, lengths_bytes,
-    sums_bytes,
+    FORMAT_VERSION, FRAME_LZ4, FRAME_MAGIC, FrameHeader, SEAL_BYTES, lengths_bytes, sums_bytes,
 };
 use crate::fuzzing::repair_checksums;
 use crate::load::Target;
