@@ -162,7 +162,7 @@ fn a_reply_though_the_commit_failed_is_caught() {
 
 #[test]
 fn a_small_group_that_is_not_committed_is_caught() {
-    assert_caught_from(3, Planted::SkipSmallGroups);
+    assert_caught_from(4, Planted::SkipSmallGroups);
 }
 
 #[test]

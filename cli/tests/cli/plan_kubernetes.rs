@@ -72,7 +72,7 @@ fn the_manifest_in_the_packages_is_what_their_page_says_is_printed() {
     let printed =
         Command::new(env!("CARGO_BIN_EXE_perdura")).args(line.split(' ').skip(1)).output();
     assert_eq!(String::from_utf8(printed.unwrap().stdout).unwrap(), kept, "{line}");
-    for number in ["memory: 17268Mi", "storage: 88198Mi", "--grace=54s"] {
+    for number in ["memory: 17268Mi", "storage: 88297Mi", "--grace=54s"] {
         let shown = number.rsplit(' ').next().unwrap();
         assert!(kept.contains(number) && page.contains(shown), "{number}");
     }
