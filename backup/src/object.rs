@@ -118,9 +118,12 @@ impl Seal {
             let from = object.len();
             object.extend_from_slice(part);
             let aad = Aad::from(context(name, &head, number));
-            // A part of 64 KiB is not too long to be encrypted, which is the only failure.
-            let tag = cipher.seal_in_place_separate_tag(nonce(number), aad, &mut object[from..]);
-            object.extend(tag.iter().flat_map(|tag| tag.as_ref()));
+            let sealed = cipher.seal_in_place_separate_tag(nonce(number), aad, &mut object[from..]);
+            match sealed {
+                Ok(tag) => object.extend_from_slice(tag.as_ref()),
+                // What is not encrypted must never leave this function.
+                Err(_) => unreachable!("a part of 64 KiB is too long to be encrypted"),
+            }
         }
         object
     }
@@ -128,7 +131,7 @@ impl Seal {
     /// The body of an object.
     ///
     /// # Errors
-    /// It is not the object that was put under this name, or there is another key, or none.
+    /// The bytes are not the object that was put under this name, or the key is another or missing.
     pub fn open(&self, name: &str, mut object: Vec<u8>) -> Result<Vec<u8>, BackupError> {
         let wrong = |why: &str| Err(BackupError::object(name, why));
         if object.len() < HEAD_BYTES {
@@ -226,10 +229,11 @@ fn nonce(number: usize) -> Nonce {
 fn derived(key: &[u8; KEY_BYTES], salt: &[u8], purpose: &[u8]) -> [u8; 32] {
     let mut bytes = [0; 32];
     let made = Salt::new(HKDF_SHA256, salt).extract(key);
-    // 32 bytes are not more than HKDF can make, which is the only failure.
-    let filled = made.expand(&[purpose], Bytes32).and_then(|okm| okm.fill(&mut bytes));
-    debug_assert!(filled.is_ok());
-    bytes
+    match made.expand(&[purpose], Bytes32).and_then(|okm| okm.fill(&mut bytes)) {
+        Ok(()) => bytes,
+        // Zeros would be a key that everybody knows.
+        Err(_) => unreachable!("32 bytes are more than HKDF makes"),
+    }
 }
 
 /// A number by which a key is known, and which says nothing else of it.
