@@ -1,4 +1,4 @@
-//! What can go wrong with a backup, or with a restore.
+//! The errors of backups and restores.
 
 use std::path::PathBuf;
 

@@ -31,7 +31,7 @@ pub struct Options {
     pub key: Option<Key>,
 }
 
-/// What a follower has done.
+/// The figures of a follower: its restore points, what it has shipped, and its last failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The newest restore point.
@@ -68,7 +68,7 @@ pub struct Follower {
     ended: Receiver<()>,
 }
 
-/// What a follower works on.
+/// The parts that a follower's thread works with.
 struct Work {
     device: Arc<dyn Device>,
     vault: Box<dyn Vault>,

@@ -12,6 +12,7 @@
 //! Each object has a key of its own, which HKDF-SHA-256 makes from the user's key and the salt. The
 //! nonce of a part is its number; the name, the head and the number are authenticated with it.
 
+use perdura_image::Key;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
 use xxhash_rust::xxh3::Xxh3;
@@ -27,13 +28,11 @@ const SUM_BYTES: usize = 8;
 const TAG_BYTES: usize = 16;
 /// Bytes of a part that is encrypted by itself.
 const PART_BYTES: usize = 64 << 10;
-/// Bytes of a key.
-const KEY_BYTES: usize = 32;
 
 /// How objects are sealed: with or without a key.
 #[derive(Clone, Default)]
 pub struct Seal {
-    key: Option<[u8; KEY_BYTES]>,
+    key: Option<Key>,
 }
 
 impl std::fmt::Debug for Seal {
@@ -53,31 +52,8 @@ impl KeyType for Bytes32 {
 
 impl Seal {
     /// Objects are encrypted with keys that are made from this one.
-    pub fn with_key(key: [u8; KEY_BYTES]) -> Self {
+    pub fn with_key(key: Key) -> Self {
         Self { key: Some(key) }
-    }
-
-    /// Reads a key from the contents of its file: 32 bytes, or 64 hexadecimal digits.
-    ///
-    /// # Errors
-    /// It is neither.
-    pub fn from_key_file(contents: &[u8]) -> Result<Self, String> {
-        if let Ok(key) = contents.try_into() {
-            return Ok(Self::with_key(key));
-        }
-        let digits = contents.trim_ascii();
-        let value = |digit: u8| (digit as char).to_digit(16).map(|value| value as u8);
-        let bytes: Option<Vec<u8>> = digits
-            .chunks(2)
-            .map(|pair| Some(value(*pair.first()?)? << 4 | value(*pair.get(1)?)?))
-            .collect();
-        match bytes.and_then(|bytes| bytes.try_into().ok()) {
-            Some(key) => Ok(Self::with_key(key)),
-            None => Err(format!(
-                "expected a key of 32 bytes or 64 hexadecimal digits, found {} bytes",
-                contents.len()
-            )),
-        }
     }
 
     /// Whether objects are encrypted.
@@ -226,9 +202,9 @@ fn nonce(number: usize) -> Nonce {
 }
 
 /// 32 bytes that follow from a key, a salt and a purpose.
-fn derived(key: &[u8; KEY_BYTES], salt: &[u8], purpose: &[u8]) -> [u8; 32] {
+fn derived(key: &Key, salt: &[u8], purpose: &[u8]) -> [u8; 32] {
     let mut bytes = [0; 32];
-    let made = Salt::new(HKDF_SHA256, salt).extract(key);
+    let made = Salt::new(HKDF_SHA256, salt).extract(key.as_bytes());
     match made.expand(&[purpose], Bytes32).and_then(|okm| okm.fill(&mut bytes)) {
         Ok(()) => bytes,
         // Zeros would be a key that everybody knows.
@@ -237,11 +213,11 @@ fn derived(key: &[u8; KEY_BYTES], salt: &[u8], purpose: &[u8]) -> [u8; 32] {
 }
 
 /// A number by which a key is known, and which says nothing else of it.
-fn mark_of(key: &[u8; KEY_BYTES]) -> u64 {
+fn mark_of(key: &Key) -> u64 {
     word(&derived(key, &[], b"perdura backup: mark"), 0)
 }
 
-fn cipher_of(key: &[u8; KEY_BYTES], head: &[u8; HEAD_BYTES]) -> LessSafeKey {
+fn cipher_of(key: &Key, head: &[u8; HEAD_BYTES]) -> LessSafeKey {
     let bytes = derived(key, &head[32..], b"perdura backup: object");
     match UnboundKey::new(&AES_256_GCM, &bytes) {
         Ok(key) => LessSafeKey::new(key),
@@ -254,7 +230,7 @@ mod tests {
     use super::*;
 
     fn seals() -> [Seal; 2] {
-        [Seal::default(), Seal::with_key([7; 32])]
+        [Seal::default(), Seal::with_key(Key::new([7; 32]))]
     }
 
     #[test]
@@ -286,22 +262,14 @@ mod tests {
         let encrypted = keyed.seal("a", &secret);
         assert!(!encrypted.windows(16).any(|window| window == &secret[..16]));
         assert_ne!(encrypted, keyed.seal("a", &secret), "each object has its own key");
-        assert!(said(&Seal::with_key([8; 32]), encrypted.clone()).contains("another key"));
+        assert!(
+            said(&Seal::with_key(Key::new([8; 32])), encrypted.clone()).contains("another key")
+        );
         assert!(said(&plain, encrypted).contains("--ship-key-file"));
         assert!(said(&keyed, plain.seal("a", b"x")).contains("not encrypted"));
         let mut newer = plain.seal("a", b"x");
         newer[8] = 2;
         assert!(said(&plain, newer).contains("format version 2"));
         assert!(said(&plain, vec![1; 100]).contains("no object of a backup"));
-    }
-
-    #[test]
-    fn a_key_is_bytes_or_digits() {
-        let digits = "0f".repeat(32) + "\n";
-        let (one, two) = (Seal::from_key_file(digits.as_bytes()), Seal::from_key_file(&[15; 32]));
-        assert_eq!(one.unwrap().key, two.unwrap().key);
-        for wrong in [&b""[..], &[1; 31], &[1; 33], "0g".repeat(32).as_bytes()] {
-            Seal::from_key_file(wrong).unwrap_err();
-        }
     }
 }

@@ -20,6 +20,7 @@ use std::collections::HashMap;
 
 use perdura_image::copying::{BUFFERS, Commit, Geometry, Part, check_sizes};
 use perdura_image::superblock::Head;
+use perdura_image::{Key, OpenError};
 
 use crate::error::BackupError;
 use crate::names::{self, PackId};
@@ -72,6 +73,11 @@ impl Point {
     /// The superblock of the image.
     pub(crate) fn head(&self) -> Head {
         Head::new(self.geometry, self.image_id, self.sealed_key)
+    }
+
+    /// The key of the image's frames and commits, of which `key` is the user's.
+    pub(crate) fn image_key(&self, key: Option<&Key>) -> Result<Option<Key>, BackupError> {
+        Ok(self.head().image_key(key).map_err(OpenError::from)?)
     }
 
     /// Bytes of the pieces.

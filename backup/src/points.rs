@@ -19,7 +19,7 @@ pub struct PointName {
     name: String,
 }
 
-/// What a point restores.
+/// The sizes of what a restore point holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PointSizes {
     /// Bytes of the region, which is the memory.
@@ -43,7 +43,7 @@ impl PointName {
         &self.name
     }
 
-    /// Its time for people.
+    /// The time of the point for people, by RFC 3339.
     pub fn time(&self) -> String {
         time::rfc3339(self.unix_ms)
     }

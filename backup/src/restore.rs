@@ -20,7 +20,7 @@ use crate::point::{self, Point};
 use crate::points::PointName;
 use crate::vault::Vault;
 
-/// What the name of an image that is not whole has at its end.
+/// The end of the name of an image that is not whole.
 pub const UNFINISHED_SUFFIX: &str = ".unfinished";
 
 /// Restores the image of a point to a path where none is, and checks it. `key` is that of an
@@ -59,7 +59,8 @@ pub fn restore(
         _ => {}
     }
     let device = create(&unfinished)?;
-    let outcome = build(vault, seal, &point, &device, progress).and_then(|()| check(&device, key));
+    let outcome =
+        build(vault, seal, &point, (&device, key), progress).and_then(|()| check(&device, key));
     if let Err(error) = outcome {
         let _left = fs::remove_file(&unfinished);
         return Err(error);
@@ -87,7 +88,7 @@ pub fn restore_to(
     key: Option<&Key>,
 ) -> Result<(), BackupError> {
     let point = point::get(vault, seal, name.as_str())?;
-    build(vault, seal, &point, device, &mut |_, _| {})?;
+    build(vault, seal, &point, (device, key), &mut |_, _| {})?;
     check(device, key)
 }
 
@@ -105,11 +106,12 @@ fn build(
     vault: &dyn Vault,
     seal: &Seal,
     point: &Point,
-    device: &dyn Device,
+    (device, key): (&dyn Device, Option<&Key>),
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), BackupError> {
     check_sizes(&point.geometry).map_err(perdura_image::OpenError::from)?;
-    let mut copy = Copy::begin(device, &point.head(), point.commit.segments)?;
+    let key = point.image_key(key)?;
+    let mut copy = Copy::begin(device, &point.head(), key, point.commit.segments)?;
     let mut sink = ToImage { copy: &mut copy, progress };
     fetch(vault, seal, point, |_, _| true, &mut sink)?;
     Ok(copy.finish(&point.commit)?)

@@ -31,7 +31,7 @@ pub struct Retention {
     named: Option<HashMap<PackId, (u64, u64)>>,
 }
 
-/// What was deleted.
+/// The numbers of points and packs that were deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Deleted {
     /// Restore points.

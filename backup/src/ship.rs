@@ -2,8 +2,9 @@
 //!
 //! A pass takes the newest commit, reads the frames that were not shipped, checks each, gathers
 //! them in packs and puts these. When all are there, it puts the point, which names them. If a
-//! segment was used anew meanwhile, the pass goes on with the next commit and keeps what is still needed:
-//! each round has less to ship, as long as the image changes more slowly than the vault takes.
+//! segment was used anew meanwhile, the pass goes on with the next commit and keeps what is still
+//! needed: each round has less to ship, as long as the image changes more slowly than the vault
+//! takes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -49,13 +50,18 @@ impl<'d> Source<'d> {
         }
     }
 
+    fn newest_commit(&self) -> Result<Commit, BackupError> {
+        let Head { geometry, image_id, .. } = &self.head;
+        Ok(newest_commit(self.device, geometry, *image_id, self.key.as_ref())?)
+    }
+
     /// The image's identity.
     pub fn image_id(&self) -> u64 {
         self.head.image_id
     }
 }
 
-/// What a pass has done.
+/// The work that one pass has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pass {
     /// Bytes of objects that were put.
@@ -79,7 +85,7 @@ pub struct Newest {
 pub struct Shipper<'v> {
     vault: &'v dyn Vault,
     seal: Seal,
-    /// What the vault has of each segment.
+    /// The pieces of each segment that the vault has.
     have: HashMap<u32, Shipped>,
     packs: HashMap<PackId, u32>,
     newest: Option<Newest>,
@@ -164,7 +170,7 @@ impl<'v> Shipper<'v> {
     /// headers. An image that was restored from an older point has other frames by the same
     /// numbers.
     fn resume(&mut self, source: &Source<'_>, point: Point) -> Result<(), BackupError> {
-        let commit = newest_commit(source.device, &source.head.geometry, source.head.image_id)?;
+        let commit = source.newest_commit()?;
         if point.geometry != source.head.geometry {
             return Ok(());
         }
@@ -201,7 +207,7 @@ impl<'v> Shipper<'v> {
         let mut frames = Frames::new(source.device, &source.head, source.key.clone())?;
         let mut before: Option<u64> = None;
         loop {
-            let commit = newest_commit(source.device, &source.head.geometry, source.head.image_id)?;
+            let commit = source.newest_commit()?;
             if before.is_none() && self.is_newest(&commit) {
                 return Ok(None);
             }

@@ -8,7 +8,7 @@ pub fn rfc3339(unix_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// The same without the signs between the fields, which is a name that sorts by time.
+/// A time as RFC 3339 without `-` and `:`: `20261129T155421.123Z`. Such names sort by time.
 pub(crate) fn compact(unix_ms: u64) -> String {
     rfc3339(unix_ms).replace(['-', ':'], "")
 }

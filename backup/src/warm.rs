@@ -26,6 +26,8 @@ pub struct WarmCopy {
     path: PathBuf,
     /// Open and locked as long as this lives.
     device: FileDevice,
+    /// The user's key, if the image is encrypted.
+    key: Option<Key>,
     point: Point,
 }
 
@@ -49,7 +51,7 @@ impl WarmCopy {
             return Err(BackupError::Refused(format!("{} is in use", path.display())));
         }
         let point = point::get(vault, seal, name.as_str())?;
-        Ok(Self { path: path.to_owned(), device, point })
+        Ok(Self { path: path.to_owned(), device, key: key.cloned(), point })
     }
 
     /// Time and number of the commit of which the copy is.
@@ -74,6 +76,7 @@ impl WarmCopy {
             let why = "it is a point of another image than the copy's";
             return Err(BackupError::object(name.as_str(), why));
         }
+        let key = point.image_key(self.key.as_ref())?;
         let aside = unfinished(&self.path);
         self.rename(&self.path, &aside)?;
         // After a failure nobody knows what the copy has, and all is fetched.
@@ -91,7 +94,7 @@ impl WarmCopy {
             })
             .collect();
         let is_wanted = |segment: u32, number: usize| number >= common[&segment];
-        let mut copy = Copy::go_on(&self.device, &point.head())?;
+        let mut copy = Copy::go_on(&self.device, &point.head(), key)?;
         fetch(vault, seal, &point, is_wanted, &mut ToImage { copy: &mut copy, progress })?;
         copy.finish(&point.commit)?;
         self.point = point;

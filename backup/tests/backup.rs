@@ -95,7 +95,7 @@ impl Machine {
 
     fn commit(&self) -> u64 {
         let head = read_superblock(&*self.device).unwrap().unwrap();
-        newest_commit(&*self.device, &head.geometry, head.image_id).unwrap().number
+        newest_commit(&*self.device, &head.geometry, head.image_id, None).unwrap().number
     }
 
     /// Restores a point and compares it with the state that its commit had.
@@ -248,7 +248,7 @@ fn history(machine: &Machine, vault: &dyn Vault, planted: Planted) -> Result<Del
 fn every_point_restores_the_state_of_its_commit_and_is_sent_but_once() {
     let (machine, memory) = (Machine::new(1), Memory::default());
     let source = Source::new(&*machine.device, Some(&key())).unwrap();
-    let seal = Seal::with_key([7; 32]);
+    let seal = Seal::with_key(Key::new([7; 32]));
     let mut shipper = Shipper::new(&memory, seal.clone(), &source, Planted::None).unwrap();
     machine.write(400);
     machine.checkpoint();

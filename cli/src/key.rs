@@ -129,7 +129,8 @@ fn change(dir: &Path, old: &KeyArgs, new_key_file: &Path) -> Result<()> {
     Ok(())
 }
 
-fn of_file(option: &str, path: &Path) -> Result<Key> {
+/// The key in the file that an option names.
+pub fn of_file(option: &str, path: &Path) -> Result<Key> {
     let place = || format!("--{option} {}", path.display());
     let file = std::fs::File::open(path).with_context(place)?;
     let mode = file.metadata().with_context(place)?.permissions().mode();

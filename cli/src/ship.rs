@@ -13,6 +13,7 @@ use perdura_server::{Backup, Power};
 use perdura_store::Store;
 use perdura_terminal::{one_of, time};
 
+use crate::key;
 use crate::serve_args::ServeArgs;
 
 const BACKUP: &str = "Backup";
@@ -64,10 +65,8 @@ pub struct ShipKeyArgs {
 impl ShipKeyArgs {
     /// How objects are sealed.
     pub fn seal(&self) -> Result<Seal> {
-        let Some(path) = &self.ship_key_file else { return Ok(Seal::default()) };
-        let place = || format!("--ship-key-file {}", path.display());
-        let contents = std::fs::read(path).with_context(place)?;
-        Seal::from_key_file(&contents).map_err(anyhow::Error::msg).with_context(place)
+        let key = self.ship_key_file.as_ref().map(|path| key::of_file("ship-key-file", path));
+        Ok(key.transpose()?.map_or_else(Seal::default, Seal::with_key))
     }
 }
 

@@ -6,10 +6,10 @@
 //! payload is encrypted with its number as the nonce. So no nonce meets one key twice, though a
 //! frame may be sealed again after a kill. The tag of a block takes the place of its checksum. One
 //! more tag covers the header and the tables, which are not secret: they show where and when data
-//! changed, and how well they compressed.
+//! changed, and how well they compressed. A commit has a tag, too.
 //!
-//! Whoever can write to the SSD can bring back an older whole state of an image; anything else is
-//! found.
+//! Whoever can write to the SSD can bring back an older whole state of an image; other changes of
+//! commits and frames are found.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hmac;
@@ -17,7 +17,9 @@ use ring::rand::{SecureRandom, SystemRandom};
 use zerocopy::IntoBytes;
 
 use crate::error::{ImageError, OpenError};
-use crate::format::{FrameHeader, SALT_BYTES, SEAL_BYTES, SUM_BYTES, WRAPPED_KEY_BYTES};
+use crate::format::{
+    FrameHeader, SALT_BYTES, SEAL_BYTES, SUM_BYTES, SlotHeader, WRAPPED_KEY_BYTES,
+};
 
 /// Number that the seal has among the nonces of a frame; no block has it.
 const SEAL_NUMBER: u64 = u64::MAX;
@@ -34,6 +36,11 @@ impl Key {
     /// A key of these bytes.
     pub fn new(bytes: [u8; KEY_BYTES]) -> Self {
         Self(bytes)
+    }
+
+    /// The bytes of the key.
+    pub fn as_bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
     }
 
     /// A key of random bytes, as an image has one.
@@ -57,6 +64,18 @@ impl Key {
     pub fn words(&self) -> [u64; 4] {
         let (words, _) = self.0.as_chunks::<8>();
         std::array::from_fn(|number| u64::from_le_bytes(words[number]))
+    }
+
+    /// The tag of a commit: of its header without tag and checksum, and of its table.
+    pub(crate) fn commit_seal(&self, header: &SlotHeader, table: &[u8]) -> [u8; SUM_BYTES] {
+        let bare = SlotHeader { seal: [0; SUM_BYTES], checksum: 0.into(), ..*header };
+        let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &self.0));
+        context.update(b"perdura commit");
+        context.update(bare.as_bytes());
+        context.update(table);
+        let mut tag = [0; SUM_BYTES];
+        tag.copy_from_slice(&context.sign().as_ref()[..SUM_BYTES]);
+        tag
     }
 
     /// Encrypts an image's key.

@@ -53,7 +53,7 @@ pub struct Part {
     pub used_bytes: u32,
 }
 
-/// Reads the newest commit of an image.
+/// Reads the newest commit of an image. `key` is the image's, if it is encrypted.
 ///
 /// # Errors
 /// There is no valid one, or the device fails.
@@ -61,8 +61,9 @@ pub fn newest_commit(
     device: &dyn Device,
     geometry: &Geometry,
     image_id: u64,
+    key: Option<&Key>,
 ) -> Result<Commit, OpenError> {
-    let slot = read_slots(device, geometry, image_id)?;
+    let slot = read_slots(device, geometry, image_id, key)?;
     let parts = (0..).zip(&slot.segments).filter(|(_, named)| named.used_bytes.get() > 0);
     Ok(Commit {
         number: slot.header.commit.get(),
@@ -226,20 +227,28 @@ impl<'d> Frames<'d> {
 pub struct Copy<'d> {
     device: &'d dyn Device,
     head: Head,
+    /// The image's key, if it is encrypted.
+    key: Option<Key>,
     layout: Layout,
     /// The frame that is written next, because devices take aligned memory only.
     frame: AlignedBytes,
 }
 
 impl<'d> Copy<'d> {
-    /// Begins a copy on a device that may be empty: until [`Copy::finish`], it is no image.
+    /// Begins a copy on a device that may be empty: until [`Copy::finish`], it is no image. `key` is
+    /// the image's, if it is encrypted.
     ///
     /// # Errors
     /// The device fails or has too little space.
-    pub fn begin(device: &'d dyn Device, head: &Head, segments: u32) -> Result<Self, OpenError> {
+    pub fn begin(
+        device: &'d dyn Device,
+        head: &Head,
+        key: Option<Key>,
+        segments: u32,
+    ) -> Result<Self, OpenError> {
         device.grow(Layout::of(&head.geometry).segment_at(segments))?;
         prepare(device, &head.geometry)?;
-        Self::go_on(device, head)
+        Self::go_on(device, head, key)
     }
 
     /// Goes on with a copy that was finished as of an earlier commit. Whoever calls this lets
@@ -247,9 +256,9 @@ impl<'d> Copy<'d> {
     ///
     /// # Errors
     /// There is no memory.
-    pub fn go_on(device: &'d dyn Device, head: &Head) -> Result<Self, OpenError> {
+    pub fn go_on(device: &'d dyn Device, head: &Head, key: Option<Key>) -> Result<Self, OpenError> {
         let frame = aligned(head.geometry.frame_limit() as usize)?;
-        Ok(Self { device, head: head.clone(), layout: Layout::of(&head.geometry), frame })
+        Ok(Self { device, head: head.clone(), key, layout: Layout::of(&head.geometry), frame })
     }
 
     /// Writes a frame at its place; durable with the commit.
@@ -304,7 +313,12 @@ impl<'d> Copy<'d> {
                 incarnation: commit.incarnation.into(),
                 ..SlotHeader::new_zeroed()
             };
-            let bytes = sealed_slot(header, self.head.image_id, entries.iter().copied())?;
+            let bytes = sealed_slot(
+                header,
+                self.head.image_id,
+                self.key.as_ref(),
+                entries.iter().copied(),
+            )?;
             for copy in 0..SLOT_COPIES {
                 self.device.write_at(self.layout.slot_at(turn, copy), bytes.as_slice())?;
             }

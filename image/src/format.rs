@@ -131,8 +131,10 @@ pub struct SlotHeader {
     pub unix_ms: U64,
     /// How often the image has been opened.
     pub incarnation: U32,
+    /// Of an encrypted image: the tag of header and table by the image's key. Zeros otherwise.
+    pub(crate) seal: [u8; SUM_BYTES],
     /// Zeros.
-    pub(crate) reserved: [U32; 11],
+    pub(crate) reserved: [U32; 7],
     /// XXH3 of the table that follows.
     pub(crate) table_checksum: U64,
     /// XXH3 of all bytes before this field.

@@ -104,14 +104,14 @@ pub fn recover(
     tail_rule: Tail,
     planted: Planted,
 ) -> Result<(Recovered, Loading), OpenError> {
-    let slot = read_slots(device, geometry, image_id)?;
+    let key = ledger.key_words().map(Key::from_words);
+    let slot = read_slots(device, geometry, image_id, key.as_ref())?;
     let layout = Layout::of(geometry);
     let segments = slot.header.segments.get();
     let (expected_bytes, found_bytes) = (layout.segment_at(segments), device.capacity_bytes());
     if found_bytes < expected_bytes {
         return Err(ImageError::Truncated { expected_bytes, found_bytes }.into());
     }
-    let key = ledger.key_words().map(Key::from_words);
     let open = || Reader::new(device, geometry, image_id, key.clone());
     for (number, named) in (0..segments).zip(&slot.segments) {
         if named.flags.get() & SEGMENT_WRITTEN != 0 {

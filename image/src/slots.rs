@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::*;
 use perdura_media::{Device, DeviceError};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use crate::cipher::Key;
 use crate::error::{ImageError, OpenError};
 use crate::format::{
     Layout, SEGMENT_WRITTEN, SLOT_COPIES, SLOT_MAGIC, SLOTS, SlotHeader, SlotSegment, checksum,
@@ -92,13 +93,16 @@ fn slot_bytes(
         incarnation: (ledger.incarnation().load(Relaxed) as u32).into(),
         ..SlotHeader::new_zeroed()
     };
-    sealed_slot(header, ledger.image_id().load(Relaxed), entries)
+    let key = ledger.key_words().map(Key::from_words);
+    sealed_slot(header, ledger.image_id().load(Relaxed), key.as_ref(), entries)
 }
 
 /// The bytes of a slot with these entries; fills in what the header says of itself and of them.
+/// `key` is the image's, if it is encrypted.
 pub(crate) fn sealed_slot(
     mut header: SlotHeader,
     image_id: u64,
+    key: Option<&Key>,
     entries: impl ExactSizeIterator<Item = SlotSegment>,
 ) -> Result<AlignedBytes, DeviceError> {
     let (head_bytes, segments) = (size_of::<SlotHeader>(), entries.len());
@@ -118,6 +122,9 @@ pub(crate) fn sealed_slot(
     header.image_id = image_id.into();
     header.segments = (segments as u32).into();
     header.table_checksum = checksum(&table[..table_bytes]).into();
+    if let Some(key) = key {
+        header.seal = key.commit_seal(&header, &table[..table_bytes]);
+    }
     header.checksum = checksum(&header.as_bytes()[..head_bytes - 8]).into();
     head.copy_from_slice(header.as_bytes());
     Ok(out)
@@ -135,16 +142,18 @@ pub struct Slot {
     pub flawed_copy_at: Option<u64>,
 }
 
-/// Reads the newest valid commit.
+/// Reads the newest valid commit. `key` is the image's: without it the tags of an encrypted image's
+/// commits are not looked at.
 pub fn read_slots(
     device: &dyn Device,
     geometry: &Geometry,
     image_id: u64,
+    key: Option<&Key>,
 ) -> Result<Slot, OpenError> {
     let layout = Layout::of(geometry);
     let mut newest: Option<Slot> = None;
     for turn in 0..SLOTS {
-        let newer = read_slot(device, geometry, image_id, turn)?.filter(|slot| {
+        let newer = read_slot(device, geometry, (image_id, key), turn)?.filter(|slot| {
             newest.as_ref().is_none_or(|best| slot.header.commit.get() > best.header.commit.get())
         });
         newest = newer.or(newest);
@@ -162,7 +171,7 @@ pub fn read_slots(
 fn read_slot(
     device: &dyn Device,
     geometry: &Geometry,
-    image_id: u64,
+    image: (u64, Option<&Key>),
     turn: u64,
 ) -> Result<Option<Slot>, OpenError> {
     let layout = Layout::of(geometry);
@@ -171,7 +180,7 @@ fn read_slot(
     for copy in 0..SLOT_COPIES {
         let at = layout.slot_at(turn, copy);
         device.read_at(at, bytes.as_mut())?;
-        copies.push((at, parse_slot(bytes.as_slice(), geometry, image_id, turn, at)?));
+        copies.push((at, parse_slot(bytes.as_slice(), geometry, image, turn, at)?));
     }
     let commit_of = |slot: &Option<Slot>| slot.as_ref().map_or(0, |slot| slot.header.commit.get());
     copies.sort_by_key(|(_, slot)| std::cmp::Reverse(commit_of(slot)));
@@ -186,7 +195,7 @@ fn read_slot(
 fn parse_slot(
     bytes: &[u8],
     geometry: &Geometry,
-    image_id: u64,
+    (image_id, key): (u64, Option<&Key>),
     turn: u64,
     at: u64,
 ) -> Result<Option<Slot>, ImageError> {
@@ -204,6 +213,9 @@ fn parse_slot(
     };
     if checksum(table) != header.table_checksum.get() {
         return Ok(None);
+    }
+    if key.is_some_and(|key| key.commit_seal(&header, table) != header.seal) {
+        return Err(ImageError::Forged { what: "commit slot", offset_bytes: at });
     }
     let impossible = |what, value: u32| {
         Err(ImageError::Impossible { what, value: value.into(), offset_bytes: at })
@@ -280,17 +292,17 @@ mod tests {
                 repair_checksums(bytes.as_mut());
                 device.write_at(layout.slot_at(1, copy), bytes.as_slice()).unwrap();
             }
-            let slot = read_slots(&device, &geometry, 7).unwrap();
+            let slot = read_slots(&device, &geometry, 7, None).unwrap();
             let expected = if counts { (1, 2) } else { (0, 1) };
             assert_eq!((slot.turn, slot.header.commit.get()), expected, "{field}: {value:?}");
             assert_eq!(slot.flawed_copy_at, None);
             // One flipped bit is enough for a copy, and the other copy is noted.
             device.flip_bit(layout.slot_at(slot.turn, 0) + 20, 3);
-            let again = read_slots(&device, &geometry, 7).unwrap();
+            let again = read_slots(&device, &geometry, 7, None).unwrap();
             assert_eq!((again.turn, again.header.commit.get()), expected);
             assert_eq!(again.flawed_copy_at, Some(layout.slot_at(slot.turn, 0)));
             device.flip_bit(layout.slot_at(slot.turn, 1) + 128 + 3, 3);
-            let older = read_slots(&device, &geometry, 7).map(|slot| slot.turn);
+            let older = read_slots(&device, &geometry, 7, None).map(|slot| slot.turn);
             assert_eq!(older.ok(), counts.then_some(0));
         }
     }
@@ -310,7 +322,7 @@ mod tests {
             for _ in 0..2 {
                 write_slot(&ledger, &layout, &device, &contents, false).unwrap();
             }
-            assert!(read_slots(&device, &geometry, 7).is_ok());
+            assert!(read_slots(&device, &geometry, 7, None).is_ok());
             // The newest commit is in the slot that is not next.
             let turn = ledger.slot_turn().load(Relaxed) ^ 1;
             let mut bytes = aligned(layout.slot_bytes() as usize).unwrap();
@@ -320,7 +332,7 @@ mod tests {
                 repair_checksums(bytes.as_mut());
                 device.write_at(layout.slot_at(turn, copy), bytes.as_slice()).unwrap();
             }
-            match read_slots(&device, &geometry, 7) {
+            match read_slots(&device, &geometry, 7, None) {
                 Err(OpenError::Image(ImageError::Impossible { what, value: 7, .. })) => {
                     assert_eq!(what, name);
                 }

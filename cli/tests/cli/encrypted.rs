@@ -128,3 +128,37 @@ fn who_has_not_the_key_is_told_what_to_do_and_changes_nothing() {
     let again = perdura(&["key", "generate", &first]);
     assert!(!again.status.success(), "a key was overwritten");
 }
+
+#[test]
+fn an_encrypted_image_is_shipped_encrypted_and_restored_by_its_key_only() {
+    let (keys, dir, vault) = (tempfile::tempdir().unwrap(), TestDir::new(), TestDir::new());
+    let [key_file, other] = ["key", "other"].map(|name| new_key(keys.path(), name));
+    let url = vault.path().to_str().unwrap();
+    let ship = [&SMALL[..], &[&key_file, "--ship", url, "--ship-every", "30ms"]].concat();
+    let mut server = Server::start(dir.path(), &ship);
+    let secret = value(5);
+    assert_eq!(server.client().ask(&["SET", "k", &secret]), "+OK");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let packs = std::fs::read_dir(vault.path()).unwrap().flatten();
+    let packs: Vec<_> = packs.map(|image| image.path().join("packs")).collect();
+    assert!(packs.len() == 1 && packs[0].is_dir(), "{packs:?}");
+    assert!(!has(&packs[0], &secret.as_bytes()[..16]), "a value lies in the clear");
+    let new = TestDir::new();
+    let to = new.path().join("data");
+    let restore = |words: &[&str]| {
+        perdura(&[&["restore", url, "--dir", to.to_str().unwrap()], words].concat())
+    };
+    for (words, why) in [(&[][..], "--key-file"), (&["--key-file", &other], "the key is not")] {
+        let refused = restore(words);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(why), "{said}");
+        assert!(!to.join("image.perdura").exists());
+    }
+    let restored = restore(&["--key-file", &key_file]);
+    assert!(restored.status.success(), "{restored:?}");
+    let mut server = start(&to, &key_file);
+    assert_eq!(server.client().ask(&["GET", "k"]), secret);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}

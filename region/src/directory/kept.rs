@@ -116,7 +116,7 @@ fn examine(place: &Path, image: &dyn Device) -> Result<Kept, String> {
     let superblock = read_superblock(image).map_err(|error| error.to_string())?;
     let Some(head) = superblock else { return Err("the image is empty".into()) };
     let (geometry, image_id) = (head.geometry, head.image_id);
-    let newest = read_slots(image, &geometry, image_id).map_err(|error| error.to_string())?;
+    let newest = read_slots(image, &geometry, image_id, None).map_err(|error| error.to_string())?;
     let run = (found.ledger.image_id().load(Acquire), found.ledger.incarnation().load(Acquire));
     if run != (image_id, u64::from(newest.header.incarnation.get())) {
         return Err("the image is another one, or was used since without this memory".into());
