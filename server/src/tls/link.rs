@@ -63,10 +63,12 @@ impl Link {
         let mut kept = std::mem::take(&mut self.incoming);
         let bytes = if kept.is_empty() { scratch } else { &mut kept };
         bytes.extend_from_slice(received);
-        let used = self.process(bytes, plain)?;
-        if bytes.len() - used > INCOMING_MAX {
-            return Err("a message is too long".to_owned());
-        }
+        let used = self.process(bytes, plain).and_then(|used| match bytes.len() - used {
+            0..=INCOMING_MAX => Ok(used),
+            _ => Err("a message is too long".to_owned()),
+        });
+        // TLS may panic when it is asked anything after an error.
+        let used = used.inspect_err(|_| self.has_failed = true)?;
         self.incoming = bytes[used..].to_vec();
         Ok(())
     }
