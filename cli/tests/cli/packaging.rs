@@ -1,6 +1,7 @@
 //! What the packages install: the settings file is one, and says the real defaults; systemd
 //! understands the unit, and is told what its times must be.
 
+use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
@@ -75,39 +76,103 @@ fn the_defaults_in_the_settings_file_are_the_real_ones() {
     assert_eq!(described(&dir, &with(files.path(), lines)), as_shipped);
 }
 
+/// The examples that a server takes together, with what they name below `place`.
+fn examples(place: &Path, of: impl Fn(&str) -> bool) -> Vec<String> {
+    let place = place.to_str().unwrap();
+    let here = |value: &str| {
+        let folders = ["/etc/perdura", "/var/lib/perdura", "/run/perdura", "/srv"];
+        let at_place = |text: String, folder: &&str| text.replace(folder, place);
+        let value = folders.iter().fold(value.to_owned(), at_place);
+        let value = value.replace("100GiB", "64MiB");
+        let elsewhere = |text: String, port: &&str| text.replace(port, &free_port().to_string());
+        ["6380", "9121"].iter().fold(value, elsewhere)
+    };
+    let examples = commented().into_iter().filter(|(name, _, is_example)| *is_example && of(name));
+    examples.map(|(name, value, _)| format!("{name} = {}", here(value))).collect()
+}
+
+/// Makes the files that examples name.
+fn fill(place: &Path) {
+    let certificates = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests/certificates");
+    for (file, copy) in [
+        ("server.pem", "server.pem"),
+        ("server.key", "server.key"),
+        ("authority.pem", "ca.pem"),
+        ("authority.pem", "authorities/authority.pem"),
+    ] {
+        let copy = place.join(copy);
+        std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        std::fs::copy(Path::new(certificates).join(file), copy).unwrap();
+    }
+    let battery = "nameplate = '60kJ'\ninstalled = 2025-03-01\n[watts]\ncpu = 120\n";
+    for (file, text) in [
+        ("password", "secret\n"),
+        ("http-password", "secret\n"),
+        ("users.acl", "user default on nopass ~* &* +@all\n"),
+        ("battery.toml", battery),
+        ("key", &"01".repeat(32)),
+        ("ship-key", &"02".repeat(32)),
+    ] {
+        std::fs::write(place.join(file), text).unwrap();
+    }
+    for name in ["perdura-1", "perdura-2"] {
+        std::fs::create_dir(place.join(name)).unwrap();
+    }
+}
+
 #[test]
 fn a_server_takes_the_examples_of_the_settings_file() {
     let (dir, files) = (TestDir::new(), TestDir::new());
-    let place = files.path().to_str().unwrap();
-    std::fs::write(files.path().join("password"), "secret\n").unwrap();
-    std::fs::write(files.path().join("users.acl"), "user default on nopass ~* &* +@all\n").unwrap();
-    let battery = "nameplate = '60kJ'\ninstalled = 2025-03-01\n[watts]\ncpu = 120\n";
-    std::fs::write(files.path().join("battery.toml"), battery).unwrap();
-    for name in ["perdura-1", "perdura-2"] {
-        std::fs::create_dir(files.path().join(name)).unwrap();
-    }
-    let here = |value: &str| {
-        ["/etc/perdura", "/var/lib/perdura", "/run/perdura/", "/srv"]
-            .iter()
-            .fold(value.to_owned(), |text, folder| text.replace(folder, &format!("{place}/")))
-            .replace("100GiB", "64MiB")
+    fill(files.path());
+    let is_apart = |name: &str| name == "guard" || name.starts_with("key-") || is_backup(name);
+    let others = examples(files.path(), |name| !is_apart(name));
+    assert!(others.len() > 16, "{others:?}");
+    let port = |name: &str| -> u16 {
+        let line = others.iter().find(|line| line.starts_with(&format!("{name} = "))).unwrap();
+        line.trim_end_matches('"').rsplit([' ', ':']).next().unwrap().parse().unwrap()
     };
-    let examples = commented().into_iter().filter(|(_, _, is_example)| *is_example);
-    let (guard, others): (Vec<_>, Vec<_>) = examples.partition(|(name, ..)| *name == "guard");
-    assert!(guard.len() == 1 && others.len() > 8, "{others:?}");
-    let lines = others.iter().map(|(name, value, _)| format!("{name} = {}", here(value)));
-    let file = with(files.path(), lines);
+    let file = with(files.path(), others.iter().cloned());
     let server = Server::start(dir.path(), &[&["--config", &file], &SMALL[..]].concat());
     assert_eq!(server.client().ask(&["PING"]), "+PONG");
     assert!(files.path().join("perdura.sock").exists());
+    for name in ["tls-port", "http"] {
+        TcpStream::connect(("127.0.0.1", port(name))).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
     drop(server);
 
     // Nobody listens there.
-    let file = with(files.path(), guard.iter().map(|(name, value, _)| format!("{name} = {value}")));
+    let file = with(files.path(), examples(files.path(), |name| name == "guard").into_iter());
     let words = ["serve", "--config", &file, "--listen", "127.0.0.1:0", "--dir"];
     let refused = Command::new(PERDURA).args(words).arg(dir.path()).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("guard.sock"), "{said}");
+}
+
+fn is_backup(name: &str) -> bool {
+    name == "ship" || name.starts_with("ship-")
+}
+
+/// Keys and backups do not go with devices, nor a key of a file with one of a command.
+#[test]
+fn a_server_takes_the_examples_of_encryption_and_backup() {
+    let (dir, files) = (TestDir::new(), TestDir::new());
+    fill(files.path());
+    let lines = examples(files.path(), |name| name == "key-file" || is_backup(name));
+    assert_eq!(lines.len(), 7, "{lines:?}");
+    let file = with(files.path(), lines.into_iter());
+    let mut server = Server::start(dir.path(), &[&["--config", &file], &SMALL[..]].concat());
+    assert_eq!(server.client().ask(&["SET", "k", "v"]), "+OK");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    assert!(std::fs::read_dir(files.path().join("backup")).unwrap().count() > 0);
+
+    // The command prints the key that the file has.
+    let file = with(files.path(), examples(files.path(), |name| name == "key-command").into_iter());
+    let mut program = Command::new(PERDURA);
+    program.env("CREDENTIALS_DIRECTORY", files.path());
+    let options = [&["--config", &file], &SMALL[..]].concat();
+    let server = Server::start_by(program, dir.path(), &options);
+    assert_eq!(server.client().ask(&["GET", "k"]), "v");
 }
 
 #[test]

@@ -25,6 +25,8 @@ const WRITES: u64 = 20_000;
 const TO_FIRST_ANSWER: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(60);
 const DATA: &str = "var/lib/perdura";
+/// The data of a server with a key.
+const ENCRYPTED: &str = "/var/lib/perdura/encrypted";
 
 /// Makes two versions of the package, and leads the first through its life.
 pub fn test(perdura: Option<&str>) -> Result<()> {
@@ -90,6 +92,9 @@ impl Life {
         ensure!(found == acked, "{acked} acknowledged, {found} found after removal");
         println!("ok    removed and installed again: all {found} writes are there");
 
+        self.keeps_a_key()?;
+        println!("ok    encrypted by a key that only systemd can read");
+
         let said = self.root.namespace.run(&["dpkg", "-P", "perdura"])?;
         ensure!(said.contains("removing the data in /var/lib/perdura"), "{said}");
         let left = [DATA, "etc/perdura", "usr/bin/perdura", "usr/lib/perdura"];
@@ -142,6 +147,34 @@ impl Life {
         ] {
             ensure!(self.has(path), "/{path} is missing");
         }
+        Ok(())
+    }
+
+    /// Starts a server of other data by the sealed key of docs/packages.md, in the unit's sandbox.
+    fn keeps_a_key(&mut self) -> Result<()> {
+        let namespace = &mut self.root.namespace;
+        namespace.run(&["perdura", "key", "generate", "/root/key"])?;
+        let words = ["encrypt", "--name=key", "/root/key", "/etc/perdura/key.sealed"];
+        namespace.run(&[&["systemd-creds"], &words[..]].concat())?;
+        let drop_in = format!(
+            "[Service]\nLoadCredentialEncrypted=key:/etc/perdura/key.sealed\nExecStart=\n\
+             ExecStart=/usr/bin/perdura serve --config /etc/perdura/perdura.toml --listen {} \
+             --memory 64MiB --dir {ENCRYPTED}\n",
+            self.address
+        );
+        let etc = self.root.files.join("etc");
+        fs::write(etc.join("systemd/system/perdura.service.d/key.conf"), drop_in)?;
+        let settings = etc.join("perdura/perdura.toml");
+        let text = fs::read_to_string(&settings)?;
+        let example = text.lines().find_map(|line| line.strip_prefix("#key-command"));
+        let example = example.context("perdura.toml has no example of key-command")?;
+        fs::write(settings, format!("{text}\nkey-command{example}\n"))?;
+        let namespace = &mut self.root.namespace;
+        namespace.run(&["systemctl", "daemon-reload"])?;
+        namespace.run(&["systemctl", "restart", "perdura"])?;
+        self.wait_for_answer(Instant::now())?;
+        let said = self.journal();
+        ensure!(said.contains("encryption       aes-256-gcm"), "the image is not encrypted");
         Ok(())
     }
 
