@@ -49,7 +49,18 @@ fn lay_out(stage: &Stage, folder: &Path) -> Result<()> {
         copy(&files.join("completions").join(name), &folder.join("share").join(to).join(name))?;
     }
     let share = folder.join("share/perdura");
-    let documents = ["packages", "operating", "guard", "server", "devices", "fault-model"];
+    let documents = [
+        "packages",
+        "operating",
+        "guard",
+        "server",
+        "security",
+        "encryption",
+        "backup",
+        "watching",
+        "devices",
+        "fault-model",
+    ];
     let documents = documents.map(|page| format!("docs/{page}.md"));
     let others = ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"].map(str::to_owned);
     for page in documents.into_iter().chain(others) {
