@@ -18,6 +18,7 @@ mod qemu;
 mod queues;
 mod redis_suites;
 mod run;
+mod s3;
 mod served;
 mod steps;
 mod systemd;
@@ -64,6 +65,8 @@ Test more:
                  server, upgrade it under load, remove and purge it. Built from PROGRAM or, quickly,
                  in the development profile. Needs root, systemd, cgroups of version 2, and once
                  the network (debootstrap).
+  test-s3        Build the S3 server versitygw into target/tools, once, in minutes, and run over it
+                 the tests of backups that need a bucket. Needs go, and once the network.
   test-systemd [KILLS [--perdura PROGRAM]]
                  Kill a server beneath systemd with Restart=always and RestartSec=0 so many times
                  [default: 200], and fewer times with other settings. Needs root, systemd, and
@@ -153,6 +156,7 @@ fn dispatch(words: &[&str]) -> Result<()> {
         ["test-lazyfs", "--lazyfs", program, "--perdura", perdura] => {
             lazyfs::test(Some(program), Some(perdura))
         }
+        ["test-s3"] => s3::test(),
         ["test-systemd"] => systemd::test(200, None),
         ["test-systemd", kills] => systemd::test(kills.parse()?, None),
         ["test-systemd", kills, "--perdura", perdura] => {

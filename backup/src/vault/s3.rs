@@ -1,42 +1,49 @@
 //! A vault in a bucket of an S3-compatible store.
 //!
-//! Requests are signed as AWS Signature Version 4 says. The usual variables say how: AWS_REGION or
-//! AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
-//! AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL (then the bucket is in the path), AWS_CA_BUNDLE.
+//! The usual variables say how: AWS_REGION or AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID,
+//! AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL (then the
+//! bucket is in the path), AWS_CA_BUNDLE.
 
-use std::fmt::Write;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use instant_xml::FromXml;
 use ring::digest::{SHA256, digest};
-use ring::hmac::{self, HMAC_SHA256};
-use ureq::http::Method;
+use rusty_s3::actions::{ListObjectsV2, S3Action};
+use rusty_s3::{Bucket, Credentials, UrlStyle};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
 use super::{Listed, Listing, Vault, VaultError};
 use crate::error::BackupError;
-use crate::time::compact;
 
 /// Time within which a request must be answered.
 const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// Time for which a signature is good: a clock may be wrong by so much.
+const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
 /// Most bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
 /// A bucket, or what is below a prefix in it.
 pub struct S3 {
     agent: Agent,
-    /// `https://HOST`, then `/BUCKET` if the bucket is no part of the host's name.
-    host: String,
-    scheme: String,
-    bucket_path: String,
+    bucket: Bucket,
+    credentials: Credentials,
     /// Empty, or with `/` at its end.
     prefix: String,
-    region: String,
-    key_id: String,
-    secret: String,
-    token: Option<String>,
     url: String,
+}
+
+/// The answer to a request that the store refuses.
+#[derive(Debug, Default, FromXml)]
+#[xml(rename = "Error")]
+struct Refusal {
+    #[xml(rename = "Code")]
+    code: Option<String>,
+    #[xml(rename = "Message")]
+    message: Option<String>,
 }
 
 impl S3 {
@@ -45,8 +52,12 @@ impl S3 {
     /// # Errors
     /// The URL is none, or the environment says too little.
     pub fn from_environment(place: &str) -> Result<Self, BackupError> {
+        Self::new(place, &|name| std::env::var(name).ok())
+    }
+
+    fn new(place: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, BackupError> {
         let refused = |why: String| BackupError::Refused(format!("s3://{place}: {why}"));
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let needed = |name: &str| {
             variable(name).ok_or_else(|| refused(format!("the variable {name} is not set")))
         };
@@ -61,17 +72,20 @@ impl S3 {
         let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
         let endpoint = variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL"));
-        let (scheme, host, bucket_path) = match &endpoint {
-            Some(endpoint) => {
-                let (scheme, rest) = endpoint.split_once("://").ok_or_else(|| {
-                    refused(format!("{endpoint}: expected http://HOST or https://HOST"))
-                })?;
-                (scheme.to_owned(), rest.trim_end_matches('/').to_owned(), format!("/{bucket}"))
-            }
-            None => {
-                let host = format!("{bucket}.s3.{region}.amazonaws.com");
-                ("https".to_owned(), host, String::new())
-            }
+        let (endpoint, style) = match endpoint {
+            Some(endpoint) => (endpoint, UrlStyle::Path),
+            None => (format!("https://s3.{region}.amazonaws.com"), UrlStyle::VirtualHost),
+        };
+        let no_endpoint = |why: &dyn std::fmt::Display| {
+            refused(format!("{endpoint}: expected http://HOST or https://HOST: {why}"))
+        };
+        let parsed = endpoint.parse().map_err(|error| no_endpoint(&error))?;
+        let bucket = Bucket::new(parsed, style, bucket.to_owned(), region)
+            .map_err(|error| no_endpoint(&error))?;
+        let (key_id, secret) = (needed("AWS_ACCESS_KEY_ID")?, needed("AWS_SECRET_ACCESS_KEY")?);
+        let credentials = match variable("AWS_SESSION_TOKEN") {
+            Some(token) => Credentials::new_with_token(key_id, secret, token),
+            None => Credentials::new(key_id, secret),
         };
         let mut config = Agent::config_builder()
             .timeout_global(Some(PATIENCE))
@@ -92,62 +106,25 @@ impl S3 {
         }
         Ok(Self {
             agent: config.build().into(),
-            host,
-            scheme,
-            bucket_path,
+            bucket,
+            credentials,
             prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
-            region,
-            key_id: needed("AWS_ACCESS_KEY_ID")?,
-            secret: needed("AWS_SECRET_ACCESS_KEY")?,
-            token: variable("AWS_SESSION_TOKEN"),
             url: format!("s3://{place}"),
         })
     }
 
-    /// Makes a request, whose path and query need no escapes but those they have. Returns the
-    /// status and the body of the answer.
-    fn ask(
+    /// Makes a request with the headers that the action signs. Returns the status and the body of
+    /// the answer.
+    fn ask<'a, A: S3Action<'a>>(
         &self,
-        method: Method,
-        path: &str,
-        query: &str,
+        mut action: A,
         body: &[u8],
     ) -> Result<(u16, Vec<u8>), String> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let (date, time) = date_and_time(now.as_millis() as u64);
-        let hash = hex(digest(&SHA256, body).as_ref());
-        let mut headers = vec![
-            ("host", self.host.clone()),
-            ("x-amz-content-sha256", hash.clone()),
-            ("x-amz-date", time.clone()),
-        ];
-        headers.extend(self.token.clone().map(|token| ("x-amz-security-token", token)));
-        let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
-        let names = names.join(";");
-        let mut canonical = format!("{method}\n{path}\n{query}\n");
-        for (name, value) in &headers {
-            let _ = writeln!(canonical, "{name}:{value}");
-        }
-        let _ = write!(canonical, "\n{names}\n{hash}");
-        let scope = format!("{date}/{}/s3/aws4_request", self.region);
-        let of_it = hex(digest(&SHA256, canonical.as_bytes()).as_ref());
-        let signed = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{of_it}");
-        let mut key = format!("AWS4{}", self.secret).into_bytes();
-        for part in [&*date, &*self.region, "s3", "aws4_request"] {
-            key = mac(&key, part.as_bytes());
-        }
-        let signature = hex(&mac(&key, signed.as_bytes()));
-        let authorization = format!(
-            "AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}",
-            self.key_id
-        );
-        let mark = if query.is_empty() { "" } else { "?" };
         let mut request = ureq::http::Request::builder()
-            .method(method)
-            .uri(format!("{}://{}{path}{mark}{query}", self.scheme, self.host))
-            .header("authorization", authorization);
-        for (name, value) in headers.iter().skip(1) {
-            request = request.header(*name, value);
+            .method(A::METHOD.to_str())
+            .uri(action.sign(SIGNED_FOR).as_str());
+        for (name, value) in action.headers_mut().iter() {
+            request = request.header(name, value);
         }
         let request = request.body(body).map_err(|error| error.to_string())?;
         let answer = self.agent.run(request).map_err(|error| error.to_string())?;
@@ -156,8 +133,12 @@ impl S3 {
         Ok((head.status.as_u16(), bytes.map_err(|error| error.to_string())?))
     }
 
-    fn object(&self, name: &str) -> String {
-        format!("{}/{}{name}", self.bucket_path, self.prefix)
+    fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    fn failed(&self, what: &'static str, name: &str, why: String, is_missing: bool) -> VaultError {
+        VaultError { what, name: name.to_owned(), vault: self.describe(), why, is_missing }
     }
 
     fn done(
@@ -166,28 +147,30 @@ impl S3 {
         name: &str,
         answer: Result<(u16, Vec<u8>), String>,
     ) -> Result<Vec<u8>, VaultError> {
-        let (why, is_missing) = match answer {
-            Ok((200..300, body)) => return Ok(body),
+        match answer {
+            Ok((200..300, body)) => Ok(body),
             Ok((status, body)) => {
-                let text = String::from_utf8_lossy(&body);
-                let part = |name| between(&text, name).next().unwrap_or_default();
-                let (code, message) = (part("Code"), part("Message"));
-                (format!("status {status} {code} {message}"), status == 404)
+                Err(self.failed(what, name, reason(status, &body), status == 404))
             }
-            Err(why) => (why, false),
-        };
-        Err(VaultError { what, name: name.to_owned(), vault: self.describe(), why, is_missing })
+            Err(why) => Err(self.failed(what, name, why, false)),
+        }
     }
 }
 
 impl Vault for S3 {
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), VaultError> {
-        let answer = self.ask(Method::PUT, &self.object(name), "", bytes);
-        self.done("put", name, answer).map(drop)
+        let key = self.key(name);
+        let mut action = self.bucket.put_object(Some(&self.credentials), &key);
+        // The signature is not of the body; the store compares this with what reaches it.
+        let sum = BASE64_STANDARD.encode(digest(&SHA256, bytes));
+        action.headers_mut().insert("x-amz-checksum-sha256", sum);
+        self.done("put", name, self.ask(action, bytes)).map(drop)
     }
 
     fn get(&self, name: &str) -> Result<Vec<u8>, VaultError> {
-        self.done("get", name, self.ask(Method::GET, &self.object(name), "", b""))
+        let key = self.key(name);
+        let action = self.bucket.get_object(Some(&self.credentials), &key);
+        self.done("get", name, self.ask(action, b""))
     }
 
     fn list(&self, folder: &str) -> Result<Listing, VaultError> {
@@ -196,29 +179,30 @@ impl Vault for S3 {
         let prefix = format!("{}{folder}{slash}", self.prefix);
         let mut next: Option<String> = None;
         loop {
-            // In the order of the names, as the signature wants it.
-            let token = next.take();
-            let token = token
-                .map_or(String::new(), |token| format!("continuation-token={}&", escaped(&token)));
-            let query = format!("{token}delimiter=%2F&list-type=2&prefix={}", escaped(&prefix));
-            let path = if self.bucket_path.is_empty() { "/" } else { &self.bucket_path };
-            let answer = self.ask(Method::GET, path, &query, b"");
-            let body = self.done("list", folder, answer)?;
-            let text = String::from_utf8_lossy(&body);
-            for object in between(&text, "Contents") {
-                let part = |name| between(object, name).next();
-                if let (Some(key), Some(bytes)) = (part("Key"), part("Size"))
-                    && let Some(name) = key.strip_prefix(&self.prefix)
-                    && let Ok(bytes) = bytes.parse()
+            let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
+            action.with_prefix(&*prefix);
+            action.with_delimiter("/");
+            if let Some(token) = next.take() {
+                action.with_continuation_token(token);
+            }
+            let body = self.done("list", folder, self.ask(action, b""))?;
+            let parsed = ListObjectsV2::parse_response(&String::from_utf8_lossy(&body));
+            let page = parsed.map_err(|error| {
+                let why = format!("the answer is no listing of a bucket: {error}");
+                self.failed("list", folder, why, false)
+            })?;
+            for object in page.contents {
+                if let Some(name) = object.key.strip_prefix(&self.prefix)
+                    && let Some(bytes) = object.size
                 {
                     listing.objects.push(Listed { name: name.to_owned(), bytes });
                 }
             }
-            for inner in between(&text, "CommonPrefixes") {
-                let name = between(inner, "Prefix").next().and_then(|p| p.strip_prefix(&prefix));
+            for inner in page.common_prefixes {
+                let name = inner.prefix.strip_prefix(&prefix);
                 listing.folders.extend(name.map(|name| name.trim_end_matches('/').to_owned()));
             }
-            next = between(&text, "NextContinuationToken").next().map(str::to_owned);
+            next = page.next_continuation_token;
             if next.is_none() {
                 listing.objects.sort_unstable();
                 listing.folders.sort_unstable();
@@ -228,7 +212,9 @@ impl Vault for S3 {
     }
 
     fn delete(&self, name: &str) -> Result<(), VaultError> {
-        match self.done("delete", name, self.ask(Method::DELETE, &self.object(name), "", b"")) {
+        let key = self.key(name);
+        let action = self.bucket.delete_object(Some(&self.credentials), &key);
+        match self.done("delete", name, self.ask(action, b"")) {
             Err(error) if !error.is_missing => Err(error),
             _ => Ok(()),
         }
@@ -239,63 +225,130 @@ impl Vault for S3 {
     }
 }
 
-/// The contents of the elements by this name, in a text without comments. What is asked for has
-/// only names and numbers in it, which need no escapes.
-fn between<'t>(text: &'t str, name: &str) -> impl Iterator<Item = &'t str> {
-    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let (_, after) = rest.split_once(&open)?;
-        let (inner, after) = after.split_once(&close)?;
-        rest = after;
-        Some(inner)
-    })
-}
-
-fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {
-    hmac::sign(&hmac::Key::new(HMAC_SHA256, key), text).as_ref().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn escaped(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut escaped, byte| {
-        match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            true => escaped.push(byte as char),
-            false => {
-                let _ = write!(escaped, "%{byte:02X}");
-            }
-        }
-        escaped
-    })
-}
-
-/// Date and time as a signature has them: `20261129`, `20261129T155421Z`.
-fn date_and_time(unix_ms: u64) -> (String, String) {
-    let text = compact(unix_ms);
-    let date = text.chars().take(8).collect();
-    let time = text.split('.').next().unwrap_or_default().to_owned() + "Z";
-    (date, time)
+/// The reason that an answer gives, as far as it gives one.
+fn reason(status: u16, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let Refusal { code, message } = instant_xml::from_str(&text).unwrap_or_default();
+    let words = [Some(format!("status {status}")), code, message];
+    words.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
     use super::*;
 
+    const SECRET: &str = "a-secret-of-the-test";
+
+    fn vault(place: &str, endpoint: &str) -> Result<S3, BackupError> {
+        S3::new(place, &|name| match name {
+            "AWS_ACCESS_KEY_ID" => Some("user".to_owned()),
+            "AWS_SECRET_ACCESS_KEY" => Some(SECRET.to_owned()),
+            "AWS_ENDPOINT_URL" => Some(endpoint.to_owned()),
+            _ => None,
+        })
+    }
+
+    /// Gives these answers, one a connection, and returns the first lines of the requests.
+    fn answer(
+        listener: TcpListener,
+        answers: Vec<(u16, String)>,
+    ) -> std::thread::JoinHandle<Vec<String>> {
+        std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            for (status, body) in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let (mut text, mut part) = (Vec::new(), [0; 4096]);
+                while !text.windows(4).any(|end| end == b"\r\n\r\n") {
+                    let bytes = stream.read(&mut part).unwrap();
+                    assert!(bytes > 0, "a request is cut short");
+                    text.extend_from_slice(&part[..bytes]);
+                }
+                let text = String::from_utf8(text).unwrap();
+                assert!(!text.contains(SECRET), "{text}");
+                asked.push(text.lines().next().unwrap().to_owned());
+                let len = body.len();
+                let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {len}\r\n");
+                write!(stream, "{head}Connection: close\r\n\r\n{body}").unwrap();
+            }
+            asked
+        })
+    }
+
     #[test]
-    fn answers_are_read_and_queries_are_escaped() {
-        let text = "<L><Contents><Key>a</Key></Contents><Contents><Key>b</Key></Contents></L>";
-        let keys: Vec<_> =
-            between(text, "Contents").filter_map(|one| between(one, "Key").next()).collect();
-        assert_eq!(keys, ["a", "b"]);
-        assert_eq!(between("<Key>cut", "Key").next(), None);
-        assert_eq!(escaped("a/b c=~"), "a%2Fb%20c%3D~");
-        let both = ("20010909".to_owned(), "20010909T014640Z".to_owned());
-        assert_eq!(date_and_time(1_000_000_000_123), both);
+    fn a_listing_of_several_pages_is_read_whole_and_one_that_breaks_off_is_an_error() {
+        let page = |inner: &str, next: &str| {
+            let start = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult \
+                         xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name>";
+            let text = format!("{start}{inner}{next}</ListBucketResult>");
+            (200, text)
+        };
+        let object = |key| format!("<Contents><Key>{key}</Key><Size>7</Size></Contents>");
+        let folder = "<CommonPrefixes><Prefix>pre/image-1/x/</Prefix></CommonPrefixes>";
+        let is_cut = "<IsTruncated>true</IsTruncated>";
+        let token = format!("{is_cut}<NextContinuationToken>a+b/=</NextContinuationToken>");
+        let pages = vec![
+            page(&object("pre/image-1/b"), &token),
+            page(&(object("pre/image-1/a") + folder), "<IsTruncated>false</IsTruncated>"),
+            page("", is_cut),
+            (200, "no listing".to_owned()),
+        ];
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let server = answer(listener, pages);
+        let vault = vault("bucket/pre", &endpoint).unwrap();
+        let listing = vault.list("image-1").unwrap();
+        let names: Vec<_> = listing.objects.iter().map(|one| (&*one.name, one.bytes)).collect();
+        assert_eq!(names, [("image-1/a", 7), ("image-1/b", 7)]);
+        assert_eq!(listing.folders, ["x"]);
+        for _ in 0..2 {
+            let error = vault.list("image-1").unwrap_err();
+            assert!(error.why.contains("no listing of a bucket"), "{error}");
+        }
+        let asked = server.join().unwrap();
+        assert!(asked[0].starts_with("GET /bucket/?"), "{asked:?}");
+        assert!(asked[0].contains("prefix=pre%2Fimage-1%2F&"), "{asked:?}");
+        assert!(asked[1].contains("continuation-token=a%2Bb%2F%3D&"), "{asked:?}");
+    }
+
+    #[test]
+    fn a_refusal_says_why_and_what_is_missing_is_told_apart() {
+        let refusal = "<?xml version=\"1.0\"?>\n<Error><Code>NoSuchKey</Code><Message>It &amp; \
+                       more</Message><Key>a</Key></Error>";
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let answers = vec![(404, refusal.to_owned()), (404, String::new()), (503, "busy".into())];
+        let server = answer(listener, answers);
+        let vault = vault("bucket", &endpoint).unwrap();
+        let error = vault.get("a").unwrap_err();
+        assert!(error.is_missing);
+        assert_eq!(
+            error.to_string(),
+            "cannot get \"a\" in s3://bucket: status 404 NoSuchKey It & more"
+        );
+        vault.delete("a").unwrap();
+        let error = vault.put("a", b"1").unwrap_err();
+        assert_eq!((error.why.as_str(), error.is_missing), ("status 503", false));
+        server.join().unwrap();
+        let error = vault.get("a").unwrap_err().to_string();
+        assert!(!error.contains("Signature") && !error.contains(SECRET), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_bucket_or_endpoint_is_refused() {
+        for (place, endpoint) in
+            [("", "http://a"), ("b c", "http://a"), ("b", "a"), ("b", "ftp://a")]
+        {
+            let error = vault(place, endpoint).err().unwrap().to_string();
+            assert!(error.contains("expected"), "{place} {endpoint}: {error}");
+        }
+        let error = S3::new("bucket", &|_| None).err().unwrap().to_string();
+        assert_eq!(error, "s3://bucket: the variable AWS_ACCESS_KEY_ID is not set");
+        let known = |name: &str| name.contains("KEY").then(|| "x".to_owned());
+        let vault = S3::new("bucket/a/b", &known).unwrap();
+        let url = vault.bucket.object_url(&vault.key("c"));
+        assert_eq!(url.as_str(), "https://bucket.s3.us-east-1.amazonaws.com/a/b/c");
     }
 }
