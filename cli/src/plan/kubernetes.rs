@@ -174,6 +174,8 @@ spec:
           args:
             - serve
             - --listen=0.0.0.0:6379
+            # The cluster's network is trusted. Where it is not: --tls-listen and a certificate.
+            - --allow-plaintext
             - --dir=/data
             - --memory={memory_bytes}
             - --grace={warning_s}s{budget}

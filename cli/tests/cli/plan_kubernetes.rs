@@ -46,6 +46,8 @@ fn the_manifest_has_the_numbers_that_the_promise_needs() {
     assert_eq!(container["lifecycle"]["preStop"]["exec"]["command"][1], "5");
     let args = container["args"].as_array().unwrap();
     assert!(args.contains(&"--grace=54s".into()), "{args:?}");
+    // Without it, or TLS, a server refuses an address that others reach.
+    assert!(args.contains(&"--allow-plaintext".into()), "{args:?}");
     assert_eq!(pod["warning_s"], 54);
     let flush_s = pod["flush_s"].as_f64().unwrap();
     assert!((51.5..=52.0).contains(&flush_s) || pod["budget_bytes"] == 4u64 << 30, "{pod}");
