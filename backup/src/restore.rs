@@ -4,6 +4,7 @@
 //! the way, nobody takes half an image for one.
 
 use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,8 @@ use perdura_image::copying::{Copy, check_sizes};
 use perdura_image::inspect::{Believe, image_memory};
 use perdura_media::file::{Direct, Engine, OpenMode, parent};
 use perdura_media::{Device, FileDevice};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::io::Errno;
 
 use crate::error::BackupError;
 use crate::fetch::{Sink, fetch};
@@ -51,13 +54,7 @@ pub fn restore(
     let folder = parent(path);
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(file(folder))?;
     let unfinished = unfinished(path);
-    // What an earlier restore left, which was killed.
-    match fs::remove_file(&unfinished) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(file(&unfinished)(error));
-        }
-        _ => {}
-    }
+    remove_left(&unfinished)?;
     let device = create(&unfinished)?;
     let outcome =
         build(vault, seal, &point, (&device, key), progress).and_then(|()| check(&device, key));
@@ -65,7 +62,10 @@ pub fn restore(
         let _left = fs::remove_file(&unfinished);
         return Err(error);
     }
-    fs::rename(&unfinished, path).map_err(file(path))?;
+    if let Err(error) = publish(&unfinished, path) {
+        let _left = fs::remove_file(&unfinished);
+        return Err(error);
+    }
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(file(folder))
 }
 
@@ -90,6 +90,38 @@ pub fn restore_to(
     let point = point::get(vault, seal, name.as_str())?;
     build(vault, seal, &point, (device, key), &mut |_, _| {})?;
     check(device, key)
+}
+
+/// Removes what an earlier restore left, which was killed. One that is at work has the file's lock,
+/// and would give the name of the whole image to a file that another restore is still filling.
+fn remove_left(path: &Path) -> Result<(), BackupError> {
+    let failed = |source| BackupError::File { path: path.to_owned(), source };
+    let left = match File::options().read(true).write(true).open(path) {
+        Ok(left) => left,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    match flock(&left, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => fs::remove_file(path).map_err(failed),
+        Err(Errno::WOULDBLOCK) => Err(BackupError::Refused(format!(
+            "{} is in use: another restore is making it",
+            path.display()
+        ))),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+/// Gives a whole image its name, if nothing has it. A server may have been started meanwhile: its
+/// image is never replaced.
+fn publish(unfinished: &Path, path: &Path) -> Result<(), BackupError> {
+    match renameat_with(CWD, unfinished, CWD, path, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => Err(BackupError::Refused(format!(
+            "{} was made by somebody else during the restore, and stays: give another --dir",
+            path.display()
+        ))),
+        Err(errno) => Err(BackupError::File { path: path.to_owned(), source: errno.into() }),
+    }
 }
 
 fn create(path: &Path) -> Result<FileDevice, BackupError> {
