@@ -53,9 +53,10 @@ impl Vault for Directory {
             let mut options = OpenOptions::new();
             let mut file =
                 options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&beside, &path)?;
+            let written = file.write_all(bytes).and_then(|()| file.sync_all());
+            let named = written.and_then(|()| fs::rename(&beside, &path));
+            // Names are not used again, so on a full disk each try would leave another part.
+            named.inspect_err(|_| drop(fs::remove_file(&beside)))?;
             File::open(folder)?.sync_all()
         };
         put().map_err(|error| self.failed("put", name, &error))
