@@ -59,6 +59,12 @@ impl WarmCopy {
         (self.point.commit.unix_ms, self.point.commit.number)
     }
 
+    /// Whether the copy is an image now; false after a call of [`WarmCopy::apply`] that failed in
+    /// the middle.
+    pub fn is_whole(&self) -> bool {
+        self.path.exists()
+    }
+
     /// Applies a newer point of the same image: the pieces that the copy does not have. After an
     /// error the copy is no image, until a call succeeds.
     ///

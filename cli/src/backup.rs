@@ -305,7 +305,11 @@ fn follow(args: &RestoreArgs) -> Result<ExitCode> {
                     eprintln!("perdura: the copy does not follow, and it is tried again: {error}");
                 }
                 if stop.load(Ordering::Relaxed) {
-                    bail!("stopped in the middle of a restore point: {error}");
+                    // A vault that cannot be reached does not harm what the copy has.
+                    match copy.is_whole() {
+                        true => break,
+                        false => bail!("stopped in the middle of a restore point: {error}"),
+                    }
                 }
                 failed = Some(error);
             }
