@@ -103,6 +103,10 @@ fn generate(path: &Path) -> Result<()> {
         options.write(true).create_new(true).mode(0o600).open(path).with_context(place)?;
     file.write_all(format!("{digits}\n").as_bytes()).with_context(place)?;
     file.sync_all().with_context(place)?;
+    // A key whose name a power cut takes away is lost with its data.
+    let folder = perdura_media::file::parent(path);
+    let folder_synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+    folder_synced.with_context(|| folder.display().to_string())?;
     say(format_args!(
         "a new key is in {}: keep a copy where the SSD is not, for without it the data are lost",
         path.display()
@@ -125,7 +129,11 @@ fn change(dir: &Path, old: &KeyArgs, new_key_file: &Path) -> Result<()> {
         path.display()
     );
     change_key(&device, &old, &new).with_context(place)?;
-    say(format_args!("{} has the new key; the old one is worth nothing any more", path.display()));
+    say(format_args!(
+        "{} has the new key; keep the old one as long as there are restore points or copies of the \
+         image from before, which still need it",
+        path.display()
+    ));
     Ok(())
 }
 
