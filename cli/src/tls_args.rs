@@ -64,13 +64,14 @@ pub fn apply(args: &TlsArgs, config: &mut ServerConfig) -> Result<()> {
     tls.ca_cert_dir.clone_from(&args.tls_ca_cert_dir);
     tls.auth_clients = one_of("tls-auth-clients", &args.tls_auth_clients, &AuthClients::ALL)?;
     tls.protocols = args.tls_protocols.clone().unwrap_or_default();
+    // Also where there is nothing to read: SIGHUP ends no server, as it ends no Redis.
+    let asked = Arc::default();
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&asked))
+        .context("catch SIGHUP")?;
     if config.tls_bind.is_empty() && config.tls_bind_if_there.is_empty() {
         return Ok(());
     }
     config.tls.load()?;
-    let asked = Arc::default();
-    signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&asked))
-        .context("catch SIGHUP")?;
     config.reload = Some(asked);
     Ok(())
 }
