@@ -26,9 +26,11 @@ const PACK_MS_MIN: u64 = HOUR_MS;
 pub struct Retention {
     keep_ms: u64,
     planted: Planted,
-    /// Times of the first and of the last point that named a pack. `None`: the points of earlier
-    /// runs were not read yet.
-    named: Option<HashMap<PackId, (u64, u64)>>,
+    /// Times of the first and of the last point that named a pack.
+    named: HashMap<PackId, (u64, u64)>,
+    /// Names of the points whose packs are in `named`. Others are of earlier runs or of another
+    /// program, and are read before any pack is deleted.
+    noted: HashSet<String>,
 }
 
 /// The numbers of points and packs that were deleted.
@@ -44,13 +46,16 @@ impl Retention {
     /// Points are kept for this time.
     pub fn new(keep: Duration, planted: Planted) -> Self {
         let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
-        Self { keep_ms, planted, named: None }
+        Self { keep_ms, planted, named: HashMap::new(), noted: HashSet::new() }
     }
 
     /// Notes what the newest point names. To be called after every point.
     pub fn note(&mut self, shipper: &Shipper<'_>) {
-        if let (Some(named), Some(newest)) = (&mut self.named, shipper.newest()) {
-            note(named, newest.unix_ms, shipper.packs().keys().copied());
+        if let (Some(name), Some(newest)) = (shipper.newest_name(), shipper.newest())
+            && !self.noted.contains(name)
+        {
+            note(&mut self.named, newest.unix_ms, shipper.packs().keys().copied());
+            self.noted.insert(name.to_owned());
         }
     }
 
@@ -73,17 +78,15 @@ impl Retention {
             vault.delete(point.as_str())?;
             deleted.points += 1;
         }
-        let named = match &mut self.named {
-            Some(named) => named,
-            None => {
-                let mut named = HashMap::new();
-                for name in &kept {
-                    let point = point::get(vault, seal, name)?;
-                    note(&mut named, point.commit.unix_ms, point.packs.keys().copied());
-                }
-                self.named.insert(named)
+        self.noted.retain(|name| kept.contains(name));
+        for name in &kept {
+            if !self.noted.contains(name) {
+                let point = point::get(vault, seal, name)?;
+                note(&mut self.named, point.commit.unix_ms, point.packs.keys().copied());
+                self.noted.insert(name.clone());
             }
-        };
+        }
+        let named = &mut self.named;
         let mut times: Vec<u64> =
             points.iter().filter(|p| kept.contains(p.as_str())).map(|p| p.unix_ms).collect();
         times.sort_unstable();

@@ -89,6 +89,8 @@ pub struct Shipper<'v> {
     have: HashMap<u32, Shipped>,
     packs: HashMap<PackId, u32>,
     newest: Option<Newest>,
+    /// The name of the newest point.
+    newest_name: Option<String>,
     planted: Planted,
     pack_bytes: usize,
     /// Packs that a planted bug puts after their point.
@@ -138,6 +140,7 @@ impl<'v> Shipper<'v> {
             have,
             packs,
             newest: None,
+            newest_name: None,
             planted,
             pack_bytes: PACK_BYTES,
             late: Vec::new(),
@@ -145,7 +148,7 @@ impl<'v> Shipper<'v> {
         let listed = vault.list(&names::points_folder(source.head.image_id))?.objects;
         let Some(last) = listed.last() else { return Ok(shipper) };
         match point::get(vault, &shipper.seal, &last.name) {
-            Ok(point) => shipper.resume(source, point)?,
+            Ok(point) => shipper.resume(source, point, &last.name)?,
             // A backup that cannot be read is not a reason to make no other one.
             Err(BackupError::Object { name, why }) => {
                 tracing::error!(name, why, "the newest restore point is of no use; shipping all");
@@ -169,7 +172,7 @@ impl<'v> Shipper<'v> {
     /// Takes over from a point what the image still holds: each segment whose frames have the same
     /// headers. An image that was restored from an older point has other frames by the same
     /// numbers.
-    fn resume(&mut self, source: &Source<'_>, point: Point) -> Result<(), BackupError> {
+    fn resume(&mut self, source: &Source<'_>, point: Point, name: &str) -> Result<(), BackupError> {
         let commit = source.newest_commit()?;
         if point.geometry != source.head.geometry {
             return Ok(());
@@ -188,6 +191,7 @@ impl<'v> Shipper<'v> {
         }
         if point.commit == commit && self.have.len() == commit.parts.len() {
             self.newest = Some(Newest { unix_ms: commit.unix_ms, commit: commit.number });
+            self.newest_name = Some(name.to_owned());
         }
         self.packs = point.packs;
         Ok(())
@@ -361,7 +365,13 @@ impl<'v> Shipper<'v> {
             self.put(&name, &body, pass)?;
         }
         self.newest = Some(newest);
+        self.newest_name = Some(name);
         Ok(())
+    }
+
+    /// The name of the newest point.
+    pub(crate) fn newest_name(&self) -> Option<&str> {
+        self.newest_name.as_deref()
     }
 
     /// Packs that the newest point names, and the next may name.
