@@ -17,8 +17,10 @@ use crate::error::BackupError;
 /// # Errors
 /// It is no such URL, or lacks what it needs.
 pub fn open(url: &str) -> Result<Box<dyn Vault>, BackupError> {
+    // `s3:/BUCKET` would be a folder named `s3:`, on the disk whose loss is feared.
+    let is_mistyped = |url: &str| url.split_once(":/").is_some_and(|(word, _)| !word.contains('/'));
     match url.split_once("://") {
-        None => Ok(Box::new(Directory::new(PathBuf::from(url)))),
+        None if !is_mistyped(url) => Ok(Box::new(Directory::new(PathBuf::from(url)))),
         Some(("file", path)) if path.starts_with('/') => {
             Ok(Box::new(Directory::new(PathBuf::from(path))))
         }
