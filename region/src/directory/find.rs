@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use perdura_image::ImageError;
 use perdura_media::file::OpenMode;
 use perdura_media::{BLOCK_BYTES, Clock, Device, DeviceError, FileDevice};
 
@@ -158,6 +159,12 @@ fn own_image(path: &Path, image: &FileDevice) -> Result<bool, DirectoryError> {
         Err(rustix::io::Errno::NOENT) => return Ok(false),
         Err(errno) => return Err(file(errno.into())),
     };
+    // A file that is shorter than a block is no image that was just begun, which is empty.
+    let found_bytes = ours.st_size as u64;
+    if (1..BLOCK_BYTES).contains(&found_bytes) {
+        let source = ImageError::Truncated { expected_bytes: 2 * BLOCK_BYTES, found_bytes }.into();
+        return Err(DirectoryError::Image { path: path.to_owned(), source });
+    }
     // A file that was empty when it was opened may hold an image by now. It must not be taken for a
     // new file. (The size of a block device does not show its contents.)
     let capacity_bytes = ours.st_size as u64 / BLOCK_BYTES * BLOCK_BYTES;
@@ -170,6 +177,17 @@ mod tests {
     use perdura_media::file::{Direct, Engine};
 
     use super::*;
+
+    #[test]
+    fn a_file_that_is_too_short_for_an_image_is_refused_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(IMAGE_NAME);
+        std::fs::write(&path, "notes").unwrap();
+        let file = FileDevice::open(&path, OpenMode::Existing, Engine::Auto, Direct::Auto).unwrap();
+        let refused = own_image(&path, &file).unwrap_err().to_string();
+        assert!(refused.contains("truncated: 5 bytes"), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"notes");
+    }
 
     #[test]
     fn an_image_that_somebody_made_between_opening_and_locking_is_opened_again() {
