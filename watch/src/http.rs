@@ -1,6 +1,7 @@
 //! The HTTP server: a few paths, GET and HEAD only, with bounds on everything that a client may
 //! take.
 
+use std::collections::VecDeque;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +15,15 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 
 use crate::access::{Access, Refusal};
 use crate::metrics::Format;
 use crate::page::Page;
 
-/// Connections at a time; a further one is closed.
+/// Connections at a time; a further one ends the oldest, so that nobody keeps probes away by holding
+/// connections.
 const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request's line and headers.
 const HEADER_BYTES_MAX: usize = 16 << 10;
@@ -68,17 +71,22 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let router = router(Arc::new(Desk { ask, access, page: Page::new() }));
-    let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut open = VecDeque::<AbortHandle>::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // No descriptor is left, or the client has gone: neither lasts.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&free).try_acquire_owned() else { continue };
+        open.retain(|one| !one.is_finished());
+        if open.len() >= CONNECTIONS_MAX
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
         let _ = stream.set_nodelay(true);
         let service = TowerToHyperService::new(router.clone());
-        tokio::spawn(async move {
+        let answering = tokio::spawn(async move {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_PATIENCE)
@@ -87,8 +95,8 @@ pub async fn serve(
                 .serve_connection(TokioIo::new(stream), service);
             // A client that breaks off is no event.
             let _ = tokio::time::timeout(CONNECTION_LIFE, connection).await;
-            drop(permit);
         });
+        open.push_back(answering.abort_handle());
     }
 }
 

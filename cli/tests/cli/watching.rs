@@ -197,7 +197,6 @@ fn requests_change_nothing_and_come_from_nobody_elses_page() {
     let _ = stream.write_all(long.as_bytes());
     // Far more connections than there may be: later ones are answered all the same.
     let idle: Vec<_> = (0..200).map(|_| TcpStream::connect(("127.0.0.1", port))).collect();
-    drop(idle);
     wait_until("an answer", || {
         let head = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let mut answer = String::new();
@@ -208,6 +207,7 @@ fn requests_change_nothing_and_come_from_nobody_elses_page() {
         });
         asked.is_ok() && answer.ends_with("alive\n")
     });
+    drop(idle);
     assert_eq!(server.client().ask(&["DBSIZE"]), ":0");
 }
 
