@@ -50,7 +50,15 @@ pub fn add_sources(warnings: &mut Warnings, sources: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Lets SIGHUP pass by. Who sends it to all processes of a service wants files to be read again;
+/// if it ended a server and its holder together, acknowledged writes would be lost.
+pub fn ignore_hangup() -> Result<()> {
+    let registered = signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::default());
+    registered.map(drop).context("let SIGHUP pass by")
+}
+
 pub fn run(args: HolderArgs, mut warnings: Warnings) -> Result<()> {
+    ignore_hangup()?;
     add_sources(&mut warnings, &args.warning)?;
     let link = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     let null = std::fs::File::open("/dev/null").context("/dev/null")?;
