@@ -126,6 +126,7 @@ impl<'r> LaneGuard<'r> {
     }
 
     /// Puts back the state that [`LaneGuard::take_user`] took.
+    #[inline]
     pub fn restore_user(&mut self, user: Box<dyn Any + Send>) {
         self.state.user = Some(user);
     }
@@ -170,6 +171,7 @@ impl<'r> LaneGuard<'r> {
 
     /// Announces and changes the 8-byte word at `offset`, a multiple of 8, in one store: after a
     /// kill the change is whole or absent.
+    #[inline]
     pub fn store(&mut self, offset: u64, value: u64) -> Result<(), Need> {
         self.announce(offset, 8)?;
         self.tracked.memory.map.words(offset, 1)[0].store(value, Release);
@@ -188,6 +190,7 @@ impl<'r> LaneGuard<'r> {
 
     /// Announces bytes and changes them in place. A kill may leave a mixture of old and new bytes,
     /// so an undo log must cover data that are reachable.
+    #[inline]
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Need> {
         if self.tracked.memory.planted.is(Planted::BytesBeforeBits) {
             self.own(offset, bytes.len() as u64);
@@ -224,6 +227,7 @@ impl<'r> LaneGuard<'r> {
     /// already. While writers are held nothing can be announced, and `Region::satisfy` waits. After
     /// the final flush has begun nothing can be announced, and `Region::satisfy` refuses with
     /// `RegionError::Closed`.
+    #[inline]
     pub fn announce(&mut self, offset: u64, len: u64) -> Result<(), Need> {
         self.announce_as(offset, len, None).map(drop)
     }

@@ -36,6 +36,7 @@ impl BlockHeat {
         }
     }
 
+    #[inline]
     fn warm(&self, block: usize, random: u32) {
         let byte = &self.0[block];
         let heat = byte.load(Relaxed);

@@ -116,11 +116,13 @@ impl Budget {
 
     /// A number that changes with every notification. A waiter reads it before it checks the
     /// condition that it waits for.
+    #[inline]
     pub fn version(&self) -> u32 {
         self.version.load(SeqCst)
     }
 
     /// Wakes everyone who waits for a change of any kind.
+    #[inline]
     pub fn notify(&self) {
         self.version.fetch_add(1, SeqCst);
         if self.waiters.load(SeqCst) > 0 {
@@ -145,6 +147,7 @@ impl Budget {
     }
 
     /// The number that changes with every call of the cleaner's thread; see [`Budget::version`].
+    #[inline]
     pub fn cleaner_version(&self) -> u32 {
         self.cleaner_version.load(SeqCst)
     }
@@ -174,6 +177,7 @@ impl Budget {
     }
 
     /// Whether somebody waits for budget: a hint.
+    #[inline]
     pub fn has_waiters(&self) -> bool {
         self.waiters.load(Relaxed) > 0
     }
@@ -253,11 +257,13 @@ impl Budget {
     }
 
     /// Whether writers wait.
+    #[inline]
     pub fn is_held(&self) -> bool {
         self.held.load(Acquire)
     }
 
     /// Whether the final flush has begun.
+    #[inline]
     pub fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
     }
@@ -267,6 +273,7 @@ impl Budget {
 pub struct LaneWait<'b>(&'b Budget);
 
 impl Drop for LaneWait<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.0.lane_waiters.fetch_sub(1, SeqCst);
     }
@@ -305,6 +312,7 @@ impl<'b> Tell<'b> {
 }
 
 impl Drop for Tell<'_> {
+    #[inline]
     fn drop(&mut self) {
         match self.0 {
             Whom::Nobody => {}

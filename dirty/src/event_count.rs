@@ -21,6 +21,7 @@ pub struct EventCount {
 
 impl EventCount {
     /// The number of events so far. A waiter reads it before it looks at the state it waits for.
+    #[inline]
     pub fn version(&self) -> u32 {
         self.version.load(SeqCst)
     }
@@ -33,6 +34,7 @@ impl EventCount {
     }
 
     /// Counts an event and wakes every waiter.
+    #[inline]
     pub fn notify(&self) {
         self.version.fetch_add(1, SeqCst);
         if self.waiters.load(SeqCst) > 0 {

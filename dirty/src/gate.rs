@@ -19,6 +19,7 @@ pub struct Gate {
 
 impl Gate {
     /// Enters the gate; `None` while it is shut.
+    #[inline]
     pub fn enter(&self) -> Option<Inside<'_>> {
         self.inside.fetch_add(1, SeqCst);
         let inside = Inside { gate: self };

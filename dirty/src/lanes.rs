@@ -127,6 +127,7 @@ impl Lanes {
     }
 
     /// Whether the block's bytes are not in memory yet.
+    #[inline]
     pub fn is_unloaded(&self, block: u64) -> bool {
         self.owner[block as usize].load(Acquire) & UNLOADED != 0
     }

@@ -259,6 +259,7 @@ impl Ledger {
     }
 
     /// Version of the ledger's layout.
+    #[inline]
     pub fn layout(&self) -> u64 {
         self.word(Word::Layout).load(Acquire)
     }
@@ -335,6 +336,7 @@ impl Ledger {
     }
 
     /// Prefetches the locations of these grains.
+    #[inline]
     pub fn prefetch_locations(&self, grain: u64, grains: u64) {
         let location = |grain| self.offsets.location + grain * self.offsets.location_bytes;
         prefetch(self.map.base().wrapping_add(location(grain) as usize));
@@ -362,6 +364,7 @@ impl Ledger {
     }
 
     /// The entry of a segment.
+    #[inline]
     pub fn segment(&self, number: u32) -> SegmentEntry<'_> {
         assert!(number < self.geometry.segments_max, "segment {number} does not exist");
         let at = self.offsets.segments + u64::from(number) * SEGMENT_ENTRY_BYTES;
@@ -434,7 +437,11 @@ impl Ledger {
 macro_rules! header_words {
     ($($(#[$doc:meta])* $name:ident => $word:ident;)*) => {
         impl Ledger {
-            $($(#[$doc])* pub fn $name(&self) -> &AtomicU64 { self.word(Word::$word) })*
+            $(
+                $(#[$doc])*
+                #[inline]
+                pub fn $name(&self) -> &AtomicU64 { self.word(Word::$word) }
+            )*
         }
     };
 }

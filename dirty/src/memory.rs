@@ -113,6 +113,7 @@ impl Memory {
     }
 
     /// Bytes of the region in use.
+    #[inline]
     pub fn region_bytes(&self) -> u64 {
         self.ledger.region_bytes().load(Acquire)
     }
@@ -174,6 +175,7 @@ impl Memory {
     ///
     /// # Errors
     /// The latched failure.
+    #[inline]
     pub fn check(&self) -> Result<(), RegionError> {
         match self.failure.get() {
             Some(cause) => Err(RegionError::Latched { cause: cause.clone() }),
@@ -185,6 +187,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`RegionError::Closed`].
+    #[inline]
     pub fn check_open(&self) -> Result<(), RegionError> {
         if self.budget.is_closed() { Err(RegionError::Closed) } else { Ok(()) }
     }

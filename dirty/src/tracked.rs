@@ -82,6 +82,7 @@ impl Tracked {
     }
 
     /// Bytes that became dirty since the region was opened.
+    #[inline]
     pub fn dirtied_bytes(&self) -> u64 {
         self.memory.stats.dirtied_bytes.load(Relaxed) + self.lanes.dirtied_bytes()
     }
@@ -102,6 +103,7 @@ impl Tracked {
     }
 
     /// Credit that a lane may keep between operations, bytes.
+    #[inline]
     pub(crate) fn credit_keep_bytes(&self) -> u64 {
         let limit = self.memory.ledger.budget_limit().load(Relaxed);
         let fair = limit / 32 / u64::from(self.lanes.count());

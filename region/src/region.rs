@@ -79,6 +79,7 @@ impl Region {
     }
 
     /// Bytes of the region that can be used now.
+    #[inline]
     pub fn len_bytes(&self) -> u64 {
         self.backed().memory.region_bytes()
     }
@@ -117,11 +118,13 @@ impl Region {
 
     /// Waits until what a writer needs is there. Must be called with no lane held. Returns the
     /// budget bytes that were taken, to be passed to [`Region::lock_with`].
+    #[inline]
     pub fn satisfy(&self, need: Need) -> Result<u64, RegionError> {
         self.running.satisfy(need)
     }
 
     /// Returns an error if the final flush has begun.
+    #[inline]
     pub fn check_open(&self) -> Result<(), RegionError> {
         self.backed().memory.check_open()
     }

@@ -22,16 +22,19 @@ impl Fuse {
     }
 
     /// Whether the fuse has burnt down.
+    #[inline]
     pub fn is_burnt(&self) -> bool {
         self.0.load(Relaxed) == 0
     }
 
     /// Whether a death is planned, so that steps are worth making smaller.
+    #[inline]
     pub fn is_lit(&self) -> bool {
         self.0.load(Relaxed) != NEVER
     }
 
     /// Takes one step, or refuses it because the heap is dead.
+    #[inline]
     pub fn burn(&self) -> Result<(), Stop> {
         match self.0.load(Relaxed) {
             NEVER => Ok(()),

@@ -124,6 +124,7 @@ impl<'h> Lane<'h> {
 
     /// How likely it is that an object which replaces the object at `offset` is soon replaced
     /// itself.
+    #[inline]
     pub fn heat_of_successor(&self, offset: u64) -> Heat {
         self.guard.heat_of_successor(offset)
     }
@@ -209,6 +210,7 @@ impl<'h> Lane<'h> {
     ///
     /// # Errors
     /// [`Stop::Need`] if the lane must be released and the need waited for.
+    #[inline]
     pub fn write_unreached(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
         self.spans.fuse.burn()?;
         self.guard.write(offset, bytes).map_err(Stop::Need)
@@ -227,11 +229,13 @@ impl<'h> Lane<'h> {
     /// Frees an object that no reference leads to any more. The object is free at once, so an
     /// operation that may still be rolled back must not call this. Dirty grains of the object cease
     /// to count.
+    #[inline]
     pub fn free_unreached(&mut self, offset: u64) {
         self.release(offset);
     }
 
     /// The lane's volatile state, to be changed.
+    #[inline]
     pub(crate) fn state_mut(&mut self) -> &mut LaneState {
         match &mut self.state {
             Some(state) => state,
@@ -240,6 +244,7 @@ impl<'h> Lane<'h> {
     }
 
     /// Notes that an object was overwritten in place.
+    #[inline]
     pub(crate) fn note_overwritten(&mut self) {
         let state = self.state_mut();
         if !state.overwrites {

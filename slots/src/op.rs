@@ -112,6 +112,7 @@ impl<'h> Op<'h> {
     }
 
     /// Whether the operation holds the lane.
+    #[inline]
     pub fn holds(&self, id: LaneId) -> bool {
         self.lead.id() == id || self.rest.binary_search_by_key(&id, Lane::id).is_ok()
     }
@@ -141,6 +142,7 @@ impl<'h> Op<'h> {
     ///
     /// # Errors
     /// The operation must end without commit, for the reason that [`Stop`] names.
+    #[inline]
     pub fn store(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
         self.settle()?;
         self.store_undoably(id, offset, value)

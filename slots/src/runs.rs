@@ -83,6 +83,7 @@ impl Lane<'_> {
 
     /// Whether a run is still this lane's, as long, and with slots of the same size. It may have
     /// changed hands since it was found without the lane's lock; if not, its memory may be read.
+    #[inline]
     pub fn has_run(&self, run: &Run) -> bool {
         self.class_of_run(run).is_some()
     }
@@ -102,6 +103,7 @@ impl Lane<'_> {
     }
 
     /// Slots of a run of this lane that are used.
+    #[inline]
     pub fn used_slots(&self, run: &Run) -> u32 {
         self.spans.used(run.offset / SPAN_BYTES)
     }

@@ -135,6 +135,7 @@ impl Spans {
     }
 
     /// Sets the count kept with the run that begins at `start`.
+    #[inline]
     pub fn set_used(&self, start: u64, used: u32) {
         self.entries[start as usize].used.store(used, Relaxed);
     }

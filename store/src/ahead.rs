@@ -32,6 +32,7 @@ impl Store {
 
     /// Starts loading the record of a key, whose bucket is in the cache, into the cache. Returns
     /// where the record likely lies.
+    #[inline]
     pub fn prefetch_record(&self, key: &Sought) -> Option<u64> {
         // No lock is needed: a bucket that changes meanwhile makes at worst a wrong guess.
         let record = self.likely_record(key)?;
@@ -54,6 +55,7 @@ impl Store {
     }
 
     /// Starts loading the record of a field, whose bucket is in the cache, into the cache.
+    #[inline]
     pub fn prefetch_field_record(&self, field: &Sought) {
         if let Some(record) = self.likely_record(field) {
             self.region().prefetch(record, FIELD_BYTES_AHEAD);

@@ -98,11 +98,13 @@ impl<'a> Entry<'a> {
     }
 
     /// The value's address, if the value is far and was not read.
+    #[inline]
     pub(crate) fn far(&self) -> Option<FarAddress> {
         far::address(self.lane, self)
     }
 
     /// The entry with the value that was read at its address.
+    #[inline]
     pub(crate) fn with_value(&self, at: &FarAddress, value: &'a [u8]) -> Self {
         let header = Header { kind: at.record_kind(), value_len: at.value_bytes, ..self.header };
         Self { header, read: Some(value), ..*self }

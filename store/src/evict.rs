@@ -412,6 +412,7 @@ impl Store {
     }
 
     /// Notes that a key is used.
+    #[inline]
     pub(crate) fn note_use(&self, place: &Place) {
         self.recency.note(place.hash);
         if let Some(far) = &self.far {

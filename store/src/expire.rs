@@ -38,6 +38,7 @@ impl Store {
 
     /// The time up to which keys and fields have expired, in milliseconds since 1970: now, or 0
     /// while expiry is held up.
+    #[inline]
     pub(crate) fn expiry_ms(&self) -> u64 {
         // Relaxed is enough: a command that is sent after the hold was answered runs later.
         if self.expiry_holds.load(Relaxed) > 0 { 0 } else { self.clock.unix_ms() }

@@ -94,6 +94,7 @@ impl RecordKind {
     }
 
     /// The kind with this number, if values of that kind can be far.
+    #[inline]
     pub fn of_far_value(kind: u8) -> Option<Self> {
         let kind = Self::decode(kind)?;
         let is_string = matches!(kind, Self::String | Self::PatchedString);

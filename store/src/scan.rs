@@ -119,6 +119,7 @@ impl Store {
         mixed ^ mixed >> 31
     }
 
+    #[inline]
     pub(crate) fn is_live_in(&self, lane: &Lane<'_>, found: &Found) -> bool {
         !found.expires() || expiring::is_live(lane, found, self.expiry_ms())
     }

@@ -98,6 +98,7 @@ impl Store {
     }
 
     /// The size from which on a set has a table.
+    #[inline]
     pub fn small_sets(&self) -> SmallSets {
         let word = self.small_sets.load(Relaxed);
         let (ints, names) = ((word >> 32) as u16, (word >> 16) as u16);

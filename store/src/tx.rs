@@ -246,11 +246,13 @@ impl<'s> Tx<'s> {
     }
 
     /// Whether the operation holds the key's shard, so that it may use the key.
+    #[inline]
     pub fn holds(&self, key: Key<'_>) -> bool {
         self.op.holds(self.place(key).lane)
     }
 
     /// Whether there is such a key, and it has not expired.
+    #[inline]
     pub fn has(&self, key: Key<'_>) -> bool {
         self.look(key).is_some()
     }

@@ -305,6 +305,7 @@ impl Mapping {
     }
 
     /// `count` 32-bit words at `offset`, a multiple of 4.
+    #[inline]
     pub fn half_words(&self, offset: u64, count: usize) -> &[AtomicU32] {
         assert_eq!(offset % 4, 0);
         // SAFETY: as in `words`.

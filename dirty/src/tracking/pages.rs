@@ -176,6 +176,7 @@ impl PageTracker {
 
     /// Whether there may be `more` runs of capacity blocks (fewer, if negative). Each splits the
     /// mapping, as an open page that stands alone does.
+    #[inline]
     pub fn admits_runs(&self, more: i64) -> bool {
         let runs = self.capacity_runs.load(Relaxed).saturating_add_signed(more);
         more <= 0 || runs <= self.open_pages_max
@@ -309,6 +310,7 @@ impl PageTracker {
 
     /// Whether stores wait. Asked inside a gate, because a cut that follows [`PageTracker::hold`]
     /// waits for whoever is inside.
+    #[inline]
     pub fn is_held(&self) -> bool {
         self.held.load(SeqCst)
     }

@@ -99,6 +99,7 @@ impl Chunk {
     }
 
     /// The word of the bounds.
+    #[inline]
     pub fn bounds(&self) -> [u8; 8] {
         let halves = [self.start as u64, self.end as u64, self.count, self.parts];
         let word = halves.iter().rev().fold(0, |word, half| word << 16 | (half & 0xffff));

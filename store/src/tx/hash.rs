@@ -26,6 +26,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     /// The key holds another kind of value.
+    #[inline]
     pub fn hash_len(&self, key: Key<'_>) -> Result<u64, TxError> {
         Ok(self.hash(key)?.and_then(|entry| entry.hash_len()).unwrap_or(0))
     }
@@ -227,6 +228,7 @@ impl Tx<'_> {
     }
 
     /// The key's hash; `None` if there is no such key.
+    #[inline]
     pub(super) fn hash(&self, key: Key<'_>) -> Result<Option<Entry<'_>>, TxError> {
         match self.get(key) {
             Some(entry) if entry.kind != Kind::Hash => Err(WrongType.into()),
