@@ -27,6 +27,8 @@ done
 ln -s /proc/self/fd dev/fd
 pivot_root . mnt
 umount -l /mnt
+# As on a machine: a mount with the credentials of a unit is seen by the unit.
+mount --make-rshared /
 exec env -i container=perdura PATH=/usr/sbin:/usr/bin:/sbin:/bin \
 	/lib/systemd/systemd --system --unit=multi-user.target --log-target=journal --show-status=no \
 	</dev/null >/dev/null 2>&1
