@@ -36,6 +36,34 @@ pub enum BackupError {
     /// The directory, file or time that was asked for does not do.
     #[error("{0}")]
     Refused(String),
+    /// Another program puts restore points of the image in the vault.
+    #[error(
+        "another program, on {host} since {since}, ships image {image_id:016x} to {vault}, and two \
+         would spoil each other's restore points. If it runs, stop it, or choose another vault. If \
+         it will not run again, or must not go on, take over: `serve --ship-take-over`, `backup \
+         --take-over`"
+    )]
+    Held {
+        /// The image.
+        image_id: u64,
+        /// Where the vault is.
+        vault: String,
+        /// When the other program began.
+        since: String,
+        /// The name of its machine.
+        host: String,
+    },
+    /// Another program has taken over from this one.
+    #[error(
+        "another program has taken over, and ships image {image_id:016x} to {vault}: this one \
+         ships no more. `serve --ship-take-over` takes it back"
+    )]
+    TakenOver {
+        /// The image.
+        image_id: u64,
+        /// Where the vault is.
+        vault: String,
+    },
     /// A segment of the newest commit does not hold the commit's frames.
     #[error(
         "segment {segment} of the image does not hold frame {seq} of commit {commit}, the newest: \

@@ -1,5 +1,6 @@
 //! The thread that ships each new commit, and what it tells others of its progress.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -14,6 +15,7 @@ use crate::object::Seal;
 use crate::retention::Retention;
 use crate::ship::{Newest, Pass, Planted, Shipper, Source};
 use crate::vault::Vault;
+use crate::writer::{Owner, Writer};
 
 /// Longest wait after a failure; the first is as long as the time between two passes.
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -29,6 +31,10 @@ pub struct Options {
     pub keep: Option<Duration>,
     /// The user's key, if the image is encrypted.
     pub key: Option<Key>,
+    /// The image's directory.
+    pub dir: PathBuf,
+    /// Whether to ship although another program may do so.
+    pub is_taking_over: bool,
 }
 
 /// The figures of a follower: its restore points, what it has shipped, and its last failure.
@@ -46,6 +52,8 @@ pub struct Figures {
     pub failures: u64,
     /// The error of the last pass, if it failed.
     pub error: Option<String>,
+    /// Whether nothing is shipped because another program ships this image.
+    pub is_stopped: bool,
     /// How long the last pass took that made a point.
     pub pass: Duration,
 }
@@ -118,6 +126,7 @@ impl Work {
     fn run(&self, stopped: &Receiver<()>) {
         // Clients come first. A system that refuses leaves the thread as it is.
         let _refused = rustix::process::nice(10);
+        let mut owner = Owner::new(&self.options.dir, self.options.is_taking_over);
         let mut shipper = None;
         let mut retention = self.options.keep.map(|keep| Retention::new(keep, Planted::None));
         let (mut wait, mut tidied) = (self.options.every, None::<Instant>);
@@ -125,14 +134,15 @@ impl Work {
         loop {
             let began = Instant::now();
             (self.hold)(true);
-            let outcome = self.pass(&mut shipper);
+            let outcome = self.pass(&mut shipper, &mut owner);
             (self.hold)(false);
+            let is_over = matches!(outcome, Err(BackupError::TakenOver { .. }));
             wait = match self.note(outcome, began.elapsed()) {
                 true => self.options.every,
                 false => (wait * 2).min(RETRY_MAX.max(self.options.every)),
             };
-            if is_last {
-                return;
+            if is_last || is_over {
+                break;
             }
             if let (Some(retention), Some((source, shipper))) = (&mut retention, &shipper) {
                 retention.note(shipper);
@@ -149,19 +159,27 @@ impl Work {
             }
             is_last = stopped.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected);
         }
+        if let Some((_, shipper)) = shipper
+            && let Err(error) = shipper.release(&mut owner)
+        {
+            tracing::warn!(%error, "the vault still says that this program ships to it");
+        }
     }
 
     /// Makes a pass, and what it needs if there is none yet.
     fn pass<'w>(
         &'w self,
         shipper: &mut Option<(Source<'w>, Shipper<'w>)>,
+        owner: &mut Owner,
     ) -> Result<(Option<Pass>, Option<Newest>), BackupError> {
         let (source, shipper) = match shipper {
             Some(made) => made,
             None => {
                 let source = Source::new(&*self.device, self.options.key.as_ref())?;
-                let seal = self.seal.clone();
-                let made = Shipper::new(&*self.vault, seal, &source, Planted::None)?;
+                let (vault, seal) = (&*self.vault, self.seal.clone());
+                let now = self.clock.unix_ms();
+                let writer = Writer::claim(vault, source.image_id(), owner, now)?;
+                let made = Shipper::new(vault, seal, &source, writer, Planted::None)?;
                 shipper.insert((source, made))
             }
         };
@@ -179,6 +197,7 @@ impl Work {
         match outcome {
             Ok((pass, newest)) => {
                 figures.newest = newest;
+                figures.is_stopped = false;
                 if let Some(error) = figures.error.take() {
                     tracing::info!(vault = self.vault.describe(), "backups succeed again: {error}");
                 }
@@ -191,10 +210,14 @@ impl Work {
                 true
             }
             Err(error) => {
+                let is_over = matches!(error, BackupError::TakenOver { .. });
+                figures.is_stopped = is_over || matches!(error, BackupError::Held { .. });
                 let error = error.to_string();
                 figures.failures += 1;
-                if figures.error.as_ref() != Some(&error) {
-                    tracing::error!(error, "the backup fails, and is tried again");
+                match is_over {
+                    true => tracing::error!(error, "the backup has ended"),
+                    false if figures.error.as_ref() == Some(&error) => {}
+                    false => tracing::error!(error, "the backup fails, and is tried again"),
                 }
                 figures.error = Some(error);
                 false

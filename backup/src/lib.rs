@@ -19,6 +19,7 @@ mod ship;
 pub mod time;
 pub mod vault;
 mod warm;
+mod writer;
 
 pub use error::BackupError;
 pub use follower::{Figures, Follower, Options, Progress};
@@ -29,3 +30,4 @@ pub use retention::{Deleted, Retention};
 pub use ship::{Newest, Pass, Planted, Shipper, Source};
 pub use vault::{Vault, VaultError};
 pub use warm::WarmCopy;
+pub use writer::{Owner, Writer};

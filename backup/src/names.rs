@@ -3,8 +3,9 @@
 //! ```text
 //! image-IMAGE/points/TIME-COMMIT-RANDOM    restore points, which sort by time
 //! image-IMAGE/packs/MS-RANDOM              pieces of segments
+//! image-IMAGE/writers/GENERATION           the program that puts these
 //! ```
-//! IMAGE is the image's identity, 16 hexadecimal digits. No name is given twice.
+//! IMAGE is the image's identity, 16 hexadecimal digits. No name of a point or pack is given twice.
 
 use crate::time;
 
@@ -27,6 +28,21 @@ pub(crate) fn points_folder(image_id: u64) -> String {
 
 pub(crate) fn packs_folder(image_id: u64) -> String {
     image_folder(image_id) + "/packs"
+}
+
+pub(crate) fn writers_folder(image_id: u64) -> String {
+    image_folder(image_id) + "/writers"
+}
+
+/// The name of a writer's record.
+pub(crate) fn writer(image_id: u64, generation: u64) -> String {
+    format!("{}/{generation:016x}", writers_folder(image_id))
+}
+
+/// The generation of a writer's record, from its name.
+pub(crate) fn of_writer(name: &str) -> Option<u64> {
+    let (_, digits) = name.rsplit_once('/')?;
+    u64::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 16)
 }
 
 /// A new name for a point.
@@ -89,6 +105,8 @@ mod tests {
         assert_eq!(PackId::parse("a/1-2"), None);
         assert_eq!(image_of(&image_folder(u64::MAX)), Some(u64::MAX));
         assert_eq!(image_of("image-1"), None);
+        assert_eq!(of_writer(&writer(7, 42)), Some(42));
+        assert_eq!(of_writer("image-7/writers/x"), None);
         let later = new_point(7, 1_000_000_000_124, 1);
         assert!(later > new_point(7, 1_000_000_000_123, 42), "points sort by time");
     }

@@ -3,7 +3,7 @@
 //! All points of the last hour are kept, of the last day the last point of each minute, then the
 //! last of each hour, until their time is over. The newest is always kept. A pack goes when no kept
 //! point can name it: it was named by the points from one time to another, and none of these is
-//! left.
+//! left. Points that others have put are read before any pack is deleted.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -28,9 +28,8 @@ pub struct Retention {
     planted: Planted,
     /// Times of the first and of the last point that named a pack.
     named: HashMap<PackId, (u64, u64)>,
-    /// Names of the points whose packs are in `named`. Others are of earlier runs or of another
-    /// program, and are read before any pack is deleted.
-    noted: HashSet<String>,
+    /// Names of the points of which `named` knows.
+    known: HashSet<String>,
 }
 
 /// The numbers of points and packs that were deleted.
@@ -46,23 +45,23 @@ impl Retention {
     /// Points are kept for this time.
     pub fn new(keep: Duration, planted: Planted) -> Self {
         let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
-        Self { keep_ms, planted, named: HashMap::new(), noted: HashSet::new() }
+        Self { keep_ms, planted, named: HashMap::new(), known: HashSet::new() }
     }
 
     /// Notes what the newest point names. To be called after every point.
     pub fn note(&mut self, shipper: &Shipper<'_>) {
-        if let (Some(name), Some(newest)) = (shipper.newest_name(), shipper.newest())
-            && !self.noted.contains(name)
+        if let (Some(newest), Some(name)) = (shipper.newest(), shipper.newest_name())
+            && self.known.insert(name.to_owned())
         {
             note(&mut self.named, newest.unix_ms, shipper.packs().keys().copied());
-            self.noted.insert(name.to_owned());
         }
     }
 
     /// Deletes points whose time is over, then packs that no kept point names.
     ///
     /// # Errors
-    /// The vault fails, or a kept point cannot be read: then no pack is deleted.
+    /// The vault fails, or another program has taken over, or a kept point cannot be read: then no
+    /// pack is deleted.
     pub fn tidy(
         &mut self,
         vault: &dyn Vault,
@@ -71,6 +70,7 @@ impl Retention {
         shipper: &Shipper<'_>,
         now_unix_ms: u64,
     ) -> Result<Deleted, BackupError> {
+        shipper.check_writer()?;
         let points = list(vault, Some(image_id))?;
         let kept = kept(&points, now_unix_ms, self.keep_ms);
         let mut deleted = Deleted::default();
@@ -78,15 +78,14 @@ impl Retention {
             vault.delete(point.as_str())?;
             deleted.points += 1;
         }
-        self.noted.retain(|name| kept.contains(name));
+        self.known.retain(|name| kept.contains(name));
         for name in &kept {
-            if !self.noted.contains(name) {
+            if !self.known.contains(name) {
                 let point = point::get(vault, seal, name)?;
                 note(&mut self.named, point.commit.unix_ms, point.packs.keys().copied());
-                self.noted.insert(name.clone());
+                self.known.insert(name.clone());
             }
         }
-        let named = &mut self.named;
         let mut times: Vec<u64> =
             points.iter().filter(|p| kept.contains(p.as_str())).map(|p| p.unix_ms).collect();
         times.sort_unstable();
@@ -97,13 +96,14 @@ impl Retention {
         for listed in vault.list(&names::packs_folder(image_id))?.objects {
             let Some(id) = PackId::parse(&listed.name) else { continue };
             let is_young = id.unix_ms.saturating_add(PACK_MS_MIN) > now_unix_ms;
-            let is_named = named.get(&id).is_some_and(|(first, last)| is_needed(*first, *last));
+            let is_named =
+                self.named.get(&id).is_some_and(|(first, last)| is_needed(*first, *last));
             let is_kept = shipper.packs().contains_key(&id) || is_named;
             if is_young || is_kept && self.planted != Planted::DeleteNeeded {
                 continue;
             }
             vault.delete(&listed.name)?;
-            named.remove(&id);
+            self.named.remove(&id);
             deleted.packs += 1;
         }
         Ok(deleted)

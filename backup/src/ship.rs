@@ -19,6 +19,7 @@ use crate::names::{self, PackId};
 use crate::object::Seal;
 use crate::point::{self, Piece, Point, Shipped};
 use crate::vault::Vault;
+use crate::writer::{Owner, Writer};
 
 /// Bytes from which a pack is full.
 const PACK_BYTES: usize = 4 << 20;
@@ -85,11 +86,12 @@ pub struct Newest {
 pub struct Shipper<'v> {
     vault: &'v dyn Vault,
     seal: Seal,
+    writer: Writer<'v>,
     /// The pieces of each segment that the vault has.
     have: HashMap<u32, Shipped>,
     packs: HashMap<PackId, u32>,
     newest: Option<Newest>,
-    /// The name of the newest point.
+    /// Name of the newest point.
     newest_name: Option<String>,
     planted: Planted,
     pack_bytes: usize,
@@ -122,7 +124,7 @@ enum Read {
 }
 
 impl<'v> Shipper<'v> {
-    /// Begins to ship an image, or goes on after an earlier run: what the newest point has, and the
+    /// Begins to ship the image that `writer` has claimed, or goes on after an earlier run: what the newest point has, and the
     /// image still holds, is not shipped again.
     ///
     /// # Errors
@@ -131,12 +133,14 @@ impl<'v> Shipper<'v> {
         vault: &'v dyn Vault,
         seal: Seal,
         source: &Source<'_>,
+        writer: Writer<'v>,
         planted: Planted,
     ) -> Result<Self, BackupError> {
         let (have, packs) = (HashMap::new(), HashMap::new());
         let mut shipper = Self {
             vault,
             seal,
+            writer,
             have,
             packs,
             newest: None,
@@ -156,6 +160,22 @@ impl<'v> Shipper<'v> {
             Err(error) => return Err(error),
         }
         Ok(shipper)
+    }
+
+    /// Gives the image up, so that any program may ship it.
+    ///
+    /// # Errors
+    /// The vault fails.
+    pub fn release(self, owner: &mut Owner) -> Result<(), BackupError> {
+        self.writer.release(owner)
+    }
+
+    /// Checks that no other program has taken over.
+    ///
+    /// # Errors
+    /// One has, or the vault fails.
+    pub(crate) fn check_writer(&self) -> Result<(), BackupError> {
+        self.writer.check()
     }
 
     /// Makes packs of this size, for tests with a small image.
@@ -360,16 +380,16 @@ impl<'v> Shipper<'v> {
         let Head { geometry, image_id, .. } = source.head;
         let (sealed_key, packs) = (source.head.sealed_key(), self.packs.clone());
         let point = Point { geometry, image_id, sealed_key, commit, shipped, packs };
+        self.check_writer()?;
         self.put(&name, &point.body(), pass)?;
         for (name, body) in std::mem::take(&mut self.late) {
             self.put(&name, &body, pass)?;
         }
-        self.newest = Some(newest);
-        self.newest_name = Some(name);
+        (self.newest, self.newest_name) = (Some(newest), Some(name));
         Ok(())
     }
 
-    /// The name of the newest point.
+    /// Name of the newest point.
     pub(crate) fn newest_name(&self) -> Option<&str> {
         self.newest_name.as_deref()
     }

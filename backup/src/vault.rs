@@ -58,6 +58,13 @@ pub trait Vault: Send + Sync {
     /// The vault fails; the object may be there all the same.
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), VaultError>;
 
+    /// Puts an object, if there is none by this name. Returns whether it did. Whoever asks at the
+    /// same time, only one does.
+    ///
+    /// # Errors
+    /// The vault fails; the object may be there all the same.
+    fn put_new(&self, name: &str, bytes: &[u8]) -> Result<bool, VaultError>;
+
     /// Gets an object.
     ///
     /// # Errors

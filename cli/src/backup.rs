@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use perdura_backup::{
-    Deleted, Pass, Planted, PointName, Retention, Seal, Shipper, Source, Vault, WarmCopy, choose,
-    list, vault,
+    BackupError, Deleted, Owner, Pass, Planted, PointName, Retention, Seal, Shipper, Source, Vault,
+    WarmCopy, Writer, choose, list, vault,
 };
 use perdura_media::file::{Direct, Engine, OpenMode};
 use perdura_media::{Bytes, FileDevice, RealClock, parse_duration};
@@ -37,6 +37,9 @@ pub struct BackupArgs {
     /// Delete restore points that are older, and what only they need [default: nothing is deleted].
     #[arg(long, value_name = "TIME")]
     keep: Option<String>,
+    /// Put the point although another program ships this image to the vault, which then stops.
+    #[arg(long)]
+    take_over: bool,
     #[command(flatten)]
     key: ShipKeyArgs,
     #[command(flatten)]
@@ -146,13 +149,17 @@ fn back_up(args: &BackupArgs, url: &str) -> Result<()> {
     let (first, mut retention) = (open()?, keep.map(|keep| Retention::new(keep, Planted::None)));
     let image_key = args.image_key.key()?;
     let source = Source::new(&first, image_key.as_ref()).with_context(place)?;
-    let mut shipper = Shipper::new(&*vault, seal.clone(), &source, Planted::None)?;
+    let mut owner = Owner::new(&args.dir, args.take_over);
+    let writer = Writer::claim(&*vault, source.image_id(), &mut owner, now_unix_ms())?;
+    let mut shipper = Shipper::new(&*vault, seal.clone(), &source, writer, Planted::None)?;
     loop {
         let device = open()?;
         let source = Source::new(&device, image_key.as_ref()).with_context(place)?;
         match (shipper.pass(&source, &RealClock), every) {
             (Ok(pass), _) => tell(pass, &shipper, every.is_some()),
-            (Err(error), None) => return Err(error.into()),
+            (Err(error @ BackupError::TakenOver { .. }), _) | (Err(error), None) => {
+                return Err(error.into());
+            }
             (Err(error), Some(_)) => complain("perdura", &error.into()),
         }
         if let Some(retention) = &mut retention {
@@ -165,7 +172,7 @@ fn back_up(args: &BackupArgs, url: &str) -> Result<()> {
         }
         match every {
             Some(every) => std::thread::sleep(every),
-            None => return Ok(()),
+            None => return Ok(shipper.release(&mut owner)?),
         }
     }
 }

@@ -58,7 +58,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     server.device_watts = devices::watts(args)?;
     devices::primaries(args)?;
     let response = settings::response(args, place.warning)?;
-    let shipping = ship::Shipping::new(args, place.config.key.clone())?;
+    let shipping = ship::Shipping::new(args, &place.dir, place.config.key.clone())?;
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;
     }

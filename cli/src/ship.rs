@@ -1,6 +1,6 @@
 //! `serve --ship`: the backup that follows a running server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -50,6 +50,10 @@ pub struct ShipArgs {
     /// warn].
     #[arg(long, value_name = "ACTION", requires = "ship_lag_max")]
     pub ship_lag_action: Option<String>,
+    /// Ship although another program has the image in this vault, which then stops. It asks only
+    /// once: after the other is replaced, this server may be replaced too.
+    #[arg(long, requires = "ship")]
+    pub ship_take_over: bool,
     #[command(flatten)]
     pub key: ShipKeyArgs,
 }
@@ -80,8 +84,9 @@ pub struct Shipping {
 }
 
 impl Shipping {
-    /// The backup that the options ask for, if they do. `key` is that of the image.
-    pub fn new(args: &ServeArgs, key: Option<Key>) -> Result<Option<Self>> {
+    /// The backup that the options ask for, if they do. `dir` has the image, and `key` is the
+    /// image's.
+    pub fn new(args: &ServeArgs, dir: &Path, key: Option<Key>) -> Result<Option<Self>> {
         let ship = &args.ship;
         let seal = ship.key.seal()?;
         let Some(url) = &ship.ship else { return Ok(None) };
@@ -108,7 +113,13 @@ impl Shipping {
         Ok(Some(Self {
             vault: vault::open(url)?,
             seal,
-            options: Options { every: every.max(Duration::from_millis(10)), keep, key },
+            options: Options {
+                every: every.max(Duration::from_millis(10)),
+                keep,
+                key,
+                dir: dir.to_owned(),
+                is_taking_over: ship.ship_take_over,
+            },
             lag_max,
             is_refusing: one_of("ship-lag-action", &ship.ship_lag_action, &actions)?,
         }))
@@ -242,6 +253,7 @@ impl Backup for Lag {
         let figures = self.progress.figures();
         let is_late = self.lag_max.is_some_and(|max| lag.is_none_or(|lag| lag > max));
         let state = match (&figures.error, is_late) {
+            _ if figures.is_stopped => "stopped",
             (Some(_), _) => "failing",
             (None, true) => "late",
             (None, false) => "ok",
@@ -251,6 +263,7 @@ impl Backup for Lag {
         vec![
             ("backup_vault", self.vault.clone()),
             ("backup_state", state.to_owned()),
+            ("backup_stopped", u8::from(figures.is_stopped).to_string()),
             ("backup_lag_seconds", or_none(lag)),
             ("backup_lag_max_seconds", or_none(self.lag_max)),
             ("backup_every_seconds", seconds(self.every)),

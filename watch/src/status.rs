@@ -41,7 +41,7 @@ pub struct Status {
     pub power_state: String,
     /// The source that says so.
     pub power_told_by: String,
-    /// State of the backup: `ok`, `late` or `failing`; `None`: none is made.
+    /// State of the backup: `ok`, `late`, `failing` or `stopped`; `None`: none is made.
     pub backup_state: Option<String>,
     /// What was acknowledged longer ago is in the backup, seconds; `None`: nothing is yet.
     pub backup_lag_s: Option<f64>,

@@ -21,7 +21,7 @@ pub fn test() -> Result<()> {
 /// Path of the server's program, which is built if this version was not built here before.
 fn gateway() -> Result<PathBuf> {
     let (_, version) = GATEWAY.rsplit_once('@').context("the package has a version")?;
-    let folder = target()?.join("tools/versitygw").join(version);
+    let folder = target()?.join("tools").join(format!("versitygw-{version}"));
     let program = folder.join("versitygw");
     if !program.exists() {
         // Without symbols, which are half of its size.

@@ -5,6 +5,9 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
 use super::{Listed, Listing, Vault, VaultError, is_name};
 
 /// Begin of the names of files that are being written.
@@ -32,6 +35,29 @@ impl Directory {
         }
     }
 
+    /// Writes an object aside, syncs it, and gives it its name.
+    fn put_as(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        rename: impl Fn(&Path, &Path) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let path = self.path(name)?;
+        let folder = path.parent().unwrap_or(&self.root);
+        make_folder(folder)?;
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+        // A name that nobody else has, on another machine either: two must not write to one file.
+        let random = rand::random::<u64>();
+        let beside = folder.join(format!("{UNFINISHED}{random:016x}-{file_name}"));
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        let named = written.and_then(|()| rename(&beside, &path));
+        // Names are not used again, so on a full disk each try would leave another part.
+        named.inspect_err(|_| drop(fs::remove_file(&beside)))?;
+        File::open(folder)?.sync_all()
+    }
+
     fn path(&self, name: &str) -> std::io::Result<PathBuf> {
         match is_name(name) {
             true => Ok(self.root.join(name)),
@@ -42,24 +68,16 @@ impl Directory {
 
 impl Vault for Directory {
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), VaultError> {
-        let put = || {
-            let path = self.path(name)?;
-            let folder = path.parent().unwrap_or(&self.root);
-            make_folder(folder)?;
-            let file_name = path.file_name().unwrap_or_default().to_string_lossy();
-            // A name of its own for each process: two must not write to one file.
-            let process = std::process::id();
-            let beside = folder.join(format!("{UNFINISHED}{process}-{file_name}"));
-            let mut options = OpenOptions::new();
-            let mut file =
-                options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-            let written = file.write_all(bytes).and_then(|()| file.sync_all());
-            let named = written.and_then(|()| fs::rename(&beside, &path));
-            // Names are not used again, so on a full disk each try would leave another part.
-            named.inspect_err(|_| drop(fs::remove_file(&beside)))?;
-            File::open(folder)?.sync_all()
-        };
-        put().map_err(|error| self.failed("put", name, &error))
+        let put = self.put_as(name, bytes, |beside, path| fs::rename(beside, path));
+        put.map_err(|error| self.failed("put", name, &error))
+    }
+
+    fn put_new(&self, name: &str, bytes: &[u8]) -> Result<bool, VaultError> {
+        match self.put_as(name, bytes, rename_new) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(self.failed("put", name, &error)),
+        }
     }
 
     fn get(&self, name: &str) -> Result<Vec<u8>, VaultError> {
@@ -116,6 +134,19 @@ impl Vault for Directory {
 
     fn describe(&self) -> String {
         self.root.display().to_string()
+    }
+}
+
+/// Gives a file its name, if no file has it.
+fn rename_new(beside: &Path, path: &Path) -> std::io::Result<()> {
+    let renamed = match renameat_with(CWD, beside, CWD, path, RenameFlags::NOREPLACE) {
+        // File systems of other machines often have only links.
+        Err(Errno::INVAL | Errno::NOSYS) => fs::hard_link(beside, path),
+        renamed => Ok(renamed?),
+    };
+    match fs::remove_file(beside) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => renamed,
     }
 }
 

@@ -133,6 +133,18 @@ impl S3 {
         Ok((head.status.as_u16(), bytes.map_err(|error| error.to_string())?))
     }
 
+    fn send(&self, name: &str, bytes: &[u8], is_new: bool) -> Result<(u16, Vec<u8>), String> {
+        let key = self.key(name);
+        let mut action = self.bucket.put_object(Some(&self.credentials), &key);
+        // The signature is not of the body; the store compares this with what reaches it.
+        let sum = BASE64_STANDARD.encode(digest(&SHA256, bytes));
+        action.headers_mut().insert("x-amz-checksum-sha256", sum);
+        if is_new {
+            action.headers_mut().insert("if-none-match", "*");
+        }
+        self.ask(action, bytes)
+    }
+
     fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
@@ -159,12 +171,17 @@ impl S3 {
 
 impl Vault for S3 {
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), VaultError> {
-        let key = self.key(name);
-        let mut action = self.bucket.put_object(Some(&self.credentials), &key);
-        // The signature is not of the body; the store compares this with what reaches it.
-        let sum = BASE64_STANDARD.encode(digest(&SHA256, bytes));
-        action.headers_mut().insert("x-amz-checksum-sha256", sum);
-        self.done("put", name, self.ask(action, bytes)).map(drop)
+        self.done("put", name, self.send(name, bytes, false)).map(drop)
+    }
+
+    fn put_new(&self, name: &str, bytes: &[u8]) -> Result<bool, VaultError> {
+        match self.send(name, bytes, true) {
+            // 409: others ask for the same at this moment.
+            Ok((409 | 412, _)) => Ok(false),
+            // The store knows no conditions. Whoever comes last has put it.
+            Ok((501, _)) => self.put(name, bytes).map(|()| true),
+            answer => self.done("put", name, answer).map(|_| true),
+        }
     }
 
     fn get(&self, name: &str) -> Result<Vec<u8>, VaultError> {
@@ -251,7 +268,7 @@ mod tests {
         })
     }
 
-    /// Gives these answers, one a connection, and returns the first lines of the requests.
+    /// Gives these answers, one a connection, and returns the heads of the requests.
     fn answer(
         listener: TcpListener,
         answers: Vec<(u16, String)>,
@@ -268,7 +285,7 @@ mod tests {
                 }
                 let text = String::from_utf8(text).unwrap();
                 assert!(!text.contains(SECRET), "{text}");
-                asked.push(text.lines().next().unwrap().to_owned());
+                asked.push(text);
                 let len = body.len();
                 let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {len}\r\n");
                 write!(stream, "{head}Connection: close\r\n\r\n{body}").unwrap();
@@ -334,6 +351,28 @@ mod tests {
         server.join().unwrap();
         let error = vault.get("a").unwrap_err().to_string();
         assert!(!error.contains("Signature") && !error.contains(SECRET), "{error}");
+    }
+
+    #[test]
+    fn a_new_object_is_put_under_a_condition_where_the_store_knows_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let answers = [200, 412, 409, 501, 200, 503].map(|status| (status, String::new()));
+        let server = answer(listener, answers.into());
+        let vault = vault("bucket", &endpoint).unwrap();
+        assert!(vault.put_new("a", b"").unwrap());
+        assert!(!vault.put_new("a", b"").unwrap());
+        assert!(!vault.put_new("a", b"").unwrap());
+        assert!(vault.put_new("a", b"").unwrap(), "put without a condition");
+        vault.put_new("a", b"").unwrap_err();
+        let asked = server.join().unwrap();
+        let is_conditional: Vec<bool> =
+            asked.iter().map(|text| text.contains("if-none-match: *\r\n")).collect();
+        assert_eq!(is_conditional, [true, true, true, true, false, true]);
+        let signed = "X-Amz-SignedHeaders=host%3Bif-none-match%3Bx-amz-checksum-sha256&";
+        assert!(asked[0].contains(signed), "{}", asked[0]);
+        let of_nothing = "x-amz-checksum-sha256: 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\r\n";
+        assert!(asked[0].contains(of_nothing), "{}", asked[0]);
     }
 
     #[test]

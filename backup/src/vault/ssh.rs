@@ -4,7 +4,7 @@
 //! ```text
 //! greeting  "PRDRECV1"                                        from the receiver
 //! request   operation u8 | name length u32 | body length u64 | name | body
-//! answer    0: done, 1: failed, 2: not there, u8 | length u64 | bytes, or why
+//! answer    0: done, 1: failed, 2: not there, 3: there already, u8 | length u64 | bytes, or why
 //! ```
 //! Numbers are little-endian. A listing is text, a line for each folder (`F NAME`) and object
 //! (`O BYTES NAME`).
@@ -22,9 +22,11 @@ const PUT: u8 = 1;
 const GET: u8 = 2;
 const LIST: u8 = 3;
 const DELETE: u8 = 4;
+const PUT_NEW: u8 = 5;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const MISSING: u8 = 2;
+const EXISTS: u8 = 3;
 const NAME_BYTES_MAX: u32 = 1024;
 const BODY_BYTES_MAX: u64 = 1 << 30;
 /// Bytes of text that may come before the greeting, from the other machine's shell.
@@ -114,7 +116,7 @@ impl Ssh {
         what: &'static str,
         name: &str,
         body: &[u8],
-    ) -> Result<Vec<u8>, VaultError> {
+    ) -> Result<(u8, Vec<u8>), VaultError> {
         let failed = |why: String, is_missing| {
             let vault = self.describe();
             VaultError { what, name: name.to_owned(), vault, why, is_missing }
@@ -128,7 +130,7 @@ impl Ssh {
             outcome = self.exchange(&mut held, operation, name, body);
         }
         match outcome {
-            Ok((DONE, bytes)) => Ok(bytes),
+            Ok((status @ (DONE | EXISTS), bytes)) => Ok((status, bytes)),
             Ok((status, why)) => {
                 Err(failed(String::from_utf8_lossy(&why).into_owned(), status == MISSING))
             }
@@ -169,12 +171,16 @@ impl Vault for Ssh {
         self.ask(PUT, "put", name, bytes).map(drop)
     }
 
+    fn put_new(&self, name: &str, bytes: &[u8]) -> Result<bool, VaultError> {
+        Ok(self.ask(PUT_NEW, "put", name, bytes)?.0 == DONE)
+    }
+
     fn get(&self, name: &str) -> Result<Vec<u8>, VaultError> {
-        self.ask(GET, "get", name, b"")
+        Ok(self.ask(GET, "get", name, b"")?.1)
     }
 
     fn list(&self, folder: &str) -> Result<Listing, VaultError> {
-        let text = self.ask(LIST, "list", folder, b"")?;
+        let (_, text) = self.ask(LIST, "list", folder, b"")?;
         let mut listing = Listing::default();
         for line in String::from_utf8_lossy(&text).lines() {
             match line.split(' ').collect::<Vec<_>>()[..] {
@@ -222,22 +228,26 @@ pub fn receive(vault: &Directory, mut from: impl Read, mut to: impl Write) -> st
         let body = read_bytes(&mut from, body_bytes)?;
         let name = String::from_utf8_lossy(&name);
         let outcome = match operation[0] {
-            PUT => vault.put(&name, &body).map(|()| Vec::new()),
-            GET => vault.get(&name),
+            PUT => vault.put(&name, &body).map(|()| (DONE, Vec::new())),
+            PUT_NEW => vault.put_new(&name, &body).map(|is_put| match is_put {
+                true => (DONE, Vec::new()),
+                false => (EXISTS, Vec::new()),
+            }),
+            GET => vault.get(&name).map(|bytes| (DONE, bytes)),
             LIST => vault.list(&name).map(|listing| {
                 let folders = listing.folders.iter().map(|name| format!("F {name}\n"));
                 let objects = listing.objects.iter();
                 let objects = objects.map(|one| format!("O {} {}\n", one.bytes, one.name));
-                folders.chain(objects).collect::<String>().into_bytes()
+                (DONE, folders.chain(objects).collect::<String>().into_bytes())
             }),
-            DELETE => vault.delete(&name).map(|()| Vec::new()),
+            DELETE => vault.delete(&name).map(|()| (DONE, Vec::new())),
             other => {
                 let why = format!("unknown operation {other}");
                 return Err(std::io::Error::new(ErrorKind::InvalidData, why));
             }
         };
         let (status, bytes) = match outcome {
-            Ok(bytes) => (DONE, bytes),
+            Ok(answer) => answer,
             Err(error) if error.is_missing => (MISSING, error.why.into_bytes()),
             Err(error) => (FAILED, error.why.into_bytes()),
         };

@@ -289,6 +289,7 @@ fn a_bucket_of_an_s3_server_is_a_vault() {
         ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}")),
     ];
     round_trip("s3://bucket/some/prefix", data.path(), &to, &environment);
+    one_writer_in_a_bucket(folder.path(), data.path(), &environment);
     let mut wrong = environment.clone();
     wrong[1].1 = "other".to_owned();
     let refused = Command::new(PERDURA)
@@ -300,6 +301,28 @@ fn a_bucket_of_an_s3_server_is_a_vault() {
     assert!(!refused.status.success() && why.contains("status 403"), "{why}");
     let _ = gateway.kill();
     let _ = gateway.wait();
+}
+
+/// What is put under a condition in a bucket is put once: of two backups, one is refused.
+fn one_writer_in_a_bucket(folder: &Path, data: &Path, environment: &[(&str, String)]) {
+    let writers = std::fs::read_dir(folder.join("bucket/some/prefix")).unwrap();
+    let writers = writers.map(|image| image.unwrap().path().join("writers")).next().unwrap();
+    assert!(!writers.exists() || std::fs::read_dir(&writers).unwrap().next().is_none());
+    let back_up = |more: &[&str]| {
+        let words = ["backup", "s3://bucket/some/prefix", "--dir", data.to_str().unwrap()];
+        let mut command = Command::new(PERDURA);
+        command.args(words).args(more);
+        command.envs(environment.iter().map(|(name, value)| (*name, value))).output().unwrap()
+    };
+    // As another machine would have written it.
+    std::fs::create_dir_all(&writers).unwrap();
+    let record = "perdura writer 1\nowner 0000000000000001\nsince then\nhost elsewhere\n";
+    std::fs::write(writers.join("0000000000000001"), record).unwrap();
+    let refused = back_up(&[]);
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("on elsewhere since then"), "{why}");
+    let done = back_up(&["--take-over"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// Writes some keys, and waits for a checkpoint that has them.

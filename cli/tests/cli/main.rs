@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 mod backup;
+mod backup_writers;
 mod bad_input;
 mod battery;
 mod bench;
