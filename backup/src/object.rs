@@ -229,6 +229,14 @@ fn cipher_of(key: &Key, head: &[u8; HEAD_BYTES]) -> LessSafeKey {
 mod tests {
     use super::*;
 
+    #[test]
+    fn two_equal_parts_of_an_object_are_encrypted_to_different_bytes() {
+        let object = Seal::with_key(Key::new([7; 32])).seal("a", &vec![0; 2 * PART_BYTES]);
+        let parts = &object[HEAD_BYTES..];
+        let second = &parts[PART_BYTES + TAG_BYTES..];
+        assert_ne!(parts[..PART_BYTES], second[..PART_BYTES], "one nonce for both");
+    }
+
     fn seals() -> [Seal; 2] {
         [Seal::default(), Seal::with_key(Key::new([7; 32]))]
     }

@@ -505,3 +505,31 @@ fn has_frames(frames: &mut Frames<'_>, part: &Part, pieces: &[Piece]) -> Result<
     }
     Ok(true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_was_written_later_or_before_is_none_of_the_commits() {
+        let part = Part { segment: 0, first_seq: 10, used_bytes: 1 << 16 };
+        let commit = Commit {
+            number: 1,
+            last_seq: 20,
+            epoch: 1,
+            region_bytes: 0,
+            segments: 1,
+            unix_ms: 0,
+            incarnation: 1,
+            parts: vec![part],
+        };
+        let is_next = |seq, at, last_seq| {
+            let frame = WholeFrame { seq, total_bytes: 4096, bytes: &[] };
+            continues(&frame, &part, &commit, &Reach { at, last_seq })
+        };
+        assert!(is_next(10, 0, 9) && is_next(11, 4096, 10) && is_next(20, 4096, 10));
+        assert!(!is_next(9, 0, 8) && !is_next(11, 0, 9), "another first frame");
+        assert!(!is_next(10, 4096, 10) && !is_next(9, 4096, 10), "an older use of the segment");
+        assert!(!is_next(21, 4096, 10), "a newer use of the segment");
+    }
+}

@@ -35,7 +35,12 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(seed: u64) -> Self {
-        let (device, clock) = (Arc::new(SimDevice::new(0, 1)), Arc::new(SimClock::new(1_000)));
+        Self::on(Arc::new(SimDevice::new(0, 1)), seed)
+    }
+
+    /// The machine with the image on a device, if there is one.
+    pub fn on(device: Arc<SimDevice>, seed: u64) -> Self {
+        let clock = Arc::new(SimClock::new(1_000));
         let config = Config {
             segment_bytes: Some(64 << 10),
             lanes: Some(1),
@@ -51,6 +56,14 @@ impl Machine {
         let machine = Self { region, device, clock, random, states: Mutex::default() };
         machine.checkpoint();
         machine
+    }
+
+    /// Closes the image, and opens it again.
+    pub fn opened_anew(self, seed: u64) -> Self {
+        self.region.close(1).unwrap();
+        let device = Arc::clone(&self.device);
+        drop(self);
+        Self::on(device, seed)
     }
 
     pub fn below(&self, end: u64) -> u64 {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 mod machine;
+mod points;
 mod writers;
 
 use std::time::Duration;
