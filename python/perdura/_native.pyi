@@ -2,7 +2,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, TypeVar, Union, f
 from collections.abc import Callable
 from os import PathLike
 
-from perdura.store import Octets, Time
+from perdura.options import Time
+from perdura.store import Octets
 
 _T = TypeVar("_T")
 

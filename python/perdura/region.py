@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from os import PathLike
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Optional, Type, Union
+from typing import TYPE_CHECKING, Any, Optional, Type, Union, Unpack
 
 from perdura import _native
-from perdura.store import Size, Time
+from perdura.options import Name, RegionOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,25 +34,7 @@ class Region(_native.Region):
     __slots__ = ("__weakref__",)
 
     @classmethod
-    def open(
-        cls,
-        dir: Union[str, PathLike[str]],
-        *,
-        memory: Optional[Size] = None,
-        memory_max: Optional[Size] = None,
-        budget: Optional[Size] = None,
-        warning: Optional[Time] = None,
-        reserve: Optional[Time] = None,
-        checkpoint_every: Optional[Time] = 1.0,
-        compression: Optional[Literal["off", "lz4"]] = None,
-        holder: Union[bool, str, PathLike[str]] = True,
-        holder_heeds: Iterable[str] = (),
-        holder_wait: Optional[Time] = None,
-        guard: Union[str, PathLike[str], None] = None,
-        memory_dir: Union[str, PathLike[str], None] = None,
-        flush_threads: Optional[int] = None,
-        prove_again: bool = False,
-    ) -> Region:
+    def open(cls, dir: Name, **options: Unpack[RegionOptions]) -> Region:
         """Opens the bytes in a directory, or makes them. ``Store.open`` describes the options.
 
         ``memory`` is the number of bytes. There is no durability to choose: nobody sees when a
@@ -63,23 +44,9 @@ class Region(_native.Region):
         Raises:
             SettingError, PromiseError, InUseError, OpenError: as ``Store.open``.
         """
-        return cls(
-            dir,
-            memory=memory,
-            memory_max=memory_max,
-            budget=budget,
-            warning=warning,
-            reserve=reserve,
-            checkpoint_every=checkpoint_every,
-            compression=compression,
-            holder=holder,
-            holder_heeds=list(holder_heeds),
-            holder_wait=holder_wait,
-            guard=guard,
-            memory_dir=memory_dir,
-            flush_threads=flush_threads,
-            prove_again=prove_again,
-        )
+        if "durability" in options:
+            raise TypeError("a region has no durability to choose: commit() makes stores durable")
+        return cls(dir, **options)
 
     def array(
         self,

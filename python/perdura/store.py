@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from datetime import timedelta
-from os import PathLike
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import TracebackType
-from typing import Any, Dict, Literal, Optional, Type, TypeVar, Union, overload
+from typing import Any, Dict, Optional, Type, TypeVar, Union, Unpack, overload
 
 from perdura import _native
 from perdura.errors import ClosedError, ConflictError
+from perdura.options import Name, StoreOptions
 
 #: Bytes or an object with such a buffer: ``bytes``, ``bytearray``, ``memoryview``, an array.
 Octets = Union[bytes, bytearray, memoryview]
-#: A size: bytes, or text such as ``"64MB"``.
-Size = Union[int, str]
-#: A time: seconds, text such as ``"500ms"``, or a ``timedelta``.
-Time = Union[float, str, timedelta]
 
 _T = TypeVar("_T")
 _MISSING: Any = object()
@@ -40,26 +35,7 @@ class Store(_native.Store, MutableMapping[bytes, bytes]):
     __slots__ = ()
 
     @classmethod
-    def open(
-        cls,
-        dir: Union[str, PathLike[str]],
-        *,
-        memory: Optional[Size] = None,
-        memory_max: Optional[Size] = None,
-        budget: Optional[Size] = None,
-        warning: Optional[Time] = None,
-        reserve: Optional[Time] = None,
-        durability: Optional[Literal["warned", "fsync"]] = None,
-        checkpoint_every: Optional[Time] = 1.0,
-        compression: Optional[Literal["off", "lz4"]] = None,
-        holder: Union[bool, str, PathLike[str]] = True,
-        holder_heeds: Iterable[str] = (),
-        holder_wait: Optional[Time] = None,
-        guard: Union[str, PathLike[str], None] = None,
-        memory_dir: Union[str, PathLike[str], None] = None,
-        flush_threads: Optional[int] = None,
-        prove_again: bool = False,
-    ) -> Store:
+    def open(cls, dir: Name, **options: Unpack[StoreOptions]) -> Store:
         """Opens the store in a directory, or makes it.
 
         Args:
@@ -75,10 +51,10 @@ class Store(_native.Store, MutableMapping[bytes, bytes]):
                 keeps when this program is killed; a loss without a warning goes back to the last
                 checkpoint. ``"fsync"``: a call returns when the change is on the SSD. Default:
                 ``"warned"`` with a holder or guard, else ``"fsync"``.
-            checkpoint_every: time between checkpoints; ``None``: only when asked.
+            checkpoint_every: time between checkpoints; ``None``: only when asked. Default: 1 s.
             compression: of what cleaning and checkpoints write. Default: ``"off"``.
             holder: whether a second process keeps the memory when this one is killed: a second run
-                of this interpreter, or the program ``perdura`` whose path is given.
+                of this interpreter, or the program ``perdura`` whose path is given. Default: it does.
             holder_heeds: sources of warnings for the holder besides its SIGTERM, such as
                 ``"file:/run/ups/on-battery"``.
             holder_wait: time that a holder whose program is gone waits for another, before it
@@ -93,24 +69,7 @@ class Store(_native.Store, MutableMapping[bytes, bytes]):
             InUseError: another program has the directory.
             OpenError: the directory, its image or the holder cannot be had.
         """
-        return cls(
-            dir,
-            memory=memory,
-            memory_max=memory_max,
-            budget=budget,
-            warning=warning,
-            reserve=reserve,
-            durability=durability,
-            checkpoint_every=checkpoint_every,
-            compression=compression,
-            holder=holder,
-            holder_heeds=list(holder_heeds),
-            holder_wait=holder_wait,
-            guard=guard,
-            memory_dir=memory_dir,
-            flush_threads=flush_threads,
-            prove_again=prove_again,
-        )
+        return cls(dir, **options)
 
     def __iter__(self) -> Iterator[bytes]:
         return (key for key, _ in self.range())

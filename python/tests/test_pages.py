@@ -40,7 +40,7 @@ class Pages(unittest.TestCase):
         self.assertIn("10600.0\n", printed)
 
     def test_the_types_are_those_of_the_code(self):
-        modules = ["__init__", "errors", "store", "region", "encoded", "holder"]
+        modules = ["__init__", "errors", "options", "store", "region", "encoded", "holder"]
         files = [f"perdura/{name}.py" for name in modules] + ["perdura/_native.pyi"]
         allowed = str(ROOT / "python/tests/stubtest.txt")
         with tempfile.TemporaryDirectory() as place:

@@ -110,6 +110,10 @@ class Stores(unittest.TestCase):
                 perdura.Store.open(self.dir, **options)
         with self.assertRaisesRegex(perdura.OpenError, "holder="):
             perdura.Store.open(self.dir, holder="/none/perdura")
+        with self.assertRaisesRegex(TypeError, "there is no option \"memroy\""):
+            perdura.Store.open(self.dir, memroy="64MiB")
+        with self.assertRaisesRegex(TypeError, "no durability to choose"):
+            perdura.Region.open(self.dir, durability="fsync")
 
     def test_codecs_make_other_types_of_it(self):
         with perdura.Store.open(self.dir, **SMALL) as store:
