@@ -29,7 +29,13 @@ pub fn words(path: &Path, subcommand: &str) -> Result<Vec<OsString>> {
                 path.display()
             );
         }
+        let takes_value = known.is_some_and(|option| option.get_action().takes_values());
         match value {
+            // The word `false` would be taken for the default, and nobody would be told.
+            toml::Value::Boolean(is_on) if takes_value => bail!(
+                "{}: {name} = {is_on}: expected text or a number, as after --{name}",
+                path.display()
+            ),
             toml::Value::Boolean(true) => words.push(format!("--{name}").into()),
             toml::Value::Boolean(false) => {}
             toml::Value::String(text) => words.push(format!("--{name}={text}").into()),
@@ -76,5 +82,10 @@ mod tests {
         let found = words_of("device = ['/a', '/b,1GiB']").unwrap();
         assert_eq!(found, ["--device=/a", "--device=/b,1GiB"]);
         words_of("device = [1]").unwrap_err();
+        for value in [false, true] {
+            let error = words_of(&format!("checkpoint = {value}")).unwrap_err().to_string();
+            assert!(error.contains("as after --checkpoint"), "{error}");
+        }
+        assert!(words_of("no-holder = false").unwrap().is_empty());
     }
 }
