@@ -67,6 +67,8 @@ class Region(_native.Region):
         kind = np.dtype(dtype)
         if kind.hasobject:
             raise ValueError(f"{kind}: Python objects do not survive; choose a type of numbers")
+        if kind.itemsize == 0:
+            raise ValueError(f"{kind}: has no bytes, so nothing of it would survive")
         if not 0 <= offset <= len(self):
             raise ValueError(f"offset {offset}: the region has {len(self)} bytes")
         if shape is None:
