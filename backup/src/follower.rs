@@ -42,6 +42,8 @@ pub struct Options {
 pub struct Figures {
     /// The newest restore point.
     pub newest: Option<Newest>,
+    /// When it became the newest, by the clock that is never set, in nanoseconds.
+    pub newest_at_ns: u64,
     /// Restore points that were put.
     pub points: u64,
     /// Objects that were put.
@@ -196,7 +198,9 @@ impl Work {
         let mut figures = self.progress.0.lock();
         match outcome {
             Ok((pass, newest)) => {
-                figures.newest = newest;
+                if figures.newest != newest {
+                    (figures.newest, figures.newest_at_ns) = (newest, self.clock.now_ns());
+                }
                 figures.is_stopped = false;
                 if let Some(error) = figures.error.take() {
                     tracing::info!(vault = self.vault.describe(), "backups succeed again: {error}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use perdura_backup::{Follower, Options, Progress, Seal, Vault, vault};
+use perdura_backup::{Figures, Follower, Options, Progress, Seal, Vault, vault};
 use perdura_media::{Clock, format_duration};
 use perdura_region::Key;
 use perdura_server::{Backup, Power};
@@ -140,6 +140,7 @@ impl Shipping {
             clock: Arc::clone(clock),
             vault: vault.describe(),
             lag_max,
+            is_refusing,
             every: options.every,
             keep: options.keep,
             is_encrypted: seal.is_encrypting(),
@@ -155,7 +156,7 @@ impl Shipping {
         let follower = Follower::start(device, vault, seal, options, clock, progress, hold);
         if let Some(lag_max) = lag_max {
             let lag = Arc::clone(&figures);
-            let watch = move || lag.watch(lag_max, is_refusing, &power);
+            let watch = move || lag.watch(lag_max, &power);
             let thread = std::thread::Builder::new().name("perdura-lag".into());
             thread.spawn(watch).context("start a thread")?;
         }
@@ -193,6 +194,7 @@ struct Lag {
     clock: Arc<dyn Clock>,
     vault: String,
     lag_max: Option<Duration>,
+    is_refusing: bool,
     every: Duration,
     keep: Option<Duration>,
     is_encrypted: bool,
@@ -209,21 +211,25 @@ impl Lag {
     /// `None`: there is no restore point yet.
     fn lag(&self) -> Option<Duration> {
         // Taken first: what is acknowledged after it makes no difference.
-        let now_ms = self.clock.unix_ms();
-        let newest = self.progress.figures().newest?;
+        let (now_ms, now_ns) = (self.clock.unix_ms(), self.clock.now_ns());
+        let Figures { newest, newest_at_ns, .. } = self.progress.figures();
+        let newest = newest?;
         let is_whole = self.store.upgrade().is_some_and(|store| {
             let region = store.region();
             region.is_committed() && region.commits() == newest.commit
         });
         Some(match is_whole {
             true => Duration::ZERO,
-            false => Duration::from_millis(now_ms.saturating_sub(newest.unix_ms)),
+            // The clock may have been set back since the commit: then the lag is at least the time
+            // since the point was put.
+            false => Duration::from_millis(now_ms.saturating_sub(newest.unix_ms))
+                .max(Duration::from_nanos(now_ns.saturating_sub(newest_at_ns))),
         })
     }
 
     /// Warns when the backup is late, and refuses writes if that is asked for, until the server's
     /// end.
-    fn watch(&self, lag_max: Duration, is_refusing: bool, power: &Power) {
+    fn watch(&self, lag_max: Duration, power: &Power) {
         let mut was_late = false;
         let began = std::time::Instant::now();
         while self.store.strong_count() > 0 {
@@ -235,11 +241,11 @@ impl Lag {
                     true => tracing::error!(
                         lag = format_duration(lag),
                         "the backup is late: more than --ship-lag-max{}",
-                        if is_refusing { "; no write is accepted" } else { "" }
+                        if self.is_refusing { "; no write is accepted" } else { "" }
                     ),
                     false => tracing::info!("the backup has caught up"),
                 }
-                power.set_backup_late(is_late && is_refusing);
+                power.set_backup_late(is_late && self.is_refusing);
                 was_late = is_late;
             }
             std::thread::sleep(LOOK_EVERY);
@@ -264,6 +270,7 @@ impl Backup for Lag {
             ("backup_vault", self.vault.clone()),
             ("backup_state", state.to_owned()),
             ("backup_stopped", u8::from(figures.is_stopped).to_string()),
+            ("backup_refuses_writes", u8::from(is_late && self.is_refusing).to_string()),
             ("backup_lag_seconds", or_none(lag)),
             ("backup_lag_max_seconds", or_none(self.lag_max)),
             ("backup_every_seconds", seconds(self.every)),

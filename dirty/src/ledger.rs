@@ -73,6 +73,7 @@ enum Word {
     Loading,
     GroupCommits,
     ShortQueue,
+    CommitUnixMs,
     HasKey,
     /// The first of four words.
     Key,
@@ -489,6 +490,8 @@ header_words! {
     /// 1 while a guard asks for a short queue: other regions wait for group commits on the same
     /// device, behind what this one's cleaner has given it.
     short_queue => ShortQueue;
+    /// Time of the last commit, milliseconds since 1970. It never falls, whatever the clock does.
+    commit_unix_ms => CommitUnixMs;
 }
 
 fn unknown(what: &'static str, index: u64, value: Option<u64>) -> Result<(), SetupError> {

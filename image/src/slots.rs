@@ -48,10 +48,12 @@ pub fn write_slot(
     skip_flush: bool,
 ) -> Result<u64, DeviceError> {
     let mut written_bytes = 0;
+    // Backups order commits by their time, so a clock that is set back must not order them anew.
+    let unix_ms = contents.unix_ms.max(ledger.commit_unix_ms().load(Acquire));
     for _ in 0..if contents.is_final { SLOTS } else { 1 } {
         let commit = ledger.commits().load(Acquire) + 1;
         let turn = ledger.slot_turn().load(Acquire);
-        let bytes = slot_bytes(ledger, contents, commit)?;
+        let bytes = slot_bytes(ledger, contents, commit, unix_ms)?;
         for copy in 0..SLOT_COPIES {
             device.write_at(layout.slot_at(turn, copy), bytes.as_slice())?;
             written_bytes += bytes.as_slice().len() as u64;
@@ -60,6 +62,7 @@ pub fn write_slot(
             device.flush()?;
         }
         ledger.commits().store(commit, Release);
+        ledger.commit_unix_ms().store(unix_ms, Release);
         ledger.slot_turn().store(turn ^ 1, Release);
     }
     ledger.commit_seq().store(contents.last_seq, Release);
@@ -70,6 +73,7 @@ fn slot_bytes(
     ledger: &Ledger,
     contents: &SlotContents<'_>,
     commit: u64,
+    unix_ms: u64,
 ) -> Result<AlignedBytes, DeviceError> {
     let entries = contents.needed.iter().enumerate().map(|(number, needed)| {
         let entry = ledger.segment(number as u32);
@@ -89,7 +93,7 @@ fn slot_bytes(
         epoch: ledger.epoch().load(Relaxed).into(),
         region_bytes: ledger.region_bytes().load(Relaxed).into(),
         is_final: u32::from(contents.is_final).into(),
-        unix_ms: contents.unix_ms.into(),
+        unix_ms: unix_ms.into(),
         incarnation: (ledger.incarnation().load(Relaxed) as u32).into(),
         ..SlotHeader::new_zeroed()
     };
@@ -304,6 +308,22 @@ mod tests {
             device.flip_bit(layout.slot_at(slot.turn, 1) + 128 + 3, 3);
             let older = read_slots(&device, &geometry, 7, None).map(|slot| slot.turn);
             assert_eq!(older.ok(), counts.then_some(0));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_gives_no_commit_an_earlier_time() {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
+        let layout = Layout::of(&geometry);
+        let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
+        let device = SimDevice::new(0, 1);
+        device.grow(layout.segment_at(2)).unwrap();
+        for (unix_ms, expected) in [(5_000, 5_000), (2_000, 5_000), (6_000, 6_000)] {
+            let contents =
+                SlotContents { needed: &[false, false], last_seq: 0, is_final: false, unix_ms };
+            write_slot(&ledger, &layout, &device, &contents, false).unwrap();
+            let newest = read_slots(&device, &geometry, 7, None).unwrap();
+            assert_eq!(newest.header.unix_ms.get(), expected);
         }
     }
 

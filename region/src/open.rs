@@ -107,6 +107,7 @@ impl Region {
         ledger.epoch().store(header.epoch.get() + 1, Release);
         ledger.next_seq().store(found.seq_max + 1, Release);
         ledger.commits().store(header.commit.get(), Release);
+        ledger.commit_unix_ms().store(header.unix_ms.get(), Release);
         ledger.slot_turn().store(found.slot.turn ^ 1, Release);
         ledger.incarnation().store(u64::from(header.incarnation.get()) + 1, Release);
         if let Some(offset_bytes) = found.slot.flawed_copy_at {
