@@ -118,6 +118,9 @@ fn ready(look: &Look) -> Answer {
         let why = fields.get("failure").unwrap_or_default();
         return (false, format!("the SSD has failed: {why}\n"));
     }
+    if fields.get("backup_refuses_writes") == Some("1") {
+        return (false, "the backup is late: writes are refused\n".to_owned());
+    }
     match fields.get("power_demand") {
         Some("clean" | "end") => (false, "the power is low: writes are refused\n".to_owned()),
         _ => (true, "ready\n".to_owned()),

@@ -239,6 +239,7 @@ fn a_vault_that_fails_is_shown_and_tried_again_and_late_writes_are_refused_if_as
     let mut client = server.client();
     wait_until("a refusal", || client.ask(&["SET", "a", "1"]).contains("the backup is further"));
     assert_eq!(field(&server, "backup_state"), "failing");
+    assert_eq!(field(&server, "backup_refuses_writes"), "1");
     assert!(field(&server, "backup_error").contains("cannot"));
     std::fs::remove_file(&vault).unwrap();
     wait_until("writes again", || client.ask(&["SET", "a", "1"]) == "+OK");

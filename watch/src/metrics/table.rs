@@ -138,6 +138,7 @@ pub static ROWS: &[Row] = &[
     // The backup.
     gauge("backup_enabled", "perdura_backup_enabled", "1 if the image is shipped to a vault (serve --ship)."),
     gauge("backup_stopped", "perdura_backup_stopped", "1 if nothing is shipped because another program ships this image there."),
+    gauge("backup_refuses_writes", "perdura_backup_refuses_writes", "1 if writes are refused because the backup is late."),
     gauge("backup_lag_seconds", "perdura_backup_lag_seconds", "What was acknowledged longer ago is in the backup; absent before the first restore point."),
     gauge("backup_pass_seconds", "perdura_backup_pass_seconds", "Time that the last restore point took."),
     counter("backup_points", "perdura_backup_points", "Restore points that were put."),
