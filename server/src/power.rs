@@ -64,13 +64,17 @@ impl Default for Power {
 }
 
 impl Power {
-    /// Says what the power is like. Writes are refused from [`Demand::Clean`] on.
+    /// Says what the power is like. Writes are refused at [`Demand::Clean`]. The end changes nothing
+    /// of that: the loops stop a moment later, and clients that write meanwhile are to be
+    /// disconnected, not told that the power is low.
     pub fn tell(&self, reading: &Reading, demand: Demand) {
         let mut said = self.lock();
         let is_met = said.is_met && said.demand == demand;
         *said = Said { reading: reading.clone(), demand, is_met };
         drop(said);
-        self.is_refusing.store(demand >= Demand::Clean, Ordering::SeqCst);
+        if demand != Demand::End {
+            self.is_refusing.store(demand == Demand::Clean, Ordering::SeqCst);
+        }
     }
 
     /// Notes that a demand is met, if it is still in force.
@@ -157,6 +161,18 @@ mod tests {
         assert!(power.begin_turn(0) && power.begin_turn(0));
         power.tell(&Reading::new(State::Steady, ""), Demand::Promise);
         assert!(!power.begin_turn(0));
+    }
+
+    #[test]
+    fn the_end_refuses_no_writes_that_were_not_refused_before() {
+        let power = Power::default();
+        let ending = Reading::new(State::Ending, "SIGTERM");
+        power.tell(&ending, Demand::End);
+        assert!(!power.begin_turn(0));
+        assert_eq!(power.said().demand, Demand::End);
+        power.tell(&low(), Demand::Clean);
+        power.tell(&ending, Demand::End);
+        assert!(power.begin_turn(0));
     }
 
     #[test]
