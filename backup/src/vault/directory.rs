@@ -142,7 +142,7 @@ fn rename_new(beside: &Path, path: &Path) -> std::io::Result<()> {
     let renamed = match renameat_with(CWD, beside, CWD, path, RenameFlags::NOREPLACE) {
         // File systems of other machines often have only links.
         Err(Errno::INVAL | Errno::NOSYS) => fs::hard_link(beside, path),
-        renamed => Ok(renamed?),
+        renamed => renamed.map_err(Into::into),
     };
     match fs::remove_file(beside) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -165,4 +165,21 @@ fn make_folder(path: &Path) -> std::io::Result<()> {
         _ => {}
     }
     File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_as_new_replaces_nothing() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let vault = Directory::new(folder.path().join("vault"));
+        assert!(vault.put_new("a/1", b"first").unwrap());
+        assert!(!vault.put_new("a/1", b"second").unwrap());
+        assert_eq!(vault.get("a/1").unwrap(), b"first");
+        assert_eq!(fs::read_dir(folder.path().join("vault/a")).unwrap().count(), 1);
+        vault.put("a/1", b"third").unwrap();
+        assert_eq!(vault.get("a/1").unwrap(), b"third");
+    }
 }

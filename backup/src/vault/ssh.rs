@@ -277,3 +277,34 @@ fn read_bytes(from: &mut impl Read, len: u64) -> std::io::Result<Vec<u8>> {
         false => Err(ErrorKind::UnexpectedEof.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(operation: u8, name: &str, body: &[u8]) -> Vec<u8> {
+        let (name_bytes, body_bytes) = (name.len() as u32, body.len() as u64);
+        let mut request = vec![operation];
+        request.extend_from_slice(&name_bytes.to_le_bytes());
+        request.extend_from_slice(&body_bytes.to_le_bytes());
+        request.extend_from_slice(name.as_bytes());
+        request.extend_from_slice(body);
+        request
+    }
+
+    #[test]
+    fn a_receiver_puts_a_new_object_once() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let requests =
+            [request(PUT_NEW, "a", b"1"), request(PUT_NEW, "a", b"2"), request(GET, "a", b"")];
+        let mut answers = Vec::new();
+        let vault = Directory::new(folder.path().to_owned());
+        receive(&vault, &requests.concat()[..], &mut answers).unwrap();
+        let answer = |status, bytes: &[u8]| {
+            let len = bytes.len() as u64;
+            [&[status][..], &len.to_le_bytes(), bytes].concat()
+        };
+        let expected = [answer(DONE, b""), answer(EXISTS, b""), answer(DONE, b"1")].concat();
+        assert_eq!(answers, [&GREETING[..], &expected].concat());
+    }
+}

@@ -12,7 +12,7 @@ use perdura_backup::{
 use perdura_image::copying::newest_commit;
 use perdura_image::inspect::{Believe, image_bytes};
 use perdura_image::superblock::read_superblock;
-use perdura_media::{Clock, SimClock, SimDevice};
+use perdura_media::{Clock, Device, SimClock, SimDevice};
 use perdura_region::{BLOCK_BYTES, Config, Key, LaneId, Region};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
@@ -117,11 +117,16 @@ impl Machine {
     ) -> Result<(), BackupError> {
         let copy = SimDevice::new(0, 1);
         restore_to(vault, seal, name, &copy, Some(&key()))?;
-        let found = image_bytes(&copy, Believe::Committed, Some(&key())).unwrap();
+        self.compare_copy(&copy, name);
+        Ok(())
+    }
+
+    /// Compares the copy of a point with the state that its commit had.
+    pub fn compare_copy(&self, copy: &dyn Device, name: &PointName) {
+        let found = image_bytes(copy, Believe::Committed, Some(&key())).unwrap();
         let states = self.states.lock();
         let expected = states.get(&name.commit).expect("a commit that was never made");
         assert!(found == *expected, "{} restores another state", name.as_str());
-        Ok(())
     }
 }
 

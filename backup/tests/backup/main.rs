@@ -2,6 +2,7 @@
 //! operation, planted bugs. Each point that is found must restore exactly the state of its commit.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
+mod copies;
 mod machine;
 mod points;
 mod writers;

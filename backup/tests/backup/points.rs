@@ -20,20 +20,20 @@ const PACK_BYTES: usize = 20;
 /// Bytes of the last piece's checksum of its frames' headers, the end of a point.
 const CHAIN_BYTES: usize = 8;
 
-fn ship<'v>(vault: &'v dyn Vault, source: &Source<'_>) -> Shipper<'v> {
+pub fn ship<'v>(vault: &'v dyn Vault, source: &Source<'_>) -> Shipper<'v> {
     let writer = claim(vault, source).unwrap();
     Shipper::new(vault, Seal::default(), source, writer, Planted::None).unwrap()
 }
 
 /// Changes the body of an object and seals it again, as somebody may who has no image's key.
-fn forge(memory: &Memory, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+pub fn forge(memory: &Memory, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     let seal = Seal::default();
     let mut body = seal.open(name, memory.get(name).unwrap()).unwrap();
     change(&mut body);
     memory.change(name, |bytes| *bytes = seal.seal(name, &body));
 }
 
-fn forge_point(memory: &Memory, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+pub fn forge_point(memory: &Memory, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     forge(memory, name, |body| {
         let mut bytes = lz4_flex::decompress_size_prepended(body).unwrap();
         change(&mut bytes);

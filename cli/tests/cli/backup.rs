@@ -379,3 +379,47 @@ fn another_machine_behind_ssh_is_a_vault() {
     round_trip(&url, data.path(), &new.path().join("data"), &environment);
     assert!(tools.path().join("it's a vault").is_dir());
 }
+
+/// Checks that each file is synced before it gets its name, and its folder before the next one.
+fn check_syncs(dir: &Path, words: &[&str]) -> usize {
+    let log = dir.join("strace");
+    let output = Command::new("strace")
+        .args(["-f", "-y", "-qq", "-e", "trace=fsync,fdatasync,rename,renameat2", "-o"])
+        .arg(&log)
+        .arg(PERDURA)
+        .args(words)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&log).unwrap();
+    let calls: Vec<&str> = text.lines().filter(|line| line.ends_with("= 0")).collect();
+    let syncs = |call: &str, path: &str| call.contains("sync(") && call.contains(path);
+    let mut renames = 0;
+    for (number, call) in calls.iter().enumerate().filter(|(_, call)| call.contains("rename")) {
+        let names: Vec<&str> = call.split('"').skip(1).step_by(2).collect();
+        let (file, place) = (format!("<{}>", names[0]), Path::new(names[1]));
+        let folder = format!("<{}>", place.parent().unwrap().display());
+        assert!(calls[..number].iter().any(|call| syncs(call, &file)), "{file}: {text}");
+        assert!(syncs(calls[number + 1], &folder), "{folder}: {text}");
+        renames += 1;
+    }
+    renames
+}
+
+#[test]
+fn what_is_put_in_a_directory_or_restored_is_synced_and_so_is_its_name() {
+    if !Path::new("/usr/bin/strace").exists() {
+        eprintln!("SKIPPED: no strace");
+        return;
+    }
+    let (data, vault, new) = (TestDir::new(), TestDir::new(), TestDir::new());
+    let mut server = Server::start(data.path(), &SETTINGS);
+    verify_new(&mut server);
+    let url = vault.path().to_str().unwrap();
+    let words = ["backup", url, "--dir", data.path().to_str().unwrap()];
+    // The writer's record, a pack, and the point.
+    assert_eq!(check_syncs(new.path(), &words), 3);
+    let to = new.path().join("data");
+    let words = ["restore", url, "--dir", to.to_str().unwrap()];
+    assert_eq!(check_syncs(new.path(), &words), 1);
+}
