@@ -87,7 +87,7 @@ def main():
     parser.add_argument("--mib", type=int, default=256, help="size of each array, MiB")
     parser.add_argument("--pairs", type=int, default=21, help="fewest measurements of each row")
     parser.add_argument("--seconds", type=float, default=3, help="shortest time of each row")
-    parser.add_argument("--before-mib", type=int, default=1536, help="filled before the arrays, MiB")
+    parser.add_argument("--before-mib", type=int, default=4096, help="filled before the arrays, MiB")
     parser.add_argument("--checkpoint-every", default="1s", help="a time, or never")
     parser.add_argument("--huge", action="store_true", help="let plain memory have huge pages")
     words = parser.parse_args()
