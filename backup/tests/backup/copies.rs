@@ -30,8 +30,8 @@ fn a_warm_copy_is_one_point_after_the_other_while_segments_are_used_anew() {
     let source = Source::new(&*machine.device, Some(&key())).unwrap();
     let mut shipper = ship(&memory, &source);
     let mut copy: Option<WarmCopy> = None;
-    for _ in 0..12 {
-        machine.write(200);
+    for _ in 0..6 {
+        machine.write(2500);
         machine.checkpoint();
         shipper.pass(&source, &*machine.clock).unwrap().unwrap();
         let name = newest(&memory);
