@@ -225,6 +225,7 @@ fn keep(
         dir: settings.dir.clone(),
         threads: settings.threads,
         times: settings.times(),
+        starter: None,
         link,
         listener: None,
         rate_bytes_per_s,

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use perdura_dirty::LIVE_LAYOUT;
@@ -12,11 +11,12 @@ use rustix::io::Errno;
 
 use super::error::{LinkError, failed};
 use super::socket::{connect_to, socket_pair};
+use super::starter::{Process, Start};
 use super::times::Times;
 use super::wire::{ImageFile, Message, receive, send};
 
 /// A holder or guard that does not answer within this time counts as hung.
-const ANSWER: Duration = Duration::from_secs(10);
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
 
 /// The longest drill.
 const DRILL: Duration = Duration::from_secs(3600);
@@ -41,8 +41,8 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub struct Link {
     socket: OwnedFd,
-    /// The holder's process, if this process started it.
-    child: Option<Child>,
+    /// The holder's process, if this process started it, or had it started.
+    process: Option<Process>,
 }
 
 /// The answer to asking whoever listens at a socket for a region's memory.
@@ -66,7 +66,10 @@ pub(crate) enum TakeOver {
 }
 
 /// Waits for a message on a link.
-fn answer(socket: &OwnedFd, within: Duration) -> Result<(Message, Vec<OwnedFd>), LinkError> {
+pub(super) fn answer(
+    socket: &OwnedFd,
+    within: Duration,
+) -> Result<(Message, Vec<OwnedFd>), LinkError> {
     let timeout =
         Timespec { tv_sec: within.as_secs() as i64, tv_nsec: i64::from(within.subsec_nanos()) };
     let mut ready = [PollFd::new(socket, PollFlags::IN)];
@@ -195,15 +198,15 @@ pub fn drill(socket: &Path, fills: bool) -> Result<Vec<Message>, LinkError> {
 impl Link {
     /// The link over a connection to a holder that another process started.
     pub(super) fn over(socket: OwnedFd) -> Self {
-        Self { socket, child: None }
+        Self { socket, process: None }
     }
 
-    /// Starts `program` as a holder, with the link as its standard input, and hands it the
-    /// descriptors of memory, ledger and image.
+    /// Starts a holder, with the link as its standard input, and hands it the descriptors of
+    /// memory, ledger and image.
     ///
-    /// `program` must hold what arrives there, as `perdura holder` does.
-    pub(crate) fn start(
-        mut program: Command,
+    /// Its program must hold what arrives there, as `perdura holder` does.
+    pub(super) fn start(
+        start: Start<'_>,
         fds: [BorrowedFd<'_>; 3],
         times: Times,
         rate_bytes_per_s: u64,
@@ -213,21 +216,17 @@ impl Link {
         // runs gets the memory even if this process is killed at this moment.
         let hold = Message::Hold { times, rate_bytes_per_s };
         send(&ours, &hold, &fds).map_err(failed("hand memory to the holder"))?;
-        program.stdin(Stdio::from(theirs));
-        let mut child = program.spawn().map_err(failed("start the holder"))?;
-        // This process must close its copy of the holder's end, or it would not notice the
-        // holder's death.
-        drop(program);
+        let mut process = start.start(theirs)?;
         let error = match answer(&ours, ANSWER) {
-            Ok((Message::Ready, _)) => return Ok(Self { socket: ours, child: Some(child) }),
+            Ok((Message::Ready, _)) => return Ok(Self { socket: ours, process: Some(process) }),
             Ok((Message::Failed { why }, _)) => LinkError::Answer(why),
             Ok((other, _)) => LinkError::Answer(format!("{other:?}")),
             Err(error) => error,
         };
         // A hung holder that went on later would take this process for dead: it would flush at a
         // warning beside this process, and offer its memory to the next server.
-        let _ = child.kill();
-        let _ = child.wait();
+        process.kill();
+        process.wait();
         Err(error)
     }
 
@@ -291,12 +290,11 @@ impl Link {
         Ok(())
     }
 
-    /// Collects the exit status of a holder that this process started, so that it leaves no zombie.
+    /// Waits for the end of a holder that this process started, so that it leaves no zombie. The
+    /// holder has closed its end of the link and is about to end.
     pub(crate) fn reap(self) {
-        if let Some(mut child) = self.child {
-            // The holder has closed its end of the link and is about to end. Its status says
-            // nothing new.
-            let _ = child.wait();
+        if let Some(mut process) = self.process {
+            process.wait();
         }
     }
 
@@ -315,6 +313,8 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     const IMAGE: ImageFile = ImageFile { dev: 1, ino: 2 };
@@ -366,7 +366,7 @@ mod tests {
         let (pid, lives) = (child.id(), child.stdin.take());
         let proc = Path::new("/proc").join(pid.to_string());
         std::thread::scope(|scope| {
-            let link = Link { socket: ours, child: Some(child) };
+            let link = Link { socket: ours, process: Some(Process::Child(child)) };
             let said = scope.spawn(|| link.goodbye());
             let (message, _) = receive(&theirs).unwrap().unwrap();
             assert_eq!(message, Message::Goodbye);
@@ -387,7 +387,7 @@ mod tests {
         let null = std::fs::File::open("/dev/null").unwrap();
         let fds = [null.as_fd(); 3];
         let times = Times { grace: Duration::from_secs(1), wait: None };
-        let error = Link::start(program, fds, times, 1).unwrap_err();
+        let error = Link::start(Start::Here(program), fds, times, 1).unwrap_err();
         let LinkError::Answer(said) = error else { panic!("{error}") };
         let pid = said.split('"').nth(1).unwrap();
         assert!(pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists(), "{said}");

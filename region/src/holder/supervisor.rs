@@ -14,6 +14,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use super::error::{LinkError, failed};
 use super::link::Link;
 use super::program::HolderProgram;
+use super::starter::{Start, Starter};
 use super::times::Times;
 use super::voice::Voice;
 use super::wire::Message;
@@ -70,6 +71,8 @@ pub struct Supervisor {
     pub(crate) times: Times,
     /// Proven flush rate of the region, bytes per second.
     pub(crate) rate_bytes_per_s: u64,
+    /// Who starts a holder, if this process may not.
+    pub(crate) starter: Option<Starter>,
     /// The link to a holder or guard that has the memory already.
     pub(crate) link: Option<Link>,
     /// One who is told what the guard says.
@@ -99,6 +102,23 @@ impl Supervisor {
         self.listener = Some(listener);
     }
 
+    /// Lets another process start a holder that is to replace a dead one, because this one will be
+    /// able to start no program any more. `program` says what that process executes, given what a
+    /// holder executes; it calls [`start_holders`](super::start_holders). Without a holder there is
+    /// nothing to do.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn leave_starts_to(
+        &mut self,
+        program: impl FnOnce(&HolderProgram) -> HolderProgram,
+    ) -> Result<(), LinkError> {
+        if let HeldBy::Holder(holder) = &self.by {
+            self.starter = Some(Starter::new(&program(holder), &self.dir, self.threads)?);
+        }
+        Ok(())
+    }
+
     /// The way to answer the guard.
     pub fn voice(&self) -> Voice {
         self.voice.clone()
@@ -113,8 +133,9 @@ impl Supervisor {
             let fds = [self.memory.as_fd(), self.ledger.as_fd(), self.image.as_fd()];
             self.link = Some(match &self.by {
                 HeldBy::Holder(program) => {
-                    let program = program.command(&self.dir, self.threads);
-                    Link::start(program, fds, self.times, self.rate_bytes_per_s)?
+                    let here = || Start::Here(program.command(&self.dir, self.threads));
+                    let start = self.starter.as_ref().map_or_else(here, Start::By);
+                    Link::start(start, fds, self.times, self.rate_bytes_per_s)?
                 }
                 HeldBy::Guard(socket) => {
                     Link::join(socket, fds, self.times, self.rate_bytes_per_s)?
@@ -257,6 +278,7 @@ mod tests {
             dir: PathBuf::new(),
             threads: 1,
             times: Times { grace: Duration::from_secs(1), wait: None },
+            starter: None,
             link: Some(Link::over(ours)),
             listener: None,
             rate_bytes_per_s: 1,

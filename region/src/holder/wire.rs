@@ -166,6 +166,8 @@ pub enum Message {
         /// The reading, in the form in which guard and server exchange readings.
         reading: String,
     },
+    /// From a server to the process that starts holders for it, with the holder's end of a link.
+    Start,
     /// From an operator to a guard: what do you hold?
     Look,
     /// Answer to [`Message::Look`], one for each region.
@@ -268,6 +270,7 @@ impl Message {
             Self::Failed { why } => format!("failed {}", why.replace('\n', " ")),
             Self::Ready => "ready".into(),
             Self::Warning { reading } => format!("warning {}", reading.replace('\n', " ")),
+            Self::Start => "start".into(),
             Self::Look => "look".into(),
             Self::Region {
                 owner,
@@ -353,6 +356,7 @@ impl Message {
             "failed" => Self::Failed { why: rest.to_owned() },
             "ready" => Self::Ready,
             "warning" => Self::Warning { reading: rest.to_owned() },
+            "start" => Self::Start,
             "look" => Self::Look,
             "region" => Self::Region {
                 owner: u32::try_from(next()?).ok()?,
@@ -508,6 +512,7 @@ mod tests {
             Message::Failed { why: "no space left: write".into() },
             Message::Ready,
             Message::Warning { reading: "fresh low 5s the file: low".into() },
+            Message::Start,
             Message::Look,
             Message::Region {
                 owner: 1000,
