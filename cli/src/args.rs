@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::connection::TlsOptions;
+use crate::seccomp::SeccompArgs;
 use crate::serve_args::{PlaceArgs, ServeArgs};
 use crate::watch::LogArgs;
 
@@ -73,6 +74,9 @@ pub enum Command {
     /// Keep the memory of a server that dies. Started by `serve`, not by hand.
     #[command(hide = true)]
     Holder(HolderArgs),
+    /// Start holders for a server that may start no program. Started by `serve`, not by hand.
+    #[command(hide = true)]
+    StartHolders(HolderArgs),
 }
 
 /// Options of `run`: the memory in which the mapped files, or the heap, of another program lie.
@@ -342,6 +346,8 @@ pub struct HolderArgs {
     /// A source of warnings besides signals, as of `serve`.
     #[arg(long)]
     pub warning: Vec<String>,
+    #[command(flatten)]
+    pub seccomp: SeccompArgs,
     #[command(flatten)]
     pub log: LogArgs,
 }

@@ -28,6 +28,7 @@ mod plan;
 mod privacy;
 mod redis_conf;
 mod run;
+mod seccomp;
 mod serve;
 mod serve_args;
 mod service_manager;
@@ -66,7 +67,7 @@ fn run() -> Result<ExitCode> {
     let log_format = match &cli.command {
         Command::Serve(args) => &args.log.log_format,
         Command::Guard(args) => &args.log.log_format,
-        Command::Holder(args) => &args.log.log_format,
+        Command::Holder(args) | Command::StartHolders(args) => &args.log.log_format,
         _ => &None,
     };
     // What simulated machines log of the failures they are made for would bury the result.
@@ -100,6 +101,7 @@ fn run() -> Result<ExitCode> {
         Command::Guard(args) => guard::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => pages::complete(&args),
         Command::Man(args) => pages::write(&args),
+        Command::StartHolders(_) => holder::start_holders().map(|()| ExitCode::SUCCESS),
         Command::Holder(args) => holder::run(args, warnings()?).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -19,9 +19,10 @@ use perdura_tier::devices::Mover;
 use perdura_warning::{Demand, Reading, Warnings};
 
 use crate::listen::listen;
+use crate::seccomp::Filter;
 use crate::serve_args::ServeArgs;
 use crate::{
-    background, banner, battery, devices, first_start, holder, privacy, redis_conf,
+    background, banner, battery, devices, first_start, holder, privacy, redis_conf, seccomp,
     service_manager, settings, ship, surroundings, watch,
 };
 use perdura_terminal::LateBar;
@@ -32,12 +33,18 @@ const TURN_PATIENCE: Duration = Duration::from_millis(100);
 
 pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     privacy::begin();
+    let starts_programs = starts_programs(args);
+    let filter = Filter::of_server(&args.seccomp, starts_programs.is_some())?;
     holder::add_sources(&mut warnings, &args.warning)?;
     let guard = args.guard.as_ref().map(|socket| holder::guard(socket, &mut warnings));
     let (held_by, ear) = match guard.transpose()? {
         Some((held_by, ear)) => (Some(held_by), Some(ear)),
         None if args.no_holder => (None, None),
-        None => (Some(HeldBy::Holder(holder::program(&args.warning, &args.log.log_format))), None),
+        None => {
+            let format = &args.log.log_format;
+            let program = holder::program(&args.warning, format, filter.state());
+            (Some(HeldBy::Holder(program)), None)
+        }
     };
     let mut place = settings::place(&args.place, held_by)?;
     if let Some(size) = &args.maxmemory {
@@ -47,6 +54,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     // Clients are answered while memory is still being loaded.
     place.config.defer_load = true;
     let mut server = settings::server(args, place.warning)?;
+    server.seccomp = filter.state().word();
     if place.config.key.is_some() {
         ensure!(
             args.device.is_empty(),
@@ -96,6 +104,12 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     let power_of_backup = Arc::clone(&power);
     let banner = banner::banner(&directory, &server, grace, args.guard.as_deref());
     let Directory { region, terms, promise, mut supervisor, link, .. } = directory;
+    // A holder that dies is to be replaced also when this process can start nothing any more.
+    if filter.state() == seccomp::State::On
+        && let Some(supervisor) = &mut supervisor
+    {
+        supervisor.leave_starts_to(holder::starter).context("who starts holders")?;
+    }
     let (orders, voice) = holder::listen(supervisor.as_mut(), ear);
     if let Some((file, _)) = battery::open(&args.place.battery)? {
         battery::follow(file, grace, Arc::clone(&orders), Arc::clone(&power))?;
@@ -128,11 +142,19 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
         server.devices = Some(devices);
     }
     remark(args, clients_wanted, &server);
+    if let Some(option) = starts_programs {
+        tracing::info!(
+            "{option} starts programs, so the filter of system calls refuses only what no program \
+             needs"
+        );
+    }
     privacy::remark(&dir, server.acl_file.as_deref());
     background::start(&store, server.has_holder)?;
     let shipping = shipping.map(|shipping| shipping.start(&store, &clock, power_of_backup));
     let shipping = shipping.transpose()?;
     server.backup = shipping.as_ref().map(ship::Running::figures);
+    // Everything is open. Loops and a few threads start later, and have the filter from the start.
+    filter.install()?;
     service_manager::tell("READY=1");
 
     let stop = Arc::new(StopFlag::new().context("stop flag")?);
@@ -178,6 +200,15 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
         shipping.finish();
     }
     finished
+}
+
+/// The option because of which programs are started while the server runs, if there is one.
+fn starts_programs(args: &ServeArgs) -> Option<&'static str> {
+    if holder::start_programs(&args.warning) {
+        return Some("--warning command:…");
+    }
+    let to_a_host = args.ship.ship.as_ref().is_some_and(|url| url.starts_with("ssh://"));
+    to_a_host.then_some("--ship ssh://…")
 }
 
 /// Logs what the given options cannot do or give away. It comes after the banner, which is read

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::seccomp::SeccompArgs;
 use crate::tls_args::TlsArgs;
 use crate::watch::{LogArgs, WatchArgs};
 
@@ -96,6 +97,8 @@ pub struct ServeArgs {
     pub set: Vec<String>,
     #[command(flatten)]
     pub tls: TlsArgs,
+    #[command(flatten)]
+    pub seccomp: SeccompArgs,
     #[command(flatten)]
     pub place: PlaceArgs,
     #[command(flatten)]

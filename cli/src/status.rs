@@ -73,6 +73,11 @@ fn show(address: &str, status: &Status) {
         true => "holder           keeps the memory if the server dies",
         false => "holder           none: memory dies with the server",
     });
+    say(match status.seccomp.as_deref() {
+        Some("on") => "system calls     only those that a server needs are possible (seccomp)",
+        Some("partly") => "system calls     those that no program needs are refused (seccomp)",
+        _ => "system calls     none is refused",
+    });
     say(format_args!(
         "power            {}{}",
         status.power_state,

@@ -164,6 +164,8 @@ pub struct ServerConfig {
     pub terms: Option<Terms>,
     /// Whether another process keeps the memory if this one dies; for INFO only.
     pub has_holder: bool,
+    /// How much of a filter of system calls the process has; for INFO only.
+    pub seccomp: &'static str,
     /// Whether a guard says how much of the promise may be used.
     pub has_guard: bool,
     /// What the power lets the server do, if somebody heeds warnings for it.
@@ -244,6 +246,7 @@ impl Default for ServerConfig {
             warning_s: 0.0,
             terms: None,
             has_holder: false,
+            seccomp: "off",
             has_guard: false,
             power: None,
             backup: None,

@@ -35,6 +35,9 @@ pub struct Status {
     pub last_checkpoint_s: Option<f64>,
     /// Whether another process keeps the memory if the server dies.
     pub holder: bool,
+    /// How much of a filter of system calls the server has: `on`, `partly` or `off`; `None`: an
+    /// older server does not say.
+    pub seccomp: Option<String>,
     /// The error with which the SSD failed, if it did.
     pub failure: Option<String>,
     /// What the power is like: `steady`, `on-battery`, `low` or `ending`.
@@ -98,6 +101,7 @@ impl Status {
             proven_rate_bytes_per_s: count("proven_rate_bytes_per_s")?,
             last_checkpoint_s: Some(age_s).filter(|age| *age >= 0.0),
             holder: text("holder")? == "yes",
+            seccomp: fields.get("seccomp").map(str::to_owned),
             failure,
             power_state: text("power_state")?.to_owned(),
             power_told_by: text("power_told_by")?.to_owned(),

@@ -23,7 +23,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 use tempfile::TempDir;
 
 use crate::args::RunArgs;
-use crate::{first_start, holder, settings};
+use crate::{first_start, holder, seccomp, settings};
 
 /// Begins the name of a socket where programs meet their host.
 const MEETING_PREFIX: &str = "programs-";
@@ -193,7 +193,7 @@ fn open(
         threads,
         holder: Some(match &args.guard {
             Some(socket) => HeldBy::Guard(socket.clone()),
-            None => HeldBy::Holder(holder::program(&args.warning, &None)),
+            None => HeldBy::Holder(holder::program(&args.warning, &None, seccomp::State::Off)),
         }),
         holder_wait: Some(HOLDER_WAIT),
         memory_dir: None,

@@ -87,19 +87,6 @@ impl Drop for Mount {
     }
 }
 
-fn stop(mut server: Server, dir: &Path) {
-    server.signal("TERM");
-    assert_eq!(server.wait(), Some(0));
-    wait_until("the holder's end", || holder_of(dir).is_none());
-}
-
-fn fill(server: &Server, count: u64) {
-    let mut client = server.client();
-    for n in 0..count {
-        assert_eq!(client.ask(&["SET", &key(n), &value(n)]), "+OK");
-    }
-}
-
 #[test]
 fn a_directory_that_cannot_be_written_is_named_and_left_alone() {
     let dir = TestDir::new();

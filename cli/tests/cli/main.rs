@@ -37,6 +37,7 @@ mod restart;
 mod run;
 mod running;
 mod sealed;
+mod seccomp;
 mod serve;
 mod tenants;
 mod ups;

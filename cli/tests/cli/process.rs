@@ -20,12 +20,6 @@ fn dir() -> TestDir {
     TestDir::new()
 }
 
-fn stop(mut server: Server, dir: &Path) {
-    server.signal("TERM");
-    assert_eq!(server.wait(), Some(0));
-    wait_until("the holder's end", || holder_of(dir).is_none());
-}
-
 #[test]
 fn killed_under_load_and_started_again_nothing_acknowledged_is_missing() {
     let dir = dir();

@@ -150,13 +150,18 @@ pub fn signal_process(pid: u32, signal: &str) {
 
 /// The holder of a directory, found by its command line.
 pub fn holder_of(dir: &Path) -> Option<u32> {
+    program_of("holder", dir)
+}
+
+/// The process of a subcommand with this directory among its words.
+pub fn program_of(subcommand: &str, dir: &Path) -> Option<u32> {
     let name = dir.to_str().unwrap();
     std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let words = std::fs::read(entry.path().join("cmdline")).ok()?;
         let words: Vec<&str> =
             words.split(|b| *b == 0).filter_map(|w| std::str::from_utf8(w).ok()).collect();
-        (words.get(1) == Some(&"holder") && words.contains(&name)).then_some(pid)
+        (words.get(1) == Some(&subcommand) && words.contains(&name)).then_some(pid)
     })
 }
 
@@ -166,6 +171,13 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Stops a server, which lets its holder go.
+pub fn stop(mut server: Server, dir: &Path) {
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    wait_until("the holder's end", || holder_of(dir).is_none());
 }
 
 /// Ends the holder of a directory, whatever state it is in.
@@ -252,6 +264,14 @@ pub fn write_until_cut(port: u16, from: u64) -> std::thread::JoinHandle<u64> {
             }
         }
     })
+}
+
+/// Writes the first `count` keys.
+pub fn fill(server: &Server, count: u64) {
+    let mut client = server.client();
+    for n in 0..count {
+        assert_eq!(client.ask(&["SET", &key(n), &value(n)]), "+OK");
+    }
 }
 
 /// Every key below `acknowledged` must be there and right; returns how many follow without a gap.

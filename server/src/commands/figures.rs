@@ -208,8 +208,9 @@ fn promise_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
     };
     write!(
         out,
-        "holder:{}\r\nlast_checkpoint_seconds:{checkpoint_age_s:.3}\r\n",
+        "holder:{}\r\nseccomp:{}\r\nlast_checkpoint_seconds:{checkpoint_age_s:.3}\r\n",
         if server.config.has_holder { "yes" } else { "no" },
+        server.config.seccomp,
     )?;
     let Some(terms) = &server.config.terms else { return Ok(()) };
     let rate = terms.rate_bytes_per_s;

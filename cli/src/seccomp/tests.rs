@@ -1,0 +1,148 @@
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+
+use super::*;
+
+/// Which of these tests a child is to carry out, in the place of its parent.
+const TASK: &str = "PERDURA_TEST_SECCOMP";
+
+/// Runs `forbidden` under a filter, in a child that is this test again.
+fn under_filter(test: &str, starts_programs: bool, forbidden: fn()) -> Option<ExitStatus> {
+    if std::env::var_os(TASK).is_some() {
+        Filter::build(Role::Server, starts_programs).unwrap().install().unwrap();
+        forbidden();
+        return None;
+    }
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    let name = format!("seccomp::tests::{test}");
+    let output = again.args([&name, "--exact", "--nocapture"]).env(TASK, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(!said.contains("0 passed; 0 failed"), "no test {name}: {said}");
+    Some(output.status)
+}
+
+fn errno_of(outcome: rustix::io::Result<impl Sized>) -> Option<i32> {
+    outcome.err().map(rustix::io::Errno::raw_os_error)
+}
+
+fn map_page(protection: rustix::mm::ProtFlags) -> rustix::io::Result<()> {
+    let flags = rustix::mm::MapFlags::PRIVATE;
+    let page = 4096;
+    // SAFETY: new memory, at an address that the kernel chooses; nobody uses it.
+    unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), page, protection, flags) }.map(drop)
+}
+
+#[test]
+fn a_server_cannot_start_a_program() {
+    let exec = || drop(Command::new("/bin/true").status());
+    let Some(status) = under_filter("a_server_cannot_start_a_program", false, exec) else { return };
+    // The start of another process is refused already.
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_process_that_becomes_another_program_is_killed() {
+    use std::os::unix::process::CommandExt;
+    let exec = || drop(Command::new("/bin/true").exec());
+    let name = "a_process_that_becomes_another_program_is_killed";
+    let Some(status) = under_filter(name, false, exec) else { return };
+    assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
+}
+
+#[test]
+fn every_thread_has_the_filter() {
+    use std::os::unix::process::CommandExt;
+    let exec = || {
+        let thread = thread::spawn(|| drop(Command::new("/bin/true").exec()));
+        drop(thread.join());
+    };
+    let Some(status) = under_filter("every_thread_has_the_filter", false, exec) else { return };
+    assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
+}
+
+#[test]
+fn what_is_in_no_table_fails_as_on_an_older_kernel() {
+    let ask = || {
+        let groups = rustix::process::getgroups();
+        assert_eq!(errno_of(groups), Some(libc::ENOSYS));
+        use rustix::net::{AddressFamily, SocketType, socket};
+        let netlink = socket(AddressFamily::NETLINK, SocketType::RAW, None);
+        assert_eq!(errno_of(netlink), Some(libc::ENOSYS));
+        socket(AddressFamily::INET6, SocketType::STREAM, None).unwrap();
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        // The C library starts threads by `clone` where `clone3` is refused.
+        thread::Builder::new().name("named".into()).spawn(|| 7).unwrap().join().unwrap();
+    };
+    let name = "what_is_in_no_table_fails_as_on_an_older_kernel";
+    let Some(status) = under_filter(name, false, ask) else { return };
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn memory_is_never_both_written_and_executed() {
+    let map = || {
+        use rustix::mm::ProtFlags;
+        map_page(ProtFlags::READ | ProtFlags::WRITE).unwrap();
+        map_page(ProtFlags::READ | ProtFlags::EXEC).unwrap();
+        assert_eq!(errno_of(map_page(ProtFlags::all())), Some(libc::ENOSYS));
+    };
+    let name = "memory_is_never_both_written_and_executed";
+    let Some(status) = under_filter(name, false, map) else { return };
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_server_that_starts_programs_can_and_is_refused_other_calls() {
+    let start = || {
+        assert!(Command::new("/bin/true").status().unwrap().success());
+        let entered = rustix::process::chroot("/");
+        assert_eq!(errno_of(entered), Some(libc::EPERM));
+        // So are the programs.
+        let shell = Command::new("/bin/sh").args(["-c", "exec chroot / true"]).status().unwrap();
+        assert!(!shell.success());
+    };
+    let name = "a_server_that_starts_programs_can_and_is_refused_other_calls";
+    let Some(status) = under_filter(name, true, start) else { return };
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn no_call_is_in_two_groups() {
+    let mut seen: BTreeSet<c_long> = bounded().unwrap().into_keys().collect();
+    for call in [table::ALLOWED, table::KILLED, &[table::HOLDER]].concat().concat() {
+        assert!(seen.insert(call), "call {call} is there twice");
+    }
+}
+
+/// The filter of the unit allows what ours does, so that both hold together.
+#[test]
+fn all_allowed_calls_are_in_the_filter_of_the_unit() {
+    let text = include_str!("table.rs");
+    let (allowed, _) = text.split_once("pub const KILLED").unwrap();
+    let is_end = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+    let names = allowed.split("SYS_").skip(1).filter_map(|rest| rest.split(is_end).next());
+    let mut names: BTreeSet<&str> = names.collect();
+    names.extend(["clone", "mmap", "mprotect", "prctl", "socket"]);
+    let (Some(service), Some(privileged)) = (calls_of("@system-service"), calls_of("@privileged"))
+    else {
+        return;
+    };
+    for name in names {
+        assert!(service.contains(name), "{name} is not in @system-service");
+        assert!(!privileged.contains(name), "{name} is in @privileged");
+    }
+}
+
+/// The calls of a set of systemd, with those of the sets in it; `None` where systemd is not there.
+fn calls_of(set: &str) -> Option<BTreeSet<String>> {
+    let output = Command::new("systemd-analyze").args(["syscall-filter", set]).output().ok()?;
+    let mut calls = BTreeSet::new();
+    for word in String::from_utf8_lossy(&output.stdout).lines().skip(1).map(str::trim) {
+        match word {
+            inner if inner.starts_with('@') => calls.extend(calls_of(inner)?),
+            call => drop(calls.insert(call.to_owned())),
+        }
+    }
+    Some(calls)
+}
