@@ -36,6 +36,7 @@ mod real_redis;
 mod restart;
 mod run;
 mod running;
+mod script;
 mod sealed;
 mod seccomp;
 mod serve;

@@ -5,6 +5,7 @@
 mod access;
 mod block;
 mod caches;
+mod docs;
 mod files;
 mod haste;
 mod heap;
