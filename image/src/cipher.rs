@@ -290,6 +290,12 @@ mod tests {
         assert!(!opens(&key, 4, &stored, &tag), "another place");
         assert!(!opens(&FrameKey::of(&image, &header(2), key.salt()), 3, &stored, &tag));
         assert!(!opens(&FrameKey::of(&image, &header(1), [0; 16]), 3, &stored, &tag));
+        for other in [
+            FrameHeader { image_id: 8.into(), ..header(1) },
+            FrameHeader { incarnation: 1.into(), ..header(1) },
+        ] {
+            assert!(!opens(&FrameKey::of(&image, &other, key.salt()), 3, &stored, &tag));
+        }
         for at in [0, 1999, 3999] {
             let mut damaged = stored.clone();
             damaged[at] ^= 0x10;
@@ -299,6 +305,19 @@ mod tests {
         let mut again = plain.clone();
         FrameKey::new(&image, &header(1)).seal_block(3, &mut again);
         assert_ne!(again, stored);
+    }
+
+    #[test]
+    fn the_tag_of_a_commit_is_of_its_header_and_its_table_and_of_one_image() {
+        let (key, header) = (Key::new([1; 32]), SlotHeader::new_zeroed());
+        let tag = key.commit_seal(&header, &[9; 64]);
+        let sealed = SlotHeader { seal: tag, checksum: 7.into(), ..header };
+        assert_eq!(key.commit_seal(&sealed, &[9; 64]), tag, "it is not of itself");
+        let later = SlotHeader { commit: 1.into(), ..header };
+        assert_ne!(key.commit_seal(&later, &[9; 64]), tag);
+        assert_ne!(key.commit_seal(&header, &[8; 64]), tag);
+        assert_ne!(key.commit_seal(&header, &[9; 63]), tag);
+        assert_ne!(Key::new([2; 32]).commit_seal(&header, &[9; 64]), tag);
     }
 
     #[test]
