@@ -211,10 +211,13 @@ impl Region {
     pub fn is_committed(&self) -> bool {
         let backed = self.backed();
         let dirtied = backed.tracked.dirtied_bytes();
-        self.used_bytes() == 0
+        let is_unchanged = self.used_bytes() == 0
             || backed.tracked.pages().is_none()
                 && backed.memory.stats.checkpoints.load(Relaxed) > 0
-                && dirtied == backed.log.dirtied_committed.load(Relaxed)
+                && dirtied == backed.log.dirtied_committed.load(Relaxed);
+        // Cleaning and group commits make writes durable in frames that no slot covers yet.
+        let ledger = &backed.memory.ledger;
+        is_unchanged && ledger.next_seq().load(Acquire) == ledger.commit_seq().load(Acquire) + 1
     }
 
     /// Asks commits to free no segments while there is ample space, or not any more: a backup reads

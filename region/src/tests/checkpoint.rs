@@ -25,11 +25,14 @@ fn an_idle_region_is_committed_though_a_lane_keeps_credit() {
         assert!(!is_committed());
         region.checkpoint().unwrap();
         assert!(region.used_bytes() > 0, "no credit was kept: this test shows nothing");
-        assert!(is_committed());
+        assert!(is_committed() && region.is_committed());
     }
     region.lock(LaneId(0)).store(8192, 1).unwrap();
     region.commit_group().unwrap();
     assert!(!is_committed(), "a group commit frees no segments; a checkpoint must follow");
+    region.running().backed.tracked.reclaim_all_credit();
+    assert_eq!(region.used_bytes(), 0);
+    assert!(!region.is_committed(), "no slot covers what a group commit has made durable");
     region.checkpoint().unwrap();
     region.commit_group().unwrap();
     assert!(!is_committed(), "a frame was written, though nothing changed");
