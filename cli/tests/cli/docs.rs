@@ -22,7 +22,7 @@ macro_rules! pages {
 }
 
 pages! {
-    backup_does_what_it_says: "backup", 3;
+    backup_does_what_it_says: "backup", 4;
     devices_do_what_they_say: "devices", 1;
     encryption_does_what_it_says: "encryption", 2;
     the_guard_does_what_it_says: "guard", 3;
