@@ -52,11 +52,14 @@ fn all_threads_of_server_and_holder_have_the_filter_and_a_dead_holder_is_replace
     has_filter(holder);
     // Twice, because the starter goes on.
     for _ in 0..2 {
-        let socket = || std::fs::metadata(dir.path().join("holder.sock")).map(|m| m.ino()).ok();
+        let socket = || {
+            let found = std::fs::metadata(dir.path().join("holder.sock"));
+            found.map(|m| (m.ctime(), m.ctime_nsec())).ok()
+        };
         let before = (socket(), holder_of(dir.path()).unwrap());
         signal_process(before.1, "KILL");
         // It has the memory when it makes its socket.
-        wait_until("another holder", || socket().is_some_and(|ino| Some(ino) != before.0));
+        wait_until("another holder", || socket().is_some_and(|made| Some(made) != before.0));
         assert_ne!(holder_of(dir.path()), Some(before.1));
     }
     let last = holder_of(dir.path());
