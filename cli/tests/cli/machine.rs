@@ -1,9 +1,6 @@
 //! Machines that lack or refuse something: rights, space, descriptors, system calls. The server
 //! serves all the same, or refuses with the cause, and nothing is lost.
 
-#[path = "../../../region/tests/region/support/seccomp.rs"]
-mod seccomp;
-
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use crate::refusing;
 use crate::running::*;
 
 const NOBODY: &str = "65534";
@@ -142,7 +140,7 @@ fn a_user_without_rights_is_served_and_its_memory_is_held() {
 fn without_io_uring_it_writes_by_pwrite_and_says_why() {
     let dir = TestDir::new();
     let mut program = Command::new(PERDURA);
-    seccomp::refuse(&mut program, libc::SYS_io_uring_setup, libc::EPERM);
+    refusing::refuse(&mut program, libc::SYS_io_uring_setup, libc::EPERM);
     let server = Server::start_by(program, dir.path(), &["--memory", "64MiB", "--budget", "2MiB"]);
     assert!(server.banner.contains("pwrite (io_uring refused: EPERM)"), "{}", server.banner);
     fill(&server, 2_000);
@@ -152,7 +150,7 @@ fn without_io_uring_it_writes_by_pwrite_and_says_why() {
     verify(&server, 2_000);
     stop(server, dir.path());
     let mut program = Command::new(PERDURA);
-    seccomp::refuse(&mut program, libc::SYS_io_uring_setup, libc::EPERM);
+    refusing::refuse(&mut program, libc::SYS_io_uring_setup, libc::EPERM);
     refused(
         &serve_by(program, dir.path(), &["--io", "uring"]),
         &["io_uring_setup", "not permitted"],

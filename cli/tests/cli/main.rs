@@ -33,6 +33,8 @@ mod plan_trace;
 mod process;
 mod readme;
 mod real_redis;
+#[path = "../../../region/tests/region/support/seccomp.rs"]
+mod refusing;
 mod restart;
 mod run;
 mod running;

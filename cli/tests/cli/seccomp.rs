@@ -1,13 +1,11 @@
 //! The filter of system calls of `serve` and of its holder. That it refuses what it should is
 //! tested beside its table; that it allows what is needed, by every other test of the program.
 
-#[path = "../../../region/tests/region/support/seccomp.rs"]
-mod refusing;
-
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::refusing;
 use crate::running::*;
 
 const SMALL: [&str; 4] = ["--memory", "32MiB", "--budget", "2MiB"];
