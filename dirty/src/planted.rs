@@ -91,10 +91,6 @@ pub enum Planted {
     ReleaseBeforeCopy,
     /// A sweep takes pages off the dirty ones a second time, after it released them to stores.
     ClearAfterRelease,
-    /// Pages that are opened ahead of stores are not entered in the ledger.
-    OpenAheadBeforeAccounting,
-    /// Pages are opened ahead of stores though the closing epoch owes their old bytes.
-    OpenOwedAhead,
 }
 
 impl Planted {
@@ -191,8 +187,6 @@ impl Planted {
             Self::BytesBeforeBits => "bytes-before-bits",
             Self::ReleaseBeforeCopy => "release-before-copy",
             Self::ClearAfterRelease => "clear-after-release",
-            Self::OpenAheadBeforeAccounting => "open-ahead-before-accounting",
-            Self::OpenOwedAhead => "open-owed-ahead",
         }
     }
 }

@@ -126,9 +126,6 @@ impl PageTracker {
             self.unlock_pages(word, bit);
             self.unblocked.notify();
         }
-        if !keep && outcome.is_ok() {
-            self.open_ahead(page);
-        }
         outcome
     }
 

@@ -2,12 +2,10 @@
 //!
 //! In trap mode every page is write-protected until a store to it has been entered in the ledger.
 //! `pages` owns the state of pages and closes and opens them. `fault` is the path of a store that
-//! met a closed page, and `serve` brings faults to it, by signal or by message; `ahead` opens the
-//! pages that such stores will come to next; `awake` keeps processors from sleeping between two
-//! messages. `guests` are other processes that map the memory.
+//! met a closed page, and `serve` brings faults to it, by signal or by message; `awake` keeps
+//! processors from sleeping between two messages. `guests` are other processes that map the memory.
 //! `sample` protects dirty pages again to see which are written again, and `recency` has its state.
 
-mod ahead;
 mod awake;
 mod fault;
 mod guests;

@@ -17,7 +17,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::ahead::Streams;
 use super::guests::Guests;
 use super::kind::TrapKind;
 use super::recency::Recency;
@@ -87,7 +86,6 @@ pub struct PageTracker {
     pub(super) crowded: AtomicBool,
     /// Number of faults on pages that were dirty already.
     pub(super) touches: AtomicU64,
-    pub(super) streams: Streams,
     pub(super) recency: Mutex<Recency>,
 }
 
@@ -130,7 +128,6 @@ impl PageTracker {
             room_asked: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             touches: AtomicU64::new(0),
-            streams: Streams::default(),
             recency: Mutex::new(Recency::new(epoch, trap_ns)),
             memory: Arc::clone(&memory),
         };
@@ -402,12 +399,7 @@ impl PageTracker {
     }
 
     pub(super) fn is_open(&self, word: usize, bit: u64) -> bool {
-        self.open_bits(word) & bit != 0
-    }
-
-    /// The open pages of a word.
-    pub(super) fn open_bits(&self, word: usize) -> u64 {
-        self.open()[word].load(Acquire)
+        self.open()[word].load(Acquire) & bit != 0
     }
 
     /// Notes pages as open. The caller holds their locks and opens them next.
@@ -461,7 +453,7 @@ impl PageTracker {
     }
 }
 
-pub(super) fn mask_of(run: Extent) -> u64 {
+fn mask_of(run: Extent) -> u64 {
     mask(run.grain % WORD_GRAINS, run.len)
 }
 

@@ -28,8 +28,6 @@ const PAGE_BYTES: u64 = 4096;
 const STORES: u32 = 250;
 /// Most stores go to one of these pages.
 const PAGES: u64 = 12;
-/// Most pages that are stored to one after another.
-const IN_ORDER: u64 = 9;
 /// Pages that are cleaned at once, though the budget has room for all: where it has none, stores
 /// wait for the device, and seldom meet a page that was just released.
 const CLEANED_PAGES: u64 = 4;
@@ -53,13 +51,8 @@ fn stores(region: &Region, seed: u64) {
         schedule::point();
         let pages = if random.random_ratio(7, 8) { PAGES } else { REGION_BYTES / PAGE_BYTES };
         let page = random.random_range(0..pages);
-        // Some go on to the next pages, which are opened ahead then.
-        let in_order =
-            if random.random_ratio(1, 8) { random.random_range(2..=IN_ORDER) } else { 1 };
-        for page in page..(page + in_order).min(REGION_BYTES / PAGE_BYTES) {
-            let place = (page * PAGE_BYTES + random.random_range(0..PAGE_BYTES)) / 8;
-            words[place as usize].store(random.random(), SeqCst);
-        }
+        let place = (page * PAGE_BYTES + random.random_range(0..PAGE_BYTES)) / 8;
+        words[place as usize].store(random.random(), SeqCst);
     }
 }
 

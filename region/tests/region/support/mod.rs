@@ -78,14 +78,6 @@ pub fn storm(region: &Region, seed: u64, threads: u64, stores: u64) {
     });
 }
 
-/// Stores a lap's number to each page of the region in order, `laps` times.
-pub fn march(region: &Region, laps: std::ops::RangeInclusive<u64>) {
-    let base = region.trapped().unwrap().as_ptr() as usize;
-    for lap in laps {
-        (0..REGION_BYTES / PAGE).for_each(|page| store(base, page * PAGE, lap));
-    }
-}
-
 /// Makes one plain store of 8 bytes.
 pub fn store(base: usize, offset: u64, value: u64) {
     let place = (base + offset as usize) as *const AtomicU64;
