@@ -94,7 +94,7 @@ fn shared(args: &GuardArgs) -> Result<Option<Battery>> {
 fn parent(args: &GuardArgs, options: &GuardOptions) -> Result<()> {
     // Called before any thread is started.
     let signals = Signals::block()?;
-    holder::ignore_hangup()?;
+    perdura_warning::ignore_hangup();
     // A source that cannot be used is refused here, and not by one guard after the other.
     let mut probe = Warnings::default();
     holder::add_sources(&mut probe, &args.warning)?;
@@ -135,7 +135,7 @@ fn parent(args: &GuardArgs, options: &GuardOptions) -> Result<()> {
 /// The guard itself, whose standard input is the connection to its parent.
 fn guard(args: &GuardArgs, options: GuardOptions) -> Result<()> {
     let mut warnings = Warnings::by_signals()?;
-    holder::ignore_hangup()?;
+    perdura_warning::ignore_hangup();
     let parent = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     // The parent has looked at them already. Memory may be kept for this guard, so no source, slow
     // or gone by now, may keep it from its work.

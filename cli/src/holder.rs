@@ -44,7 +44,7 @@ pub fn starter(holder: &HolderProgram) -> HolderProgram {
 
 /// The process of such a program: a holder gets the words that it was given itself.
 pub fn start_holders() -> Result<()> {
-    ignore_hangup()?;
+    perdura_warning::ignore_hangup();
     let this = std::env::current_exe().context("the path of this program")?;
     let requests = take_stdin()?;
     perdura_region::holder::start_holders(requests, || {
@@ -88,20 +88,13 @@ pub fn add_sources(warnings: &mut Warnings, sources: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Lets SIGHUP pass by. Who sends it to all processes of a service wants files to be read again;
-/// if it ended a server and its holder together, acknowledged writes would be lost.
-pub fn ignore_hangup() -> Result<()> {
-    let registered = signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::default());
-    registered.map(drop).context("let SIGHUP pass by")
-}
-
 /// Whether one of these sources is a command.
 pub fn start_programs(sources: &[String]) -> bool {
     sources.iter().any(|source| source.starts_with("command:"))
 }
 
 pub fn run(args: HolderArgs, mut warnings: Warnings) -> Result<()> {
-    ignore_hangup()?;
+    perdura_warning::ignore_hangup();
     let filter = Filter::of_holder(&args.seccomp, start_programs(&args.warning))?;
     add_sources(&mut warnings, &args.warning)?;
     filter.install()?;

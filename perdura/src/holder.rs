@@ -159,6 +159,7 @@ pub fn hold(
     flush_threads: usize,
     warnings: Warnings,
 ) -> Result<(), HoldError> {
+    perdura_warning::ignore_hangup();
     let link = link().map_err(HoldError::Link)?;
     let options = HolderOptions { dir: dir.into(), threads: flush_threads.max(1) };
     Ok(perdura_guard::hold(link, warnings, Arc::new(RealClock), options)?)

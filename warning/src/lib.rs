@@ -37,5 +37,5 @@ pub use reading::{Confidence, Left, Reading, State};
 pub use response::{Demand, Response, SETTLE};
 pub use signals::Signals;
 pub use source::WarningSource;
-pub use sys::unblock_signals_of;
+pub use sys::{ignore_hangup, unblock_signals_of};
 pub use warnings::Warnings;

@@ -32,6 +32,15 @@ pub fn block_and_watch(signals: &[i32]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Lets SIGHUP pass by, in this process and in the programs that it starts from now on.
+///
+/// Who sends it to all processes of a service wants files to be read again. If it ended a program
+/// and its holder together, acknowledged writes would be lost.
+pub fn ignore_hangup() {
+    // SAFETY: no handler is installed, so no code runs when the signal comes; the number is valid.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+}
+
 /// Lets a program that is started begin without blocked signals, and be killed if the thread that
 /// starts it ends.
 pub fn unblock_signals_of(command: &mut Command) {
