@@ -21,7 +21,7 @@ use perdura_media::format_duration;
 use perdura_terminal::{say, time};
 
 use crate::connection::{Address, TlsOptions};
-use crate::password::password;
+use crate::password::{password, source_password};
 use keys::Taken;
 use promote::Promotion;
 use source::Source;
@@ -42,6 +42,10 @@ pub struct ImportArgs {
     /// File with that server's password; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// File with the password of the running source; or set PERDURA_SOURCE_PASSWORD. One in the URL
+    /// goes before, but other users of the machine see it in `ps`.
+    #[arg(long, value_name = "FILE")]
+    source_password_file: Option<PathBuf>,
     /// Remove everything that the server has before the import.
     #[arg(long, conflicts_with = "merge")]
     flush: bool,
@@ -66,7 +70,12 @@ const PAUSE: Duration = Duration::from_secs(10);
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 pub fn run(args: &ImportArgs) -> Result<ExitCode> {
-    let source = Address::of_url(&args.source)?;
+    let mut source = Address::of_url(&args.source)?;
+    if let Some(source) = &mut source
+        && source.password.is_none()
+    {
+        source.password = source_password(&args.source_password_file)?;
+    }
     let pause = match args.pause.as_deref() {
         Some("0" | "0s") => Duration::ZERO,
         _ => time("pause", &args.pause)?.unwrap_or(PAUSE),

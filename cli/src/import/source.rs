@@ -218,7 +218,10 @@ fn ask_for_sync(address: &Address, stream: &mut BufReader<&mut Stream>) -> Resul
     }
     let reply = ask(stream, &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"])?;
     if reply.starts_with("-NOAUTH") {
-        bail!("{place}: the source wants a password: redis://:PASSWORD@HOST:PORT");
+        bail!(
+            "{place}: the source wants a password: --source-password-file or \
+               PERDURA_SOURCE_PASSWORD"
+        );
     }
     if reply != "+OK" {
         bail!("{place}: the source takes no replicas: {}", reply.trim_start_matches('-'));

@@ -290,8 +290,9 @@ fn following_ends_at_a_signal_and_a_password_is_given() {
     let server = serve(dir.path());
     let text = refused(&import(&format!("redis://127.0.0.1:{}", redis.port), &server, &[]));
     assert!(text.contains("the source wants a password"), "{text}");
-    let source = format!("redis://:p%40ss@127.0.0.1:{}/0", redis.port);
+    let source = format!("redis://127.0.0.1:{}/0", redis.port);
     let mut child = Command::new(PERDURA)
+        .env("PERDURA_SOURCE_PASSWORD", "p@ss")
         .args(["import", &source, "--to", &format!("127.0.0.1:{}", server.port)])
         .stdout(Stdio::piped())
         .spawn()
