@@ -11,20 +11,22 @@ pub fn begin() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Warns of what others can read: the directory of the data, and the file with users.
-pub fn remark(dir: &Path, acl_file: Option<&Path>) {
+/// Warns of what others can read: the directory of the data, and files with secrets, each with the
+/// name of what is in it.
+pub fn remark(dir: &Path, secrets: &[(&str, Option<&Path>)]) {
     if let Some(mode) = open_to_others(dir) {
         tracing::warn!(
             "{} has mode {mode:o}: other users can look into it; `chmod 700` ends that",
             dir.display()
         );
     }
-    if let Some((path, mode)) = acl_file.and_then(|path| Some((path, open_to_others(path)?))) {
-        tracing::warn!(
-            "{} has mode {mode:o}: other users can read the hashes of passwords there; `chmod 600` \
-             ends that",
-            path.display()
-        );
+    for (what, path) in secrets {
+        if let Some((path, mode)) = path.and_then(|path| Some((path, open_to_others(path)?))) {
+            tracing::warn!(
+                "{} has mode {mode:o}: other users can read {what} there; `chmod 600` ends that",
+                path.display()
+            );
+        }
     }
 }
 

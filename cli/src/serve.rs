@@ -148,7 +148,12 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
              needs"
         );
     }
-    privacy::remark(&dir, server.acl_file.as_deref());
+    let secrets = [
+        ("the hashes of passwords", server.acl_file.as_deref()),
+        ("the password", args.password_file.as_deref()),
+        ("the key of the certificate", args.tls.tls_key_file.as_deref()),
+    ];
+    privacy::remark(&dir, &secrets);
     background::start(&store, server.has_holder)?;
     let shipping = shipping.map(|shipping| shipping.start(&store, &clock, power_of_backup));
     let shipping = shipping.transpose()?;
