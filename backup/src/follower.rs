@@ -52,6 +52,8 @@ pub struct Figures {
     pub bytes: u64,
     /// Passes that failed.
     pub failures: u64,
+    /// Times that old points and packs could not be deleted.
+    pub delete_failures: u64,
     /// The error of the last pass, if it failed.
     pub error: Option<String>,
     /// Whether nothing is shipped because another program ships this image.
@@ -155,6 +157,7 @@ impl Work {
                     let image_id = source.image_id();
                     let done = retention.tidy(vault, &self.seal, image_id, shipper, now);
                     if let Err(error) = done {
+                        self.progress.0.lock().delete_failures += 1;
                         tracing::warn!(%error, "old backups were not deleted");
                     }
                 }

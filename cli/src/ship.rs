@@ -285,6 +285,7 @@ impl Backup for Lag {
             ("backup_bytes", figures.bytes.to_string()),
             ("backup_pass_seconds", seconds(figures.pass)),
             ("backup_failures", figures.failures.to_string()),
+            ("backup_delete_failures", figures.delete_failures.to_string()),
             ("backup_error", figures.error.unwrap_or_default()),
         ]
     }

@@ -145,6 +145,7 @@ pub static ROWS: &[Row] = &[
     counter("backup_objects", "perdura_backup_objects", "Objects that were put in the vault."),
     counter("backup_bytes", "perdura_backup_shipped_bytes", "Bytes of these objects."),
     counter("backup_failures", "perdura_backup_failures", "Passes of the backup that failed."),
+    counter("backup_delete_failures", "perdura_backup_delete_failures", "Times that old restore points and packs could not be deleted."),
     // Values that are not in memory.
     gauge("devices", "perdura_tier_devices", "Devices with values that are not in memory."),
     counter("far_reads", "perdura_tier_reads", "Values read from devices."),
