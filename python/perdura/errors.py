@@ -30,11 +30,11 @@ class DeviceError(Error, OSError):
 
 
 class ClosedError(Error, ValueError):
-    """The store or region was closed before."""
+    """The store, region or heap was closed before."""
 
 
 class FullError(Error, MemoryError):
-    """The memory of the store is used up. Nothing was changed."""
+    """The memory of the store or heap is used up. Nothing was changed."""
 
 
 class TooLargeError(Error, ValueError):
@@ -42,7 +42,15 @@ class TooLargeError(Error, ValueError):
 
 
 class WrongTypeError(Error, TypeError):
-    """A Redis client has written another kind of value to the key, such as a hash."""
+    """Another program has written another type there: a Redis client a hash, for example."""
+
+
+class BlockError(Error, LookupError):
+    """A block is freed, or of another heap. Nothing was changed."""
+
+
+class NestedError(Error, RuntimeError):
+    """This thread is in a transaction of the heap, which must end first. Nothing was changed."""
 
 
 class ConflictError(Error):
@@ -50,4 +58,4 @@ class ConflictError(Error):
 
 
 class ForkedError(Error, RuntimeError):
-    """This process was forked from the one that opened the store or region."""
+    """This process was forked from the one that opened the store, region or heap."""

@@ -1,6 +1,7 @@
 //! The exceptions of `perdura.errors`, from the errors of the library. Each message says what to
 //! do.
 
+use perdura::heap_types::HeapError;
 use perdura::{AccessError, CloseError, OpenError, RegionError, StoreError};
 use perdura_region::directory::DirectoryError;
 use pyo3::prelude::*;
@@ -44,7 +45,7 @@ pub fn buffer(message: impl Into<String>) -> PyErr {
 pub fn opening(error: OpenError) -> PyErr {
     let message = error.to_string();
     match error {
-        OpenError::Setting { .. } => setting(message),
+        OpenError::Setting { .. } | OpenError::Heap(HeapError::Size { .. }) => setting(message),
         OpenError::Directory(DirectoryError::InUse { dir, pid: Some(pid) })
             if pid.unsigned_abs() == std::process::id() =>
         {
@@ -108,6 +109,43 @@ pub fn refused(error: RegionError) -> PyErr {
             raised("DeviceError", &format!("{error}: {hint}"))
         }
     }
+}
+
+pub fn heaping(error: HeapError) -> PyErr {
+    let message = error.to_string();
+    match error {
+        HeapError::OutOfMemory { .. } => {
+            let hint = "free blocks, or open a heap with a larger memory=";
+            raised("FullError", &format!("{message}: {hint}"))
+        }
+        HeapError::RootsFull { .. } => raised("FullError", &message),
+        HeapError::Size { .. } => raised("TooLargeError", &message),
+        HeapError::LogFull { bytes, most_bytes } => raised(
+            "TooLargeError",
+            &format!(
+                "this transaction needs {bytes} bytes of log and may have {most_bytes}: make it \
+                 several transactions"
+            ),
+        ),
+        HeapError::NoObject { .. }
+        | HeapError::FreedTwice { .. }
+        | HeapError::OtherKind { .. }
+        | HeapError::OutOfObject { .. }
+        | HeapError::Foreign { .. }
+        | HeapError::Null => raised("BlockError", &message),
+        HeapError::RootName { .. } => setting(message),
+        HeapError::NoRoot { name } => pyo3::exceptions::PyKeyError::new_err(name),
+        HeapError::RootType { .. } => {
+            let hint = "another program made this root; read it there";
+            raised("WrongTypeError", &format!("{message}: {hint}"))
+        }
+        _ => raised("Error", &message),
+    }
+}
+
+/// A transaction that has ended is used.
+pub fn over() -> PyErr {
+    raised("ClosedError", "this transaction is over: begin another by heap.transaction()")
 }
 
 pub fn accessing(error: AccessError) -> PyErr {

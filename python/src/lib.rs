@@ -1,6 +1,6 @@
 //! The Python module `perdura._native`, on which the Python package `perdura` is built: the durable
-//! map, durable memory, and the analysis of `perdura plan trace` for `perdura.plan`, which chooses
-//! settings, sorts records and distributes the work.
+//! map, durable memory, the heap of objects, and the analysis of `perdura plan trace` for
+//! `perdura.plan`, which chooses settings, sorts records and distributes the work.
 //!
 //! A trace's records come in as Arrow batches, which are borrowed and not copied. Parts of results
 //! pass between processes as bytes.
@@ -8,6 +8,7 @@
 mod analysis;
 mod columns;
 mod errors;
+mod heap;
 mod holder;
 mod octets;
 mod options;
@@ -17,6 +18,7 @@ mod shards;
 mod store;
 mod sys;
 mod terms;
+mod viewed;
 mod words;
 
 use pyo3::exceptions::PyValueError;
@@ -32,6 +34,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<store::Store>()?;
     module.add_class::<region::Region>()?;
+    module.add_class::<heap::Heap>()?;
+    module.add_class::<heap::HeapSteps>()?;
+    module.add_class::<sys::Capacity>()?;
     module.add_class::<terms::Promise>()?;
     module.add_class::<terms::Flushed>()?;
     module.add_function(wrap_pyfunction!(holder::hold, module)?)?;

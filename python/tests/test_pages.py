@@ -14,7 +14,7 @@ class Pages(unittest.TestCase):
     def test_the_blocks_of_the_page_run_in_a_new_folder(self):
         text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
         blocks = [part.split("```\n", 1)[0] for part in text.split("```python\n")[1:]]
-        self.assertEqual(len(blocks), 2)
+        self.assertEqual(len(blocks), 3)
         with tempfile.TemporaryDirectory() as place:
             for visits in (b"I", b"II"):
                 for block in blocks:
@@ -40,7 +40,7 @@ class Pages(unittest.TestCase):
         self.assertIn("10600.0\n", printed)
 
     def test_the_types_are_those_of_the_code(self):
-        modules = ["__init__", "errors", "options", "store", "region", "encoded", "holder"]
+        modules = ["__init__", "errors", "options", "store", "region", "heap", "encoded", "holder"]
         files = [f"perdura/{name}.py" for name in modules] + ["perdura/_native.pyi"]
         allowed = str(ROOT / "python/tests/stubtest.txt")
         with tempfile.TemporaryDirectory() as place:

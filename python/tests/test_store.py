@@ -142,6 +142,12 @@ class Stores(unittest.TestCase):
                     "import os, signal, sys, perdura\n"
                     "store = perdura.Store.open(sys.argv[1], memory='16MiB')\n"
                     "region = perdura.Region.open(sys.argv[1] + 'r', memory='16MiB')\n"
+                    "heap = perdura.Heap.open(sys.argv[1] + 'h', memory='16MiB')\n"
+                    "scratch = memoryview(heap.capacity(100))\n"
+                    "with heap.transaction() as tx:\n"
+                    "    tx.set_root('kept', tx.allocate(10))\n"
+                    "open_tx = heap.transaction().__enter__()\n"
+                    "open_tx.set_root('undone', open_tx.allocate(10))\n"
                     f"store[b'a'] = b'1'\nview = memoryview(region)\nview[0] = 7\n{end}\n"
                 )
                 words = [sys.executable, "-c", code, str(self.dir)]
@@ -151,6 +157,8 @@ class Stores(unittest.TestCase):
                     self.assertEqual(dict(store), {b"a": b"1"})
                 with perdura.Region.open(str(self.dir) + "r", holder=False) as region:
                     self.assertEqual(memoryview(region)[0], 7)
+                with perdura.Heap.open(str(self.dir) + "h", holder=False) as heap:
+                    self.assertEqual(heap.roots(), ["kept"])
 
     def test_a_fork_is_refused_and_disturbs_nothing(self):
         with perdura.Store.open(self.dir, **SMALL) as store:

@@ -1,40 +1,26 @@
-//! Durable memory that Python's buffer protocol hands out.
+//! Memory that Python's buffer protocol hands out: that of a region, and capacity memory of a heap.
 //!
-//! - Memory that a buffer points to stays mapped until the buffer is released.
-//! - An open region whose last buffer was released may be closed; with a buffer it is refused, or
-//!   put off until the last one is released.
+//! Each buffer holds a reference to the object that made it, and counts in [`Viewed`] until it is
+//! released, so that nothing is unmapped while the buffer lives.
 
 use std::ffi::c_int;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use perdura::{CloseError, TrappedRegion};
+use perdura::TrappedRegion;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::errors::{buffer, closed, closing, forked};
-use crate::sys::exit;
+use crate::errors::{buffer, heaping};
 use crate::terms::Flushed;
+use crate::viewed::Viewed;
 
-const WHAT: &str = "region";
+/// The alignment of capacity memory, which suits every type of numpy and every cache line.
+const CAPACITY_ALIGN: u64 = 64;
 
 /// The memory of a region, and who looks at it.
 #[pyclass(frozen, subclass, module = "perdura._native")]
-pub struct Exported {
-    /// The process that opened the region.
-    process: u32,
-    state: Mutex<State>,
-}
-
-struct State {
-    /// `None` while the region is being closed, and afterwards.
-    region: Option<Arc<TrappedRegion>>,
-    /// Number of buffers that point to the memory.
-    views: usize,
-    /// Whether the region is to be closed when the last buffer is released.
-    closes_with_views: bool,
-    flushed: Option<Flushed>,
-}
+pub struct Exported(Viewed<TrappedRegion>);
 
 #[pymethods]
 impl Exported {
@@ -45,135 +31,128 @@ impl Exported {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let this = slf.get();
-        this.check_process()?;
-        let mut state = this.state.lock();
-        let region = match &state.region {
-            Some(region) if !state.closes_with_views => region,
-            _ => return Err(closed(WHAT)),
-        };
-        let len = ffi::Py_ssize_t::try_from(region.len_bytes())
-            .map_err(|_| buffer("the region is larger than Python's sizes"))?;
-        let first = region.as_ptr().cast();
-        // SAFETY: the interpreter gave `view`. The memory is mapped, may be read and stored to by
-        // all threads, and stays as long as `views` counts this buffer, which holds a reference to
-        // this object, too.
-        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), first, len, 0, flags) };
-        if filled != 0 {
-            return Err(PyErr::fetch(slf.py()));
-        }
-        state.views += 1;
-        Ok(())
+        slf.get().0.view(|region| {
+            let len = ffi::Py_ssize_t::try_from(region.len_bytes())
+                .map_err(|_| buffer("the region is larger than Python's sizes"))?;
+            let first = region.as_ptr().cast();
+            // SAFETY: the interpreter gave `view`. The memory is mapped, may be read and stored to
+            // by all threads, and stays as long as this buffer counts, which holds a reference to
+            // this object, too.
+            let filled =
+                unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), first, len, 0, flags) };
+            if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+        })
     }
 
     /// # Safety
     /// Called by the interpreter, once for each buffer that it got.
     unsafe fn __releasebuffer__(&self, py: Python<'_>, _view: *mut ffi::Py_buffer) {
-        let last = {
-            let mut state = self.state.lock();
-            state.views -= 1;
-            let is_due = state.views == 0 && state.closes_with_views;
-            if is_due { state.region.take() } else { None }
-        };
-        if let Some(region) = last
-            && let Err(error) = self.end(py, region)
-        {
-            // Nobody called who could catch it.
-            error.write_unraisable(py, None);
-        }
+        self.0.unview(py);
     }
 }
 
 impl Exported {
     pub fn new(region: TrappedRegion) -> Self {
-        let region = Arc::new(region);
-        exit::close_at_exit(&region);
-        let state =
-            State { region: Some(region), views: 0, closes_with_views: false, flushed: None };
-        Self { process: std::process::id(), state: Mutex::new(state) }
-    }
-
-    fn check_process(&self) -> PyResult<()> {
-        match std::process::id() == self.process {
-            true => Ok(()),
-            false => Err(forked(WHAT, self.process)),
-        }
+        Self(Viewed::new(region))
     }
 
     /// The open region.
     pub fn region(&self) -> PyResult<Arc<TrappedRegion>> {
-        self.check_process()?;
-        self.state.lock().region.clone().ok_or_else(|| closed(WHAT))
+        self.0.get()
     }
 
     /// Number of buffers that point to the memory.
     pub fn views(&self) -> usize {
-        self.state.lock().views
+        self.0.views()
     }
 
     pub fn is_closed(&self) -> bool {
-        let state = self.state.lock();
-        state.region.is_none() || state.closes_with_views
+        self.0.is_closed()
     }
 
     /// Flushes and gives the memory back. A second call repeats the report.
     pub fn close(&self, py: Python<'_>) -> PyResult<Option<Flushed>> {
-        self.check_process()?;
-        let region = {
-            let mut state = self.state.lock();
-            if state.views > 0 && state.region.is_some() {
-                let views = state.views;
-                return Err(buffer(format!(
-                    "views of this region that live: {views}: delete the arrays that lie in it (del \
-                     array) and release its memoryviews, and close it again"
-                )));
-            }
-            match state.region.take() {
-                Some(region) => region,
-                None => return Ok(state.flushed),
-            }
-        };
-        self.end(py, region).map(Some)
+        self.0.close(py)
     }
 
-    /// Lets the region close when its last buffer is released, or now. Until then nobody gets
-    /// another buffer.
+    /// Lets the region close when its last buffer is released, or now.
     pub fn close_with_views(&self, py: Python<'_>) -> PyResult<()> {
-        self.check_process()?;
-        let region = {
-            let mut state = self.state.lock();
-            state.closes_with_views = true;
-            if state.views > 0 { None } else { state.region.take() }
-        };
-        region.map_or(Ok(()), |region| self.end(py, region).map(drop))
-    }
-
-    fn end(&self, py: Python<'_>, region: Arc<TrappedRegion>) -> PyResult<Flushed> {
-        let outcome: Result<_, CloseError> = py.detach(|| region.close());
-        match outcome {
-            Ok(flushed) => {
-                let flushed = Flushed::from(flushed);
-                self.state.lock().flushed = Some(flushed);
-                // The memory may be large, and to give it back may take a while.
-                py.detach(|| drop(region));
-                Ok(flushed)
-            }
-            Err(error) => {
-                // The caller may repair the device and close again.
-                self.state.lock().region = Some(region);
-                Err(closing(error))
-            }
-        }
+        self.0.close_with_views(py)
     }
 }
 
-impl Drop for Exported {
-    /// A region that nobody has closed is flushed here, which may take a while. Nothing points to
-    /// its memory: a buffer would hold a reference to this object.
+/// Capacity memory of a heap, all zeros at first: it is free again when nothing refers to it, and
+/// forgotten when the heap is closed.
+#[pyclass(frozen, module = "perdura._native")]
+pub struct Capacity {
+    heap: Arc<Viewed<perdura::Heap>>,
+    first: Address,
+    len_bytes: usize,
+}
+
+/// The address of memory that belongs to one [`Capacity`].
+struct Address(NonNull<u8>);
+
+// SAFETY: an address is a number. What it leads to is read and written by Python's threads through
+// buffers only, as with a `bytearray`.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+#[pymethods]
+impl Capacity {
+    /// # Safety
+    /// Called by the interpreter, which gives a `view` that may be written.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let this = slf.get();
+        this.heap.view(|_| {
+            let (first, len) = (this.first.0.as_ptr().cast(), this.len_bytes.cast_signed());
+            // SAFETY: the interpreter gave `view`. The heap is open, so the memory is mapped, and
+            // stays so as long as this buffer counts. The buffer holds a reference to this object,
+            // which alone has the memory and frees it when it is dropped.
+            let filled =
+                unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), first, len, 0, flags) };
+            if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+        })
+    }
+
+    /// # Safety
+    /// Called by the interpreter, once for each buffer that it got.
+    unsafe fn __releasebuffer__(&self, py: Python<'_>, _view: *mut ffi::Py_buffer) {
+        self.heap.unview(py);
+    }
+
+    fn __len__(&self) -> usize {
+        self.len_bytes
+    }
+}
+
+impl Capacity {
+    /// Takes capacity memory from the heap.
+    pub fn take(py: Python<'_>, heap: &Arc<Viewed<perdura::Heap>>, bytes: u64) -> PyResult<Self> {
+        let open = heap.get_lasting()?;
+        let len_bytes = isize::try_from(bytes).map_or(usize::MAX, isize::cast_unsigned);
+        let taken = py.detach(|| {
+            let first = open.cap_alloc_aligned(bytes, CAPACITY_ALIGN)?;
+            // SAFETY: the heap has just given these bytes, to nobody else, and `open` keeps them
+            // mapped. An allocation that was granted fits the address space.
+            unsafe { first.as_ptr().write_bytes(0, len_bytes) };
+            Ok(Address(first))
+        });
+        let first = taken.map_err(heaping)?;
+        Ok(Self { heap: Arc::clone(heap), first, len_bytes })
+    }
+}
+
+impl Drop for Capacity {
     fn drop(&mut self) {
-        let mut region = self.state.get_mut().region.take();
-        // At the end of the interpreter there is no lock that could be released.
-        let _ = Python::try_attach(|py| py.detach(|| drop(region.take())));
-        drop(region);
+        self.heap.while_open(|heap| {
+            // The heap gave this memory and nobody else frees it, so that it is not refused.
+            let _ = heap.cap_free(self.first.0);
+        });
     }
 }

@@ -5,4 +5,5 @@ mod exit;
 mod exported;
 
 pub use arrow::*;
-pub use exported::Exported;
+pub use exit::close_at_exit;
+pub use exported::{Capacity, Exported};
