@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use perdura_heap::{Config, Durability, HEAP_BYTES_MAX, HEAP_BYTES_MIN, HeapError, Memory};
-use perdura_region::{TrackingKind, TrapKind, directory};
+use perdura_region::{Promise, TrackingKind, TrapKind, directory};
 
 use crate::closing::{Closing, Flushed};
 use crate::error::{CloseError, OpenError};
@@ -43,6 +43,7 @@ pub struct Heap {
 /// The region of a directory's heap.
 struct Beneath {
     region: Arc<perdura_region::Region>,
+    promise: Promise,
     closing: Arc<Closing>,
 }
 
@@ -92,6 +93,16 @@ impl Heap {
     /// Settings of a heap.
     pub fn options() -> HeapOptions {
         HeapOptions { len_bytes: None, durability: Durability::Flushed, config: Config::default() }
+    }
+
+    /// The promise of a directory's heap: the budget, and the time of its flush.
+    pub fn promise(&self) -> Option<Promise> {
+        self.beneath.as_ref().map(|beneath| beneath.promise)
+    }
+
+    /// The region below a directory's heap: budget, dirty bytes, counters, checkpoints.
+    pub fn region(&self) -> Option<&Arc<perdura_region::Region>> {
+        self.beneath.as_ref().map(|beneath| &beneath.region)
     }
 
     /// Leaves as little as possible to recover, durably; a directory's memory is flushed, and the
@@ -194,7 +205,11 @@ impl HeapOptions {
         check_len(len_bytes)?;
         let options = options.clone().memory_bytes(len_bytes);
         let opened = options.open(dir, TrackingKind::Trap(TrapKind::Auto))?;
-        let beneath = Beneath { region: Arc::new(opened.region), closing: opened.closing };
+        let beneath = Beneath {
+            region: Arc::new(opened.region),
+            promise: opened.promise,
+            closing: opened.closing,
+        };
         guarded::follow(opened.following, &beneath.region, &beneath.closing)?;
         let memory = Memory::region(Arc::clone(&beneath.region))?;
         match perdura_heap::Heap::open(memory, self.config) {

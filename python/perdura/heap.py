@@ -101,6 +101,9 @@ class Heap(_native.Heap):
             BufferError: arrays or other views of capacity memory live.
             DeviceError: the SSD has failed; repair it and close again.
         """
+        if not self.is_closed:
+            # A forked process would wait for ever for a thread that it does not have.
+            self._check()
         self._take_turn("close")
         try:
             return self._close()
@@ -118,6 +121,7 @@ class Heap(_native.Heap):
     ) -> None:
         """Closes the heap, when the last view of its capacity memory is gone."""
         if not self.is_closed:
+            self._check()
             self._take_turn("close")
             try:
                 self._close_with_views()

@@ -1,25 +1,24 @@
 //! The heap of objects: blocks of bytes that survive, and capacity memory.
 //!
-//! - In Rust a transaction is a closure, in Python a block of code. So each transaction runs in a
-//!   thread of its own, which makes the steps that the block asks for, one by one, and knows
+//! - In Rust a transaction is a closure, in Python a block of code. So a heap's transactions run in
+//!   a thread of their own, which makes the steps that the block asks for, one by one, and knows
 //!   nothing of Python. Steps that are dropped before the commit undo the transaction.
 //! - No call holds the interpreter's lock while it waits.
 //! - A forked process is refused in every call: the memory is its parent's.
 
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 
 use parking_lot::{Mutex, RwLock};
 use perdura::heap_types::{HeapError, Offset, Ptr, Tx};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::errors::{heaping, opening, over};
+use crate::errors::{heaping, opening, over, refused};
 use crate::octets::Octets;
 use crate::options;
 use crate::sys::Capacity;
-use crate::terms::Flushed;
+use crate::terms::{Flushed, Promise};
 use crate::viewed::Viewed;
 
 /// Bytes that are zeroed at once.
@@ -31,6 +30,15 @@ pub struct Heap {
     heap: Arc<Viewed<perdura::Heap>>,
     /// Held for writing while a commit changes the memory, so that nobody reads half of it.
     contents: Arc<RwLock<()>>,
+    /// The thread of the transactions, which ends when this is dropped.
+    begins: mpsc::Sender<Begin>,
+}
+
+/// A transaction that is to be run.
+struct Begin {
+    heap: Arc<perdura::Heap>,
+    steps: mpsc::Receiver<Step>,
+    outcome: mpsc::Sender<Result<(), Ended>>,
 }
 
 #[pymethods]
@@ -40,7 +48,14 @@ impl Heap {
     fn new(py: Python<'_>, dir: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let options = options::options(py, options)?;
         let heap = py.detach(|| perdura::Heap::open_in(&dir, &options)).map_err(opening)?;
-        Ok(Self { heap: Arc::new(Viewed::new(heap)), contents: Arc::default() })
+        let (heap, contents) = (Arc::new(Viewed::new(heap)), Arc::<RwLock<()>>::default());
+        let (begins, asked) = mpsc::channel();
+        let work = {
+            let contents = Arc::clone(&contents);
+            move || asked.into_iter().for_each(|begin: Begin| begin.run(&contents))
+        };
+        std::thread::Builder::new().name("perdura-heap".into()).spawn(work)?;
+        Ok(Self { heap, contents, begins })
     }
 
     /// Refuses a closed heap and a forked process.
@@ -79,17 +94,23 @@ impl Heap {
     /// Begins a transaction.
     fn _begin(&self) -> PyResult<HeapSteps> {
         let heap = self.heap.get_lasting()?;
-        let (steps, asked) = mpsc::channel();
-        let contents = Arc::clone(&self.contents);
-        let work = move || transact(&heap, &contents, &asked);
-        let thread = std::thread::Builder::new().name("perdura-transaction".into()).spawn(work)?;
-        let running = Mutex::new(Some(Running { steps, thread }));
-        Ok(HeapSteps { heap: Arc::clone(&self.heap), running })
+        let (to_steps, steps) = mpsc::channel();
+        let (outcome, from_outcome) = mpsc::channel();
+        // The thread takes this, for it ends after the heap only.
+        drop(self.begins.send(Begin { heap, steps, outcome }));
+        let running = Running { steps: to_steps, outcome: from_outcome };
+        Ok(HeapSteps { heap: Arc::clone(&self.heap), running: Mutex::new(Some(running)) })
     }
 
     /// Takes capacity memory, all zeros, which has the buffer protocol.
     fn capacity(&self, py: Python<'_>, size: u64) -> PyResult<Capacity> {
         Capacity::take(py, &self.heap, size)
+    }
+
+    /// Makes the state of this moment the one that an unwarned loss goes back to.
+    fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
+        let heap = self.heap.get_lasting()?;
+        py.detach(|| heap.region().map_or(Ok(()), |region| region.checkpoint())).map_err(refused)
     }
 
     fn _close(&self, py: Python<'_>) -> PyResult<Option<Flushed>> {
@@ -103,6 +124,19 @@ impl Heap {
     #[getter]
     fn views(&self) -> usize {
         self.heap.views()
+    }
+
+    #[getter]
+    fn promise(&self) -> PyResult<Promise> {
+        match self.heap.get()?.promise() {
+            Some(promise) => Ok(promise.into()),
+            None => unreachable!("a heap in a directory has a promise"),
+        }
+    }
+
+    #[getter]
+    fn dirty_bytes(&self) -> PyResult<u64> {
+        Ok(self.heap.get()?.region().map_or(0, |region| region.used_bytes()))
     }
 
     #[getter]
@@ -127,6 +161,15 @@ impl Heap {
     }
 }
 
+impl Drop for Heap {
+    /// A forked process does not have the thread, whose channel it may have in any state.
+    fn drop(&mut self) {
+        if self.heap.is_forked() {
+            std::mem::forget(self.begins.clone());
+        }
+    }
+}
+
 /// The steps of a transaction.
 #[pyclass(frozen, module = "perdura._native")]
 pub struct HeapSteps {
@@ -137,7 +180,7 @@ pub struct HeapSteps {
 
 struct Running {
     steps: mpsc::Sender<Step>,
-    thread: JoinHandle<Result<(), Ended>>,
+    outcome: mpsc::Receiver<Result<(), Ended>>,
 }
 
 enum Step {
@@ -250,8 +293,8 @@ impl Drop for HeapSteps {
     /// A transaction that nobody has ended is undone, before its heap can go.
     fn drop(&mut self) {
         let running = self.running.get_mut().take();
-        if self.heap.get().is_err() {
-            // A forked process does not have the thread.
+        if self.heap.is_forked() {
+            std::mem::forget(running);
             return;
         }
         let mut end = running.map(|running| || drop(running.end(false)));
@@ -263,35 +306,39 @@ impl Drop for HeapSteps {
 impl Running {
     fn end(self, commits: bool) -> Result<(), Ended> {
         if commits {
-            // A transaction that could not begin says why when it is joined.
+            // A transaction that could not begin says why in its outcome.
             drop(self.steps.send(Step::Commit));
         }
         drop(self.steps);
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        match self.outcome.recv() {
+            Ok(outcome) => outcome,
+            Err(_) => unreachable!("the thread gives each transaction an outcome"),
+        }
     }
 }
 
-/// Runs a transaction, whose steps come one by one. Without a commit it is undone.
-fn transact(
-    heap: &perdura::Heap,
-    contents: &RwLock<()>,
-    asked: &mpsc::Receiver<Step>,
-) -> Result<(), Ended> {
-    let mut changing = None;
-    let outcome = heap.transaction(|tx| {
-        for step in asked {
-            match step {
-                Step::Do(step) => step(tx),
-                Step::Commit => {
-                    changing = Some(contents.write());
-                    return Ok(());
+impl Begin {
+    /// Runs the transaction, whose steps come one by one. Without a commit it is undone.
+    fn run(self, contents: &RwLock<()>) {
+        let Self { heap, steps, outcome } = self;
+        let mut changing = None;
+        let ended = heap.transaction(|tx| {
+            for step in steps {
+                match step {
+                    Step::Do(step) => step(tx),
+                    Step::Commit => {
+                        changing = Some(contents.write());
+                        return Ok(());
+                    }
                 }
             }
-        }
-        Err(Ended::Undone)
-    });
-    drop(changing);
-    outcome
+            Err(Ended::Undone)
+        });
+        drop(changing);
+        // Who waits for the outcome may close the heap then, whose memory goes with its last user.
+        drop(heap);
+        drop(outcome.send(ended));
+    }
 }
 
 fn place(offset: u64) -> Result<Offset, HeapError> {

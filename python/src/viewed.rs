@@ -76,11 +76,13 @@ impl<T: Closes> Viewed<T> {
         Self { process: std::process::id(), state: Mutex::new(state) }
     }
 
+    /// Whether this process is a fork of the one that opened the memory.
+    pub fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
     fn check_process(&self) -> PyResult<()> {
-        match std::process::id() == self.process {
-            true => Ok(()),
-            false => Err(forked(T::WHAT, self.process)),
-        }
+        if self.is_forked() { Err(forked(T::WHAT, self.process)) } else { Ok(()) }
     }
 
     /// The memory, if it is not closed.
@@ -125,7 +127,7 @@ impl<T: Closes> Viewed<T> {
 
     /// Calls `call` if the memory is open, which does not end meanwhile.
     pub fn while_open(&self, call: impl FnOnce(&T)) {
-        if std::process::id() == self.process
+        if !self.is_forked()
             && let Some(memory) = &self.state.lock().memory
         {
             call(memory);

@@ -86,6 +86,9 @@ class Heaps(unittest.TestCase):
                 tx.write(first, 56, struct.pack("<Q", second.offset))
                 tx.set_root("first", first)
                 self.assertIs(tx.root("first"), first)
+            self.assertGreater(heap.dirty_bytes, 0)
+            heap.checkpoint()
+            self.assertLessEqual(heap.dirty_bytes, heap.promise.budget_bytes)
             self.assertEqual((heap.roots(), heap.root("first")), (["first"], first))
         with perdura.Heap.open(self.dir) as heap:
             first = heap.root("first")
@@ -234,14 +237,15 @@ class Heaps(unittest.TestCase):
                         lambda: bytes(block),
                         heap.roots,
                         lambda: heap.capacity(64),
-                        heap._close,
+                        heap.close,
+                        lambda: heap.transaction().__enter__(),
                     ):
                         try:
                             call()
                         except perdura.ForkedError:
                             refused += 1
                     os._exit(refused)
-                self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 5)
+                self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 6)
                 tx.write(block, 0, b"parent")
             self.assertEqual(block[:6], b"parent")
 
