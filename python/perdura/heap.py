@@ -207,6 +207,8 @@ class Block:
 
     def _read(self, place: int, length: int) -> bytes:
         self._check()
+        if length == 0:
+            return b""
         steps = self._heap._own_steps()
         read = self._heap._read if steps is None else steps.read
         return read(self._offset + place, length)
@@ -257,7 +259,8 @@ class HeapTransaction:
         size = memoryview(data).nbytes
         if offset < 0 or offset + size > len(block):
             raise IndexError(f"{size} bytes at {offset} leave a block of {len(block)} bytes")
-        steps.write(block.offset + offset, data)
+        if size:
+            steps.write(block.offset + offset, data)
 
     def free(self, block: Block) -> None:
         """Frees a block. Whatever names it must be changed by the program.

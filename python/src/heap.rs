@@ -254,7 +254,8 @@ impl HeapSteps {
     /// Makes all changes durable, or none. A transaction that cannot be committed is undone.
     fn end(&self, py: Python<'_>, commits: bool) -> PyResult<()> {
         self.heap.get()?;
-        let running = self.running.lock().take().ok_or_else(over)?;
+        let running = self.running.lock().take();
+        let running = running.ok_or_else(over)?;
         match py.detach(|| running.end(commits)) {
             Err(Ended::Failed(error)) => Err(heaping(error)),
             Ok(()) | Err(Ended::Undone) => Ok(()),
@@ -270,10 +271,8 @@ impl HeapSteps {
         step: impl FnOnce(&mut Tx<'_>) -> Result<R, HeapError> + Send + 'static,
     ) -> PyResult<R> {
         self.heap.get()?;
-        let steps = match &*self.running.lock() {
-            Some(running) => running.steps.clone(),
-            None => return Err(over()),
-        };
+        let steps = self.running.lock().as_ref().map(|running| running.steps.clone());
+        let steps = steps.ok_or_else(over)?;
         let (answer, answered) = mpsc::channel();
         let step = Box::new(move |tx: &mut Tx<'_>| drop(answer.send(step(tx))));
         let outcome = py.detach(move || {

@@ -3,6 +3,7 @@
 //! - Memory that a buffer points to stays mapped until the buffer is released.
 //! - Open memory whose last buffer was released may be closed; with a buffer it is refused, or put
 //!   off until the last one is released.
+//! - No exception is made under the lock: that may run Python's collector, which releases buffers.
 
 use std::sync::Arc;
 
@@ -88,7 +89,8 @@ impl<T: Closes> Viewed<T> {
     /// The memory, if it is not closed.
     pub fn get(&self) -> PyResult<Arc<T>> {
         self.check_process()?;
-        self.state.lock().memory.clone().ok_or_else(|| closed(T::WHAT))
+        let memory = self.state.lock().memory.clone();
+        memory.ok_or_else(|| closed(T::WHAT))
     }
 
     /// The memory, if it is not closed and will not be when its last buffer is released.
@@ -100,13 +102,14 @@ impl<T: Closes> Viewed<T> {
     /// Calls `fill` to make a buffer, which counts if that succeeds.
     pub fn view(&self, fill: impl FnOnce(&T) -> PyResult<()>) -> PyResult<()> {
         self.check_process()?;
-        let mut state = self.state.lock();
-        match &state.memory {
-            Some(memory) if !state.closes_with_views => fill(memory)?,
-            _ => return Err(closed(T::WHAT)),
-        }
-        state.views += 1;
-        Ok(())
+        let filled = {
+            let mut state = self.state.lock();
+            let memory = state.memory.as_ref().filter(|_| !state.closes_with_views);
+            let filled = memory.map(|memory| fill(memory));
+            state.views += usize::from(matches!(filled, Some(Ok(()))));
+            filled
+        };
+        filled.unwrap_or_else(|| Err(closed(T::WHAT)))
     }
 
     /// A buffer is released.

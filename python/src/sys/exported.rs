@@ -134,7 +134,15 @@ impl Capacity {
 impl Capacity {
     /// Takes capacity memory from the heap.
     pub fn take(py: Python<'_>, heap: &Arc<Viewed<perdura::Heap>>, bytes: u64) -> PyResult<Self> {
-        let open = heap.get_lasting()?;
+        // A close that came between would leave memory that takes no more stores.
+        heap.view(|_| Ok(()))?;
+        let taken = Self::take_open(py, heap, bytes);
+        heap.unview(py);
+        taken
+    }
+
+    fn take_open(py: Python<'_>, heap: &Arc<Viewed<perdura::Heap>>, bytes: u64) -> PyResult<Self> {
+        let open = heap.get()?;
         let len_bytes = isize::try_from(bytes).map_or(usize::MAX, isize::cast_unsigned);
         let taken = py.detach(|| {
             let first = open.cap_alloc_aligned(bytes, CAPACITY_ALIGN)?;
