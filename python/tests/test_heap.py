@@ -6,6 +6,7 @@ import random
 import struct
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 
@@ -212,10 +213,12 @@ class Heaps(unittest.TestCase):
 
     def test_a_program_killed_among_transactions_leaves_whole_ones(self):
         said = 0
-        for life in range(4):
+        for life in range(6):
             program = Program(self.dir, CHAIN)
             for _ in range(random.Random(life).randrange(5, 60)):
                 said = int(program.answer())
+            # Anywhere in a transaction, not only where the program has just spoken.
+            time.sleep(random.uniform(0, 0.01))
             left = program.kill()
             said = max([said, *map(int, (line for line in left if line))])
             with perdura.Heap.open(self.dir) as heap:
