@@ -74,6 +74,7 @@ fn a_guard_finds_memory_in_files_that_everybody_else_has_lost() {
         server.signal("KILL");
         let _ = server.wait();
         acknowledged = writer.join().unwrap();
+        wait_until_nobody_has_the_image(&guard.data("a"));
         guard.again_with(&["--memory-dir", memory.path().to_str().unwrap()]);
     }
     let flushed = guard.flush("a");

@@ -63,13 +63,10 @@ fn memory_in_files_outlives_server_and_holder_and_goes_at_a_stop() {
             let _ = Command::new("kill").args(["-KILL", &holder.to_string()]).status().unwrap();
         }
     }
-    // A killed holder has the image until the kernel has taken its memory apart.
-    wait_until("that nobody has the image", || {
-        let flush = Command::new(PERDURA).arg("flush").arg("--dir").arg(dir.path()).output();
-        let flush = flush.unwrap();
-        let said = String::from_utf8_lossy(&flush.stderr);
-        !flush.status.success() && said.contains("its memory is in files")
-    });
+    wait_until_nobody_has_the_image(dir.path());
+    let flush = Command::new(PERDURA).arg("flush").arg("--dir").arg(dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&flush.stderr);
+    assert!(!flush.status.success() && said.contains("its memory is in files"), "{said}");
     let check = Command::new(PERDURA).arg("check").arg(dir.path()).output().unwrap();
     let said = String::from_utf8_lossy(&check.stdout);
     assert!(said.contains("image: sound") && said.contains("memory: in files"), "{said}");

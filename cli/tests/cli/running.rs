@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::FlockOperation;
+
 pub const PERDURA: &str = env!("CARGO_BIN_EXE_perdura");
 const NOBODY: u32 = 65534;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -171,6 +173,14 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until no process has the image of a directory: what a killed one had open by io_uring the
+/// kernel closes a moment after its end.
+pub fn wait_until_nobody_has_the_image(dir: &Path) {
+    let image = std::fs::File::open(dir.join("image.perdura")).unwrap();
+    let how = FlockOperation::NonBlockingLockExclusive;
+    wait_until("that nobody has the image", || rustix::fs::flock(&image, how).is_ok());
 }
 
 /// Stops a server, which lets its holder go.
