@@ -36,7 +36,7 @@ pub enum BackupError {
     /// The directory, file or time that was asked for does not do.
     #[error("{0}")]
     Refused(String),
-    /// Another program puts restore points of the image in the vault.
+    /// The image is shipped to the vault by another program.
     #[error(
         "another program, on {host} since {since}, ships image {image_id:016x} to {vault}, and two \
          would spoil each other's restore points. If it runs, stop it, or choose another vault. If \
@@ -53,7 +53,7 @@ pub enum BackupError {
         /// The name of its machine.
         host: String,
     },
-    /// Another program has taken over from this one.
+    /// The claim to ship the image was taken over by another program.
     #[error(
         "another program has taken over, and ships image {image_id:016x} to {vault}: this one \
          ships no more. `serve --ship-take-over` takes it back"

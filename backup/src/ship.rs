@@ -124,8 +124,8 @@ enum Read {
 }
 
 impl<'v> Shipper<'v> {
-    /// Begins to ship the image that `writer` has claimed, or goes on after an earlier run: what the
-    /// newest point has, and the image still holds, is not shipped again.
+    /// Begins to ship the image that `writer` has claimed, or goes on after an earlier run: what
+    /// the newest point has, and the image still holds, is not shipped again.
     ///
     /// # Errors
     /// The vault or the image fails.
@@ -173,7 +173,7 @@ impl<'v> Shipper<'v> {
     /// Checks that no other program has taken over.
     ///
     /// # Errors
-    /// One has, or the vault fails.
+    /// Another program has taken over, or the vault fails.
     pub(crate) fn check_writer(&self) -> Result<(), BackupError> {
         self.writer.check()
     }

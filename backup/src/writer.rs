@@ -125,7 +125,7 @@ impl<'v> Writer<'v> {
     /// Claims an image in a vault.
     ///
     /// # Errors
-    /// Another program has it, or the vault fails.
+    /// Another program has claimed the image, or the vault fails.
     pub fn claim(
         vault: &'v dyn Vault,
         image_id: u64,
@@ -171,7 +171,7 @@ impl<'v> Writer<'v> {
     /// Checks that no other program has claimed the image since.
     ///
     /// # Errors
-    /// One has, or the vault fails.
+    /// Another program has claimed the image since, or the vault fails.
     pub fn check(&self) -> Result<(), BackupError> {
         if self.is_valid()? {
             return Ok(());

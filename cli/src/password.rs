@@ -19,7 +19,8 @@ pub fn password(file: &Option<PathBuf>) -> Result<Option<String>> {
     }
 }
 
-/// The same of the server from which data are taken.
+/// The password of the server from which an import takes data: the first line of the file, or the
+/// environment's.
 pub fn source_password(file: &Option<PathBuf>) -> Result<Option<String>> {
     match file {
         None => Ok(std::env::var(SOURCE_VARIABLE).ok()),

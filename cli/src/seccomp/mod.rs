@@ -189,7 +189,8 @@ impl Filter {
     }
 }
 
-/// Of Linux 6.4; `libc` does not have it yet.
+/// The `prctl` by which the C library reads the auxiliary vector, from Linux 6.4 on. `libc` does not
+/// have it yet.
 const PR_GET_AUXV: i32 = 0x4155_5856;
 
 type Calls = BTreeMap<c_long, Vec<SeccompRule>>;

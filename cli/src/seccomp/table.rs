@@ -219,7 +219,7 @@ const OLDER: &[c_long] = &[];
 /// step of whoever has taken it over.
 pub const KILLED: &[&[c_long]] = &[PROGRAMS, OTHERS, MOUNTS, KERNEL, KEYS, USERS, PORTS];
 
-/// Another program in the place of this one.
+/// Calls that put another program in the place of this one.
 pub const PROGRAMS: &[c_long] = &[SYS_execve, SYS_execveat];
 
 /// Memory and descriptors of other processes.
@@ -232,7 +232,7 @@ const OTHERS: &[c_long] = &[
     SYS_ptrace,
 ];
 
-/// Another view of the file system, and other namespaces.
+/// Calls that change the view of the file system, or the namespaces.
 const MOUNTS: &[c_long] = &[
     SYS_chroot,
     SYS_fsconfig,
@@ -274,7 +274,7 @@ const KERNEL: &[c_long] = &[
 /// The kernel's keys.
 const KEYS: &[c_long] = &[SYS_add_key, SYS_keyctl, SYS_request_key];
 
-/// Another user, and other rights.
+/// Calls that change the user or the rights of a process.
 const USERS: &[c_long] = &[
     SYS_capset,
     SYS_personality,

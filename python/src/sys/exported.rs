@@ -3,7 +3,7 @@
 //! Each buffer holds a reference to the object that made it, and counts in [`Viewed`] until it is
 //! released, so that nothing is unmapped while the buffer lives.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -17,6 +17,23 @@ use crate::viewed::Viewed;
 
 /// The alignment of capacity memory, which suits every type of numpy and every cache line.
 const CAPACITY_ALIGN: u64 = 64;
+
+/// Fills a buffer that may be written, of the memory of `owner`, to which it holds a reference.
+///
+/// # Safety
+/// The interpreter gave `view`, and the memory may be read and stored to as long as the buffer
+/// lives.
+unsafe fn fill(
+    view: *mut ffi::Py_buffer,
+    owner: &Bound<'_, PyAny>,
+    first: *mut c_void,
+    len: ffi::Py_ssize_t,
+    flags: c_int,
+) -> PyResult<()> {
+    // SAFETY: the caller vouches for `view` and the memory; `owner` is a living object.
+    let filled = unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), first, len, 0, flags) };
+    if filled == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
+}
 
 /// The memory of a region, and who looks at it.
 #[pyclass(frozen, subclass, module = "perdura._native")]
@@ -38,9 +55,7 @@ impl Exported {
             // SAFETY: the interpreter gave `view`. The memory is mapped, may be read and stored to
             // by all threads, and stays as long as this buffer counts, which holds a reference to
             // this object, too.
-            let filled =
-                unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), first, len, 0, flags) };
-            if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+            unsafe { fill(view, &slf, first, len, flags) }
         })
     }
 
@@ -114,9 +129,7 @@ impl Capacity {
             // SAFETY: the interpreter gave `view`. The heap is open, so the memory is mapped, and
             // stays so as long as this buffer counts. The buffer holds a reference to this object,
             // which alone has the memory and frees it when it is dropped.
-            let filled =
-                unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), first, len, 0, flags) };
-            if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+            unsafe { fill(view, &slf, first, len, flags) }
         })
     }
 
