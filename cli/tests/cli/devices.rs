@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 
 use crate::running::*;
 
-/// Keys of about 100 MB of data, three times as large as the memory.
-const KEYS: u64 = 140_000;
+/// Keys of about 64 MB of data, twice as large as the memory.
+const KEYS: u64 = 90_000;
 
 struct Place {
     dir: TestDir,

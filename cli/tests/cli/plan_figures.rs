@@ -91,7 +91,7 @@ fn written(dir: &TempDir, name: String, format: Format, records: &[Record]) -> P
 fn generated_traces_of_several_volumes_have_the_figures_of_the_plain_way() {
     let dir = tempfile::tempdir().unwrap();
     let mut several = 0;
-    for group in 0..100u64 {
+    for group in 0..40u64 {
         let (mut files, mut plains, mut windows) = (Vec::new(), Vec::new(), BTreeSet::new());
         for seed in 4 * group..4 * (group + 1) {
             let generate::Case { records, windows_ns, .. } = generate::case(seed, 300);
@@ -113,7 +113,7 @@ fn generated_traces_of_several_volumes_have_the_figures_of_the_plain_way() {
             several += usize::from(found["volumes"].as_array().unwrap().len() > 1);
         }
     }
-    assert!(several > 100, "only {several} had several volumes");
+    assert!(several > 40, "only {several} had several volumes");
 }
 
 #[test]

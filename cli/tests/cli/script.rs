@@ -20,9 +20,10 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// Makes the machine of a script, whose folders are made in the current one.
+/// Makes the machine of a script, whose folders are made in the current one. The files of `/etc` are
+/// copied to memory: ext4 takes long to make a thousand files where others were just deleted.
 const MACHINE: &str = "ip link set lo up
-cp -a /etc etc
+mkdir etc; mount -t tmpfs none etc; cp -a /etc/. etc
 for place in /etc /mnt /run /srv /var/lib; do mkdir -p .$place; mount --bind .$place $place; done
 mount -t tmpfs none /dev/shm
 export HOME=$PWD/home; mkdir home here; cd here

@@ -226,7 +226,7 @@ fn a_changed_byte_of_a_frame_is_found_though_every_checksum_is_right() {
         let good = device.snapshot();
         let frames = frames(&good, &device);
         let (mut pages, mut tables, mut random) = (0, 0, Random::seed_from_u64(seed));
-        for round in 0..4 * frames.len().min(60) {
+        for round in 0..4 * frames.len().min(40) {
             let (frame, _) = frames[round % frames.len()];
             let u32_at = |at: usize| u32::from_le_bytes(good[at..at + 4].try_into().unwrap());
             let (payload, extents) = (u32_at(frame + 32) as usize, u32_at(frame + 36) as usize);

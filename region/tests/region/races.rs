@@ -246,7 +246,7 @@ fn a_dirty_set_in_one_claim_finds_its_space() {
     use perdura_region::TrackingKind;
     let kind = crate::support::modes()[0];
     for threads in [1, 4] {
-        for rounds in 0..12u64 {
+        for rounds in 0..6u64 {
             let device = SimDevice::new(0, 1);
             let region_bytes = 512 * BLOCK_BYTES;
             let config = Config {
@@ -259,7 +259,7 @@ fn a_dirty_set_in_one_claim_finds_its_space() {
             };
             let region = crate::support::open(&device, config);
             let base = region.trapped().unwrap().as_ptr() as usize;
-            for n in 0..(14_000 + rounds * 487) {
+            for n in 0..(14_000 + rounds * 974) {
                 crate::support::store(base, n % 8192 * 4096, n + 1);
             }
             for n in 0..3800 {
