@@ -43,9 +43,9 @@ pub struct Head {
     pub geometry: Geometry,
     /// Random identity of the image.
     pub image_id: u64,
-    /// Whether the image has an older version of the format, so that it must be given this one by
-    /// [`upgrade`] before anything is written.
-    pub is_old: bool,
+    /// Whether a copy is not as this program would write it: damaged, with another key, or of an
+    /// older version of the format. [`renew`] writes both before anything else is written.
+    pub is_outdated: bool,
     wrapped_key: Option<[u8; WRAPPED_KEY_BYTES]>,
 }
 
@@ -57,7 +57,7 @@ impl Head {
         image_id: u64,
         sealed_key: Option<[u8; WRAPPED_KEY_BYTES]>,
     ) -> Self {
-        Self { geometry, image_id, is_old: false, wrapped_key: sealed_key }
+        Self { geometry, image_id, is_outdated: false, wrapped_key: sealed_key }
     }
 
     /// The image's key, encrypted by the user's, if frames are encrypted.
@@ -93,19 +93,25 @@ pub fn publish(
 ) -> Result<(), OpenError> {
     let wrap = |(key, image_key): (&Key, &Key)| key.wrap(image_key, image_id);
     let wrapped_key = keys.map(wrap).transpose()?;
-    write_head(device, &Head { geometry: *geometry, image_id, is_old: false, wrapped_key })
+    write_head(device, &Head { geometry: *geometry, image_id, is_outdated: false, wrapped_key })
 }
 
-/// Gives an image of an older version this program's version. Its frames stay as they are. Programs
-/// of the older version refuse it from then on.
-pub fn upgrade(device: &dyn Device, head: &Head) -> Result<(), OpenError> {
-    write_head(device, head)
+/// Makes both copies of an outdated superblock what the valid one says, so that nobody ever reads
+/// the other: a loss amid [`change_key`] leaves a copy with each key. An image of an older version
+/// is given this program's; its frames stay as they are, and programs of the older version refuse
+/// it from then on.
+pub fn renew(device: &dyn Device, head: &Head) -> Result<(), OpenError> {
+    match head.is_outdated {
+        true => write_head(device, head),
+        false => Ok(()),
+    }
 }
 
 /// Encrypts the image's key by another key of the user.
 ///
 /// # Errors
-/// `old` is not the image's, or the device failed: then the image has one of both.
+/// `old` is not the image's, or the device failed: then the image has one of both, and [`renew`]
+/// removes the other.
 pub fn change_key(device: &dyn Device, old: &Key, new: &Key) -> Result<(), OpenError> {
     let Some(head) = read_superblock(device)? else {
         return Err(ImageError::NotAnImage { found: 0 }.into());
@@ -197,8 +203,10 @@ pub fn read_superblock(device: &dyn Device) -> Result<Option<Head>, OpenError> {
             return Err(ImageError::Impossible { what, value, offset_bytes: 0 }.into());
         }
     };
-    let is_old = superblock.version.get() != FORMAT_VERSION;
-    Ok(Some(Head { geometry, image_id: superblock.image_id.get(), is_old, wrapped_key }))
+    let [first, second] =
+        [0, SUPERBLOCK_COPY as usize].map(|at| &head.as_slice()[at..at + size_of::<Superblock>()]);
+    let is_outdated = superblock.version.get() != FORMAT_VERSION || first != second;
+    Ok(Some(Head { geometry, image_id: superblock.image_id.get(), is_outdated, wrapped_key }))
 }
 
 /// Refuses a device with zeros in the place of superblocks if there are other data on it. An image
@@ -346,8 +354,12 @@ mod tests {
             publish(&device, &geometry, 7, None).unwrap();
             device.flip_bit(lost + 20, 0);
             let found = read_superblock(&device).unwrap().unwrap();
-            assert_eq!((found.geometry, found.image_id, found.is_old), (geometry, 7, false));
+            assert_eq!((found.geometry, found.image_id, found.is_outdated), (geometry, 7, true));
+            renew(&device, &found).unwrap();
+            let renewed = read_superblock(&device).unwrap().unwrap();
+            assert_eq!(renewed, Head { is_outdated: false, ..found });
         }
+        device.flip_bit(20, 0);
         device.flip_bit(SUPERBLOCK_COPY + 20, 0);
         assert!(read_superblock(&device).is_err());
         prepare(&device, &geometry).unwrap();
@@ -406,5 +418,44 @@ mod tests {
         publish(&device, &geometry, 7, None).unwrap();
         assert!(matches!(found(Some(&first)), Err(ImageError::NotEncrypted { .. })));
         assert!(found(None).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_loss_at_any_step_of_a_change_of_keys_leaves_one_key_and_then_two_equal_copies() {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, BUFFERS).unwrap();
+        let keys = [1, 2].map(|byte| Key::new([byte; 32]));
+        let image_key = Key::random().unwrap();
+        let (mut apart, mut with_key) = (0, [0, 0]);
+        for (cut, seed) in (0..6).flat_map(|cut| (0..8).map(move |seed| (cut, seed))) {
+            let device = SimDevice::new(Layout::of(&geometry).segment_at(1), seed);
+            publish(&device, &geometry, 7, Some((&keys[0], &image_key))).unwrap();
+            device.cut_after(device.ops() + cut);
+            let is_acknowledged = change_key(&device, &keys[0], &keys[1]).is_ok();
+            assert_eq!(is_acknowledged, cut >= 4, "the steps are counted");
+            let head = read_superblock(&device.power_cycle(seed)).unwrap().unwrap();
+            let opens = |head: &Head| keys.each_ref().map(|key| head.image_key(Some(key)).is_ok());
+            let before = opens(&head);
+            assert!(before[0] != before[1], "cut {cut}, seed {seed}: {before:?}");
+            assert!(before[1] || !is_acknowledged, "cut {cut}, seed {seed}");
+            apart += u32::from(head.is_outdated);
+            with_key[usize::from(before[1])] += 1;
+            // Whenever the power is lost while the copies are made equal, the key stays.
+            for cut in 0..=4 {
+                let device = device.power_cycle(seed);
+                device.cut_after(cut);
+                assert!(renew(&device, &head).is_ok() || cut < 4, "cut {cut}, seed {seed}");
+                let device = device.power_cycle(seed + cut);
+                let after = read_superblock(&device).unwrap().unwrap();
+                assert_eq!(opens(&after), before, "cut {cut}, seed {seed}");
+                renew(&device, &after).unwrap();
+                for lost in [0, SUPERBLOCK_COPY] {
+                    device.flip_bit(lost + 20, 0);
+                    let other = read_superblock(&device).unwrap().unwrap();
+                    assert_eq!(opens(&other), before, "the other copy, cut {cut}, seed {seed}");
+                    device.flip_bit(lost + 20, 0);
+                }
+            }
+        }
+        assert!(apart > 5 && with_key.iter().all(|times| *times > 5), "{apart}, {with_key:?}");
     }
 }

@@ -97,10 +97,8 @@ impl Region {
             .segments_wanted(config.log_percent, config.region_bytes, config.budget_bytes)
             .max(header.segments.get())
             .max(found.segments_used);
-        if head.is_old {
-            // Before the first frame of this version is written.
-            superblock::upgrade(&*device, head)?;
-        }
+        // Before the first frame of this version is written.
+        superblock::renew(&*device, head)?;
         grow_durably(&*device, Layout::of(&geometry).segment_at(segments))?;
         ledger.region_bytes().store(config.region_bytes, Release);
         ledger.segments().store(u64::from(segments), Release);
@@ -135,7 +133,11 @@ impl Region {
     ) -> Result<Self, OpenError> {
         let mut config = checked(config)?;
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
-        check_key(&*device, &ledger, config.key.as_ref())?;
+        let Some(head) = read_superblock(&*device)? else {
+            return Err(ImageError::NotAnImage { found: 0 }.into());
+        };
+        check_key(&head, &ledger, config.key.as_ref())?;
+        superblock::renew(&*device, &head)?;
         check_grain(ledger.geometry(), &config)?;
         check_size(ledger.geometry(), config.region_bytes)?;
         let memory = take_over(&ledger, memory, config.planted)?;
@@ -260,10 +262,7 @@ impl Region {
 
 /// Refuses whoever does not have the key of the image to which held memory belongs, though the
 /// memory has it.
-fn check_key(device: &dyn Device, ledger: &Ledger, key: Option<&Key>) -> Result<(), OpenError> {
-    let Some(head) = read_superblock(device)? else {
-        return Err(ImageError::NotAnImage { found: 0 }.into());
-    };
+fn check_key(head: &Head, ledger: &Ledger, key: Option<&Key>) -> Result<(), OpenError> {
     match head.image_key(key)?.map(|image_key| image_key.words()) == ledger.key_words() {
         true => Ok(()),
         false => Err(ImageError::WrongKey.into()),

@@ -211,6 +211,40 @@ fn without_its_key_an_image_is_refused_at_rest_and_in_memory_and_left_as_it_is()
     }
 }
 
+/// Half a change of keys leaves a copy of the superblock with each key. Whoever opens the image, or
+/// goes on with its memory, leaves two with the key by which it was opened.
+#[test]
+fn an_open_after_half_a_change_of_keys_leaves_no_copy_with_the_other_key() {
+    let other = Key::new([8; 32]);
+    for is_attached in [false, true] {
+        let (device, model) = image(7, Compression::Off);
+        let held = is_attached.then(|| {
+            let region = open(&device, Compression::Off);
+            let (memory_fd, ledger_fd) = region.fds();
+            [memory_fd, ledger_fd].map(|fd| fd.try_clone_to_owned().unwrap())
+        });
+        // The second copy is on the device, the first not yet.
+        device.cut_after(device.ops() + 2);
+        change_key(&device, &key(), &other).unwrap_err();
+        let device = device.power_cycle(1);
+        let mut bytes = device.snapshot();
+        assert!(bytes[..4096] != bytes[4096..8192]);
+        let region = match held {
+            None => open(&device, Compression::Off),
+            Some([m, l]) => {
+                let (device, clock) = (Arc::new(device.clone()), Arc::new(SimClock::new(1_000)));
+                let region = Region::attach(m, l, device, clock, config(Compression::Off));
+                owned(region.unwrap())
+            }
+        };
+        assert!(memory(&region) == model, "attached: {is_attached}");
+        region.close(1).unwrap();
+        bytes = device.snapshot();
+        assert!(bytes[..4096] == bytes[4096..8192], "attached: {is_attached}");
+        assert!(memory(&open(&device, Compression::Off)) == model, "attached: {is_attached}");
+    }
+}
+
 /// Opens an image and reads all of it. Returns why that was refused, if it was.
 fn meet(image: &[u8], defer_load: bool) -> Result<Vec<u8>, Arc<OpenError>> {
     let (device, clock) = (device_of(image), Arc::new(SimClock::new(1_000)));
