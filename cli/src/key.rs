@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
+use perdura_guard::forbid_cores;
 use perdura_media::FileDevice;
 use perdura_media::file::{Direct, Engine, OpenMode};
 use perdura_region::directory::IMAGE_NAME;
@@ -36,16 +37,20 @@ pub struct KeyArgs {
 }
 
 impl KeyArgs {
-    /// The key, if one is given.
+    /// The key, if one is given. There is no core file of this process then.
     pub fn key(&self) -> Result<Option<Key>> {
         if let Some(path) = &self.key_file {
             return of_file("key-file", path).map(Some);
         }
         if let Some(command) = &self.key_command {
+            forbid_cores();
             return of_command(command).map(Some);
         }
         match std::env::var(KEY_VARIABLE) {
-            Ok(text) => parse(text.as_bytes()).context(KEY_VARIABLE).map(Some),
+            Ok(text) => {
+                forbid_cores();
+                parse(text.as_bytes()).context(KEY_VARIABLE).map(Some)
+            }
             Err(std::env::VarError::NotPresent) => Ok(None),
             Err(error) => Err(error).context(KEY_VARIABLE),
         }
@@ -137,8 +142,9 @@ fn change(dir: &Path, old: &KeyArgs, new_key_file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The key in the file that an option names.
+/// The key in the file that an option names. There is no core file of this process from then on.
 pub fn of_file(option: &str, path: &Path) -> Result<Key> {
+    forbid_cores();
     let place = || format!("--{option} {}", path.display());
     let file = std::fs::File::open(path).with_context(place)?;
     let mode = file.metadata().with_context(place)?.permissions().mode();

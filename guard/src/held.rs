@@ -15,6 +15,7 @@ use perdura_region::Attachment;
 use perdura_region::holder::Times;
 use perdura_region::holder::wire::{ImageFile, Message};
 
+use crate::cores::forbid_cores;
 use crate::error::{HoldError, failed};
 use crate::foreign::Foreign;
 use crate::sys::{Process, check_handed_over, drop_beside};
@@ -102,6 +103,9 @@ impl Held {
         let copy =
             |fd: &Foreign| fd.as_fd().try_clone_to_owned().map_err(failed("copy a descriptor"));
         let attachment = Arc::new(Attachment::new(copy(&memory)?, copy(&ledger)?)?);
+        if attachment.has_key() {
+            forbid_cores();
+        }
         Ok(Self {
             name,
             owner,

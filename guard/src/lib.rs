@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod battery;
+mod cores;
 mod daemon;
 mod drill;
 mod emergency;
@@ -42,6 +43,7 @@ mod visitor;
 mod watch;
 
 pub use battery::{BatteryWatch, LOOK_EVERY};
+pub use cores::forbid_cores;
 pub use daemon::{Guard, GuardOptions, GuardSocket, REGIONS_MAX};
 pub use drill::{DrillOutcome, Drilled, drill};
 pub use error::HoldError;

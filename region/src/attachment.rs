@@ -48,6 +48,11 @@ impl Attachment {
         Ok(Self { map, ledger })
     }
 
+    /// Whether the image is encrypted: then its key lies in the ledger.
+    pub fn has_key(&self) -> bool {
+        self.ledger.key_words().is_some()
+    }
+
     /// Keeps the pages of memory and ledger in DRAM that this process touches.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod battery;
 mod bench;
 mod check;
 mod clients;
+mod cores;
 mod devices;
 mod docs;
 mod embedded;
