@@ -149,7 +149,13 @@ impl<'v> Shipper<'v> {
             pack_bytes: PACK_BYTES,
             late: Vec::new(),
         };
-        let listed = vault.list(&names::points_folder(source.head.image_id))?.objects;
+        let image_id = source.head.image_id;
+        for folder in [names::packs_folder(image_id), names::points_folder(image_id)] {
+            if let Err(error) = vault.tidy(&folder) {
+                tracing::warn!(%error, "what a killed program left there was not removed");
+            }
+        }
+        let listed = vault.list(&names::points_folder(image_id))?.objects;
         let Some(last) = listed.last() else { return Ok(shipper) };
         match point::get(vault, &shipper.seal, &last.name) {
             Ok(point) => shipper.resume(source, point, &last.name)?,

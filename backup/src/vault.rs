@@ -83,6 +83,20 @@ pub trait Vault: Send + Sync {
     /// The vault fails.
     fn delete(&self, name: &str) -> Result<(), VaultError>;
 
+    /// Removes what killed programs have left of objects in a folder that they were putting. Nobody
+    /// else may put any there.
+    ///
+    /// # Errors
+    /// The vault fails.
+    fn tidy(&self, _folder: &str) -> Result<(), VaultError> {
+        Ok(())
+    }
+
+    /// The directory of this machine in which it lies, if it does.
+    fn directory(&self) -> Option<&Path> {
+        None
+    }
+
     /// The place, for people.
     fn describe(&self) -> String;
 }
@@ -91,7 +105,7 @@ pub trait Vault: Send + Sync {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("cannot {what} {name:?} in {vault}: {why}")]
 pub struct VaultError {
-    /// The operation: `put`, `get`, `list` or `delete`.
+    /// The operation: `put`, `get`, `list`, `delete` or `tidy`.
     pub what: &'static str,
     /// Name of the object or folder.
     pub name: String,

@@ -132,6 +132,24 @@ impl Vault for Directory {
         }
     }
 
+    fn tidy(&self, folder: &str) -> Result<(), VaultError> {
+        let remove_parts = || -> std::io::Result<()> {
+            for entry in fs::read_dir(self.path(folder)?)? {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                    fs::remove_file(entry.path())?;
+                }
+            }
+            Ok(())
+        };
+        match remove_parts() {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(self.failed("tidy", folder, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn describe(&self) -> String {
         self.root.display().to_string()
     }

@@ -23,6 +23,7 @@ const GET: u8 = 2;
 const LIST: u8 = 3;
 const DELETE: u8 = 4;
 const PUT_NEW: u8 = 5;
+const TIDY: u8 = 6;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const MISSING: u8 = 2;
@@ -200,6 +201,10 @@ impl Vault for Ssh {
         self.ask(DELETE, "delete", name, b"").map(drop)
     }
 
+    fn tidy(&self, folder: &str) -> Result<(), VaultError> {
+        self.ask(TIDY, "tidy", folder, b"").map(drop)
+    }
+
     fn describe(&self) -> String {
         let port = self.port.as_ref().map_or(String::new(), |port| format!(":{port}"));
         format!("ssh://{}{port}{}", self.host, self.path)
@@ -241,6 +246,7 @@ pub fn receive(vault: &Directory, mut from: impl Read, mut to: impl Write) -> st
                 (DONE, folders.chain(objects).collect::<String>().into_bytes())
             }),
             DELETE => vault.delete(&name).map(|()| (DONE, Vec::new())),
+            TIDY => vault.tidy(&name).map(|()| (DONE, Vec::new())),
             other => {
                 let why = format!("unknown operation {other}");
                 return Err(std::io::Error::new(ErrorKind::InvalidData, why));
@@ -290,6 +296,22 @@ mod tests {
         request.extend_from_slice(name.as_bytes());
         request.extend_from_slice(body);
         request
+    }
+
+    #[test]
+    fn a_receiver_removes_parts_of_a_folder() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let vault = Directory::new(folder.path().to_owned());
+        vault.put("packs/a", b"1").unwrap();
+        for name in ["packs/.unfinished-1-b", ".unfinished-2-c"] {
+            std::fs::write(folder.path().join(name), b"half").unwrap();
+        }
+        let requests = [request(TIDY, "packs", b""), request(TIDY, "none", b"")];
+        let mut answers = Vec::new();
+        receive(&vault, &requests.concat()[..], &mut answers).unwrap();
+        assert_eq!(answers, [&GREETING[..], &[DONE], &[0; 8], &[DONE], &[0; 8]].concat());
+        assert_eq!(std::fs::read_dir(folder.path().join("packs")).unwrap().count(), 1);
+        assert!(folder.path().join(".unfinished-2-c").exists());
     }
 
     #[test]

@@ -205,3 +205,32 @@ fn a_point_that_comes_late_stays_whole() {
         machine.compare(&memory, &seal, name).unwrap();
     }
 }
+
+/// Parts of the image's own packs and points: of another image, another program may be writing.
+#[test]
+fn the_next_writer_removes_what_a_killed_one_was_putting() {
+    let (machine, folder) = (Machine::new(1), TempDir::new().unwrap());
+    let vault = Directory::new(folder.path().to_owned());
+    let source = Source::new(&*machine.device, Some(&key())).unwrap();
+    let ship = || {
+        machine.write(20);
+        machine.checkpoint();
+        let writer = claim(&vault, &source).unwrap();
+        let shipper = Shipper::new(&vault, Seal::default(), &source, writer, Planted::None);
+        shipper.unwrap().pass(&source, &*machine.clock).unwrap();
+    };
+    ship();
+    let image = format!("image-{:016x}", source.image_id());
+    let part = |image: &str, kind: &str| folder.path().join(image).join(kind).join(".unfinished-1");
+    std::fs::create_dir_all(folder.path().join("image-1/packs")).unwrap();
+    let (own, others) =
+        (["packs", "points"].map(|kind| part(&image, kind)), part("image-1", "packs"));
+    for path in own.iter().chain([&others]) {
+        std::fs::write(path, b"half of an object").unwrap();
+    }
+    ship();
+    assert!(!own.iter().any(|path| path.exists()) && others.exists());
+    let points = list(&vault, Some(source.image_id())).unwrap();
+    assert_eq!(points.len(), 2);
+    machine.compare(&vault, &Seal::default(), &points[1]).unwrap();
+}
