@@ -7,6 +7,7 @@
 #![warn(unreachable_pub)]
 
 mod error;
+mod fate;
 mod fetch;
 mod follower;
 mod names;
@@ -22,6 +23,7 @@ mod warm;
 mod writer;
 
 pub use error::BackupError;
+pub use fate::shared_fate;
 pub use follower::{Figures, Follower, Options, Progress};
 pub use object::Seal;
 pub use points::{PointName, PointSizes, choose, list};

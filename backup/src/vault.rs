@@ -4,7 +4,7 @@ mod directory;
 mod s3;
 mod ssh;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use directory::Directory;
 pub use s3::S3;
@@ -90,6 +90,11 @@ pub trait Vault: Send + Sync {
     /// The vault fails.
     fn tidy(&self, _folder: &str) -> Result<(), VaultError> {
         Ok(())
+    }
+
+    /// The directory of this machine in which it lies, if it does.
+    fn directory(&self) -> Option<&Path> {
+        None
     }
 
     /// The directory of this machine in which it lies, if it does.

@@ -17,7 +17,7 @@ use perdura_media::{Bytes, FileDevice, RealClock, parse_duration};
 use perdura_region::directory::{IMAGE_NAME, has_image, memory_files_of};
 use perdura_terminal::{LateBar, complain, say, time};
 
-use crate::ship::ShipKeyArgs;
+use crate::ship::{ShipKeyArgs, warn_of_shared_fate};
 
 /// Options of `backup`.
 #[derive(Debug, Args)]
@@ -132,6 +132,7 @@ fn back_up(args: &BackupArgs, url: &str) -> Result<()> {
         bail!("no image in {} ({IMAGE_NAME}): give --dir", args.dir.display());
     }
     let (vault, seal) = (vault::open(url)?, args.key.seal()?);
+    warn_of_shared_fate(&*vault, &args.dir);
     let keep = time("keep", &args.keep)?;
     let every = time("every", &args.every)?;
     // Opened anew for each pass, because the file may have grown.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use perdura_backup::{Figures, Follower, Options, Progress, Seal, Vault, vault};
+use perdura_backup::{Figures, Follower, Options, Progress, Seal, Vault, shared_fate, vault};
 use perdura_media::{Clock, format_duration};
 use perdura_region::Key;
+use perdura_region::directory::IMAGE_NAME;
 use perdura_server::{Backup, Power};
 use perdura_store::Store;
 use perdura_terminal::{one_of, time};
@@ -133,6 +134,7 @@ impl Shipping {
         power: Arc<Power>,
     ) -> Result<Running> {
         let Self { vault, seal, options, lag_max, is_refusing } = self;
+        warn_of_shared_fate(&*vault, &options.dir);
         let progress = Arc::new(Progress::default());
         let figures = Arc::new(Lag {
             store: Arc::downgrade(store),
@@ -161,6 +163,13 @@ impl Shipping {
             thread.spawn(watch).context("start a thread")?;
         }
         Ok(Running { follower: follower.context("start a thread")?, figures })
+    }
+}
+
+/// Warns if the vault would be lost together with the image in a directory.
+pub fn warn_of_shared_fate(vault: &dyn Vault, dir: &Path) {
+    if let Some(why) = shared_fate(vault, &dir.join(IMAGE_NAME)) {
+        tracing::warn!("{why}");
     }
 }
 

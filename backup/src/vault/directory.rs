@@ -150,6 +150,10 @@ impl Vault for Directory {
         }
     }
 
+    fn directory(&self) -> Option<&Path> {
+        Some(&self.root)
+    }
+
     fn describe(&self) -> String {
         self.root.display().to_string()
     }

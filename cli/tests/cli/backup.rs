@@ -193,7 +193,9 @@ fn a_warm_copy_follows_ends_at_a_whole_point_and_is_served() {
     let (data, vault, new) = (TestDir::new(), TestDir::new(), TestDir::new());
     let url = vault.path().to_str().unwrap();
     let ship = ["--ship", url, "--ship-every", "30ms"];
-    let mut server = Server::start(data.path(), &[&SETTINGS[..], &ship].concat());
+    let (mut program, log) = (Command::new("sh"), new.path().join("log"));
+    program.args(["-c", "exec \"$0\" \"$@\" 2>\"$LOG\"", PERDURA]).env("LOG", &log);
+    let mut server = Server::start_by(program, data.path(), &[&SETTINGS[..], &ship].concat());
     wait_until("a restore point", || field(&server, "backup_lag_seconds") != "-1");
     let dir = new.path().join("copy");
     let mut copy = Command::new(PERDURA)
@@ -209,6 +211,13 @@ fn a_warm_copy_follows_ends_at_a_whole_point_and_is_served() {
     }
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
+    // Vault and image lie on one device, as server and command say.
+    let output = perdura(&["backup", url, "--dir", data.path().to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let warned = format!("the vault {url} lies on the same device as the image ");
+    for text in [std::fs::read_to_string(&log).unwrap(), said] {
+        assert!(text.contains("WARN") && text.contains(&warned), "{text}");
+    }
     let newest = done(&["backup", "list", url]);
     let newest = newest.lines().last().unwrap().split_whitespace().next().unwrap().to_owned();
     while !lines.next().unwrap().unwrap().contains(&newest) {}
