@@ -6,6 +6,8 @@ mod ssh;
 
 use std::path::{Path, PathBuf};
 
+use crate::urls::without_password;
+
 pub use directory::Directory;
 pub use s3::S3;
 pub use ssh::{Ssh, receive};
@@ -27,7 +29,8 @@ pub fn open(url: &str) -> Result<Box<dyn Vault>, BackupError> {
         Some(("s3", place)) => Ok(Box::new(S3::from_environment(place)?)),
         Some(("ssh", place)) => Ok(Box::new(Ssh::new(place)?)),
         _ => Err(BackupError::Refused(format!(
-            "{url}: expected a path, file:///PATH, s3://BUCKET/PREFIX or ssh://USER@HOST/PATH"
+            "{}: expected a path, file:///PATH, s3://BUCKET/PREFIX or ssh://USER@HOST/PATH",
+            without_password(url)
         ))),
     }
 }
@@ -97,11 +100,6 @@ pub trait Vault: Send + Sync {
         None
     }
 
-    /// The directory of this machine in which it lies, if it does.
-    fn directory(&self) -> Option<&Path> {
-        None
-    }
-
     /// The place, for people.
     fn describe(&self) -> String;
 }
@@ -130,4 +128,32 @@ pub(crate) fn is_name(name: &str) -> bool {
             && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
     };
     name.len() <= 200 && name.split('/').all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_error_about_a_url_shows_the_password_in_it() {
+        for url in [
+            "ssh://u:geheim@h/p",
+            "ssh://u:geheim@h:22/p",
+            "ssh://u:ge/geheim@h/p",
+            "ssh://u:geheim@h",
+            "ssh:/u:geheim@h/p",
+            "sftp://u:geheim@h/p",
+            "https://:geheim@h/p",
+            "s3://key:geheim@bucket/p",
+            "file://u:geheim@h/p",
+        ] {
+            let error = open(url).err().expect(url).to_string();
+            assert!(error.contains(":…@") && !error.contains("geheim"), "{url}: {error}");
+        }
+        let error = open("ssh://u:geheim@h:22/p").err().unwrap().to_string();
+        assert!(error.contains("no password"), "{error}");
+        for url in ["ssh://u@h:22/p", "ssh://h/a:b@c"] {
+            assert_eq!(open(url).unwrap().describe(), url);
+        }
+    }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use perdura_backup::{Figures, Follower, Options, Progress, Seal, Vault, shared_fate, vault};
+use perdura_backup::{
+    Figures, Follower, Options, Progress, Seal, Vault, shared_fate, vault, without_password,
+};
 use perdura_media::{Clock, format_duration};
 use perdura_region::Key;
 use perdura_region::directory::IMAGE_NAME;
@@ -91,16 +93,17 @@ impl Shipping {
         let ship = &args.ship;
         let seal = ship.key.seal()?;
         let Some(url) = &ship.ship else { return Ok(None) };
+        let shown = without_password(url);
         if !args.device.is_empty() {
             bail!(
-                "--ship {url}: values on a --device are not backed up yet, and a backup without \
+                "--ship {shown}: values on a --device are not backed up yet, and a backup without \
                  them could not be restored: give one of both"
             );
         }
         let has_no_checkpoints = args.place.checkpoint.as_deref() == Some("off");
         if has_no_checkpoints || args.durability.as_deref() == Some("none") {
             bail!(
-                "--ship {url}: checkpoints are what is shipped, and there are none with \
+                "--ship {shown}: checkpoints are what is shipped, and there are none with \
                  --checkpoint off or --durability none"
             );
         }

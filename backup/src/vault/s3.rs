@@ -17,6 +17,7 @@ use ureq::{Agent, Body};
 
 use super::{Listed, Listing, Vault, VaultError};
 use crate::error::BackupError;
+use crate::urls::without_password;
 
 /// Time within which a request must be answered.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,7 +57,9 @@ impl S3 {
     }
 
     fn new(place: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, BackupError> {
-        let refused = |why: String| BackupError::Refused(format!("s3://{place}: {why}"));
+        let refused = |why: String| {
+            BackupError::Refused(format!("{}: {why}", without_password(&format!("s3://{place}"))))
+        };
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let needed = |name: &str| {
             variable(name).ok_or_else(|| refused(format!("the variable {name} is not set")))
@@ -77,6 +80,7 @@ impl S3 {
             None => (format!("https://s3.{region}.amazonaws.com"), UrlStyle::VirtualHost),
         };
         let no_endpoint = |why: &dyn std::fmt::Display| {
+            let endpoint = without_password(&endpoint);
             refused(format!("{endpoint}: expected http://HOST or https://HOST: {why}"))
         };
         let parsed = endpoint.parse().map_err(|error| no_endpoint(&error))?;

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use super::{Directory, Listed, Listing, Vault, VaultError};
 use crate::error::BackupError;
+use crate::urls::without_password;
 
 const GREETING: &[u8; 8] = b"PRDRECV1";
 const PUT: u8 = 1;
@@ -62,9 +63,17 @@ impl Ssh {
     /// # Errors
     /// The URL is none.
     pub fn new(place: &str) -> Result<Self, BackupError> {
-        let refused =
-            || BackupError::Refused(format!("ssh://{place}: expected ssh://USER@HOST:PORT/PATH"));
+        let refused_for = |why: &str| {
+            let shown = without_password(&format!("ssh://{place}"));
+            BackupError::Refused(format!("{shown}: expected ssh://USER@HOST:PORT/PATH{why}"))
+        };
+        let refused = || refused_for("");
         let (host, path) = place.split_once('/').ok_or_else(refused)?;
+        if host.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
+            return Err(refused_for(
+                ", with no password: ssh asks for none here, so give it a key",
+            ));
+        }
         let (host, port) = match host.rsplit_once(':') {
             Some((host, port)) => (host, Some(port.to_owned())),
             None => (host, None),

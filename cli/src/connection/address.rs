@@ -1,6 +1,7 @@
 //! The address of a server, as users write it.
 
 use anyhow::{Result, bail};
+use perdura_backup::without_password;
 
 /// The port where none is given.
 const PORT: u16 = 6379;
@@ -36,8 +37,9 @@ impl Address {
             Some(("redis" | "valkey", rest)) => (false, rest),
             Some(("rediss" | "valkeys", rest)) => (true, rest),
             Some((scheme, _)) => bail!(
-                "{text}: {scheme}:// is not known; expected redis://HOST:PORT, or \
-                 rediss://HOST:PORT for TLS"
+                "{}: {scheme}:// is not known; expected redis://HOST:PORT, or rediss://HOST:PORT \
+                 for TLS",
+                without_password(text)
             ),
             None => return Ok(None),
         };
@@ -51,7 +53,8 @@ impl Address {
             },
         };
         if place.is_empty() {
-            bail!("{text}: expected a host, such as redis://127.0.0.1:{PORT}");
+            let shown = without_password(text);
+            bail!("{shown}: expected a host, such as redis://127.0.0.1:{PORT}");
         }
         let has_port = place.rsplit_once(':').is_some_and(|(host, _)| {
             // Colons of an IPv6 address stand in brackets.
@@ -117,6 +120,10 @@ mod tests {
         assert_eq!(Address::of_url("dump.rdb").unwrap(), None);
         for bad in ["http://h", "redis://", "redis://h/x", "redis://a:%4@h"] {
             assert!(Address::of_url(bad).is_err(), "{bad}");
+        }
+        for bad in ["http://u:geheim@h", "redis://u:geheim@", "redis://u:geheim@h/x"] {
+            let error = Address::of_url(bad).unwrap_err().to_string();
+            assert!(!error.contains("geheim"), "{error}");
         }
     }
 }
