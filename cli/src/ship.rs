@@ -1,13 +1,15 @@
 //! `serve --ship`: the backup that follows a running server.
 
+mod lag;
+
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use perdura_backup::{
-    Figures, Follower, Options, Progress, Seal, Vault, shared_fate, vault, without_password,
+    Follower, Options, Progress, Seal, Vault, shared_fate, vault, without_password,
 };
 use perdura_media::{Clock, format_duration};
 use perdura_region::Key;
@@ -16,6 +18,7 @@ use perdura_server::{Backup, Power};
 use perdura_store::Store;
 use perdura_terminal::{one_of, time};
 
+use self::lag::{Lag, Terms};
 use crate::key;
 use crate::serve_args::ServeArgs;
 
@@ -24,8 +27,6 @@ const BACKUP: &str = "Backup";
 const EVERY: Duration = Duration::from_secs(1);
 /// Default time for which restore points are kept.
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Time between two looks at the lag.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Longest time that a stopped server waits for the last restore point, when all is on the SSD.
 const LAST_WITHIN: Duration = Duration::from_secs(10);
 
@@ -143,12 +144,15 @@ impl Shipping {
             store: Arc::downgrade(store),
             progress: Arc::clone(&progress),
             clock: Arc::clone(clock),
-            vault: vault.describe(),
-            lag_max,
-            is_refusing,
-            every: options.every,
-            keep: options.keep,
-            is_encrypted: seal.is_encrypting(),
+            began_ns: clock.now_ns(),
+            terms: Terms {
+                vault: vault.describe(),
+                lag_max,
+                is_refusing,
+                every: options.every,
+                keep: options.keep,
+                is_encrypted: seal.is_encrypting(),
+            },
         });
         let held = Arc::downgrade(store);
         let hold = Box::new(move |is_held| {
@@ -159,9 +163,9 @@ impl Shipping {
         let device = store.region().device();
         let clock = Arc::clone(clock);
         let follower = Follower::start(device, vault, seal, options, clock, progress, hold);
-        if let Some(lag_max) = lag_max {
+        if lag_max.is_some() {
             let lag = Arc::clone(&figures);
-            let watch = move || lag.watch(lag_max, &power);
+            let watch = move || lag.watch(&power);
             let thread = std::thread::Builder::new().name("perdura-lag".into());
             thread.spawn(watch).context("start a thread")?;
         }
@@ -196,109 +200,5 @@ impl Running {
                 format_duration(LAST_WITHIN)
             );
         }
-    }
-}
-
-/// How far the backup is behind.
-struct Lag {
-    store: Weak<Store>,
-    progress: Arc<Progress>,
-    clock: Arc<dyn Clock>,
-    vault: String,
-    lag_max: Option<Duration>,
-    is_refusing: bool,
-    every: Duration,
-    keep: Option<Duration>,
-    is_encrypted: bool,
-}
-
-impl std::fmt::Debug for Lag {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lag").field("vault", &self.vault).finish_non_exhaustive()
-    }
-}
-
-impl Lag {
-    /// Every write that was acknowledged longer ago than this is in the vault; zero: all are.
-    /// `None`: there is no restore point yet.
-    fn lag(&self) -> Option<Duration> {
-        // Taken first: what is acknowledged after it makes no difference.
-        let (now_ms, now_ns) = (self.clock.unix_ms(), self.clock.now_ns());
-        let Figures { newest, newest_at_ns, .. } = self.progress.figures();
-        let newest = newest?;
-        let is_whole = self.store.upgrade().is_some_and(|store| {
-            let region = store.region();
-            region.is_committed() && region.commits() == newest.commit
-        });
-        Some(match is_whole {
-            true => Duration::ZERO,
-            // The clock may have been set back since the commit: then the lag is at least the time
-            // since the point was put.
-            false => Duration::from_millis(now_ms.saturating_sub(newest.unix_ms))
-                .max(Duration::from_nanos(now_ns.saturating_sub(newest_at_ns))),
-        })
-    }
-
-    /// Warns when the backup is late, and refuses writes if that is asked for, until the server's
-    /// end.
-    fn watch(&self, lag_max: Duration, power: &Power) {
-        let mut was_late = false;
-        let began = std::time::Instant::now();
-        while self.store.strong_count() > 0 {
-            // The first restore point takes its time.
-            let lag = self.lag().unwrap_or_else(|| began.elapsed());
-            let is_late = lag > lag_max;
-            if is_late != was_late {
-                match is_late {
-                    true => tracing::error!(
-                        lag = format_duration(lag),
-                        "the backup is late: more than --ship-lag-max{}",
-                        if self.is_refusing { "; no write is accepted" } else { "" }
-                    ),
-                    false => tracing::info!("the backup has caught up"),
-                }
-                power.set_backup_late(is_late && self.is_refusing);
-                was_late = is_late;
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-}
-
-impl Backup for Lag {
-    fn figures(&self) -> Vec<(&'static str, String)> {
-        let lag = self.lag();
-        let figures = self.progress.figures();
-        let is_late = self.lag_max.is_some_and(|max| lag.is_none_or(|lag| lag > max));
-        let state = match (&figures.error, is_late) {
-            _ if figures.is_stopped => "stopped",
-            (Some(_), _) => "failing",
-            (None, true) => "late",
-            (None, false) => "ok",
-        };
-        let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());
-        let or_none = |time: Option<Duration>| time.map_or("-1".to_owned(), seconds);
-        vec![
-            ("backup_vault", self.vault.clone()),
-            ("backup_state", state.to_owned()),
-            ("backup_stopped", u8::from(figures.is_stopped).to_string()),
-            ("backup_refuses_writes", u8::from(is_late && self.is_refusing).to_string()),
-            ("backup_lag_seconds", or_none(lag)),
-            ("backup_lag_max_seconds", or_none(self.lag_max)),
-            ("backup_every_seconds", seconds(self.every)),
-            ("backup_keep_seconds", or_none(self.keep)),
-            ("backup_encrypted", u8::from(self.is_encrypted).to_string()),
-            (
-                "backup_newest_unix_ms",
-                figures.newest.map_or(0, |newest| newest.unix_ms).to_string(),
-            ),
-            ("backup_points", figures.points.to_string()),
-            ("backup_objects", figures.objects.to_string()),
-            ("backup_bytes", figures.bytes.to_string()),
-            ("backup_pass_seconds", seconds(figures.pass)),
-            ("backup_failures", figures.failures.to_string()),
-            ("backup_delete_failures", figures.delete_failures.to_string()),
-            ("backup_error", figures.error.unwrap_or_default()),
-        ]
     }
 }

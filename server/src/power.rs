@@ -89,7 +89,7 @@ impl Power {
     }
 
     /// Whether the backup is so far behind that no write is accepted.
-    pub(crate) fn is_backup_late(&self) -> bool {
+    pub fn is_backup_late(&self) -> bool {
         self.is_backup_late.load(Ordering::Relaxed)
     }
 
