@@ -188,3 +188,24 @@ fn thread_cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_accepts_no_writes_is_not_ready() {
+        let found = |info: &str| {
+            ready(&Look { info: info.to_owned(), commands: Vec::new(), errors: Vec::new() })
+        };
+        assert_eq!(found("latched:0\r\nbackup_refuses_writes:0\r\n"), (true, "ready\n".into()));
+        for (info, why) in [
+            ("latched:1\r\nfailure:EIO\r\n", "the SSD has failed: EIO"),
+            ("latched:0\r\nbackup_refuses_writes:1\r\n", "the backup is late"),
+            ("latched:0\r\npower_demand:clean\r\n", "the power is low"),
+        ] {
+            let (is_ready, said) = found(info);
+            assert!(!is_ready && said.contains(why), "{info}: {said}");
+        }
+    }
+}

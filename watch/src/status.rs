@@ -157,6 +157,19 @@ mod tests {
     }
 
     #[test]
+    fn a_backup_has_a_state_and_a_lag_once_there_is_a_restore_point() {
+        let of = |more: &str| {
+            let status = Status::of(&format!("{}{more}", info(1, "2.300", ""))).unwrap();
+            (status.backup_state, status.backup_lag_s)
+        };
+        assert_eq!(of(""), (None, None));
+        for (lag, found) in [("-1", None), ("0.000", Some(0.0)), ("2.500", Some(2.5))] {
+            let more = format!("backup_state:late\r\nbackup_lag_seconds:{lag}\r\n");
+            assert_eq!(of(&more), (Some("late".to_owned()), found));
+        }
+    }
+
+    #[test]
     fn each_way_to_break_the_promise_is_named() {
         for (text, why) in [
             (info(1001, "2.300", ""), "the budget is 1000"),

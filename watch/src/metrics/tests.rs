@@ -37,6 +37,20 @@ fn numbers_are_in_infos_own_digits_or_in_the_unit_of_the_name() {
 }
 
 #[test]
+fn the_lag_of_a_backup_has_a_sample_once_there_is_a_restore_point() {
+    for (lag, sample) in [("-1", None), ("0.000", Some("0.000")), ("2.500", Some("2.500"))] {
+        let look = look(&format!(
+            "backup_stopped:1\r\nbackup_refuses_writes:0\r\nbackup_lag_seconds:{lag}\r\n"
+        ));
+        let text = text(&seen(&look, None), Format::Text);
+        let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        assert_eq!(of("perdura_backup_lag_seconds "), sample, "{text}");
+        let two = (of("perdura_backup_stopped "), of("perdura_backup_refuses_writes "));
+        assert_eq!(two, (Some("1"), Some("0")), "{text}");
+    }
+}
+
+#[test]
 fn devices_and_tenants_have_samples_of_their_own() {
     let look = look(
         "devices:1\r\ndevice0:state=failed,role=primary,path=/a\"b,live_bytes=1,used_bytes=2,\
