@@ -16,6 +16,7 @@ pub mod profile;
 pub mod recording;
 pub mod sim;
 mod sys;
+pub mod time;
 pub mod timed;
 pub mod turns;
 pub mod units;

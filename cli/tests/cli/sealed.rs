@@ -1,6 +1,6 @@
 //! TLS between processes: our own commands and other programs as clients.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::real_redis::{Redis, everything};
@@ -24,13 +24,27 @@ impl Sealed {
     }
 
     fn start_with(cert: &str, key: &str) -> Self {
+        Self::start_by(Command::new(PERDURA), cert, key)
+    }
+
+    /// Starts one whose log is appended to a file.
+    fn start_logging(cert: &str, key: &str, log: &Path) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "log=$1; shift; exec \"$@\" 2>>\"$log\"", "sh"]).arg(log).arg(PERDURA);
+        Self::start_by(shell, cert, key)
+    }
+
+    fn start_by(program: Command, cert: &str, key: &str) -> Self {
         let (dir, tls_port) = (TestDir::new(), free_port());
         let (listen, authority) = (format!("127.0.0.1:{tls_port}"), file("authority.pem"));
         let options = ["--tls-cert-file", cert, "--tls-key-file", key];
         let others = ["--tls-ca-cert-file", &authority, "--tls-listen", &listen];
         let memory = ["--memory", "256MiB", "--no-holder"];
-        let server =
-            Server::start(&dir.path().join("data"), &[&options[..], &others, &memory].concat());
+        let server = Server::start_by(
+            program,
+            &dir.path().join("data"),
+            &[&options[..], &others, &memory].concat(),
+        );
         Self { server, tls_port, dir }
     }
 
@@ -167,13 +181,24 @@ fn a_new_certificate_is_read_at_sighup() {
         std::fs::copy(file(&format!("{name}.pem")), &cert).unwrap();
     };
     put("expired");
-    let sealed = Sealed::start_with(cert.to_str().unwrap(), key.to_str().unwrap());
+    let log = files.path().join("log");
+    let sealed = Sealed::start_logging(cert.to_str().unwrap(), key.to_str().unwrap(), &log);
+    let warnings = || {
+        let log = std::fs::read_to_string(&log).unwrap();
+        log.lines().filter(|line| line.contains("WARN") && line.contains("has expired at")).count()
+    };
+    wait_until("the warning", || warnings() == 1);
+    assert!(sealed.server.figure("tls_certificate_not_after") < 1_800_000_000);
     let words = ["status", "--connect", &sealed.url()];
     assert!(refused(&sealed.asked(&words)).contains("has expired"));
+    sealed.server.signal("HUP");
+    wait_until("another warning", || warnings() == 2);
     put("renewed");
     assert!(refused(&sealed.asked(&words)).contains("has expired"));
     sealed.server.signal("HUP");
     wait_until("the new certificate", || sealed.asked(&words).status.success());
+    assert!(sealed.server.figure("tls_certificate_not_after") > 4_000_000_000);
+    assert_eq!(warnings(), 2);
     // Half of a renewal changes nothing.
     std::fs::copy(file("server.key"), &key).unwrap();
     sealed.server.signal("HUP");

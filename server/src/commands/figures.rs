@@ -212,6 +212,9 @@ fn promise_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
         if server.config.has_holder { "yes" } else { "no" },
         server.config.seccomp,
     )?;
+    if let Some(not_after_s) = server.config.tls.not_after_s() {
+        write!(out, "tls_certificate_not_after:{not_after_s}\r\n")?;
+    }
     let Some(terms) = &server.config.terms else { return Ok(()) };
     let rate = terms.rate_bytes_per_s;
     let flush = |bytes| flush_time(server.store.region().geometry(), rate, bytes).as_secs_f64();

@@ -131,6 +131,7 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
                 why: "the server listens on an open address and needs a password".into(),
             });
         }
+        changed.tls.remark(ctx.server.unix_ms());
     }
     match memory {
         Some(MemoryChange::UseAtMost(bytes)) => changed.memory_max_bytes = bytes,

@@ -106,6 +106,7 @@ pub fn run(
     beside.shared.tcp_port = listener.local_addr().map_or(0, |addr| addr.port());
     beside.shared.tls_port = listener.local_tls_addr().map_or(0, |addr| addr.port());
     let (beside, shared) = (&beside, &beside.shared);
+    config.tls.remark(clock.unix_ms());
     if let Some(power) = &config.power {
         power.set_loops(shared.loops.len());
     }

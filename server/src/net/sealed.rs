@@ -92,6 +92,7 @@ impl Serve<'_> {
         match changed.tls.load() {
             Ok(()) => {
                 tracing::info!("the files of TLS were read again: new connections heed them");
+                changed.tls.remark(self.server.unix_ms());
                 shared.set_config(&mut held, changed);
             }
             Err(error) => tracing::error!(%error, "TLS goes on with what it has"),

@@ -10,6 +10,8 @@ use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::validity::Validity;
+
 /// Whether clients must show a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AuthClients {
@@ -49,6 +51,7 @@ pub struct TlsSettings {
     /// Versions, as words such as `TLSv1.3`; empty: 1.2 and 1.3.
     pub protocols: String,
     ready: Option<Arc<ServerConfig>>,
+    validity: Option<Validity>,
 }
 
 /// Why there can be no TLS with these settings.
@@ -88,6 +91,7 @@ impl TlsSettings {
             (None, _) => return Err(TlsError::Missing("tls-cert-file, the server's certificate")),
             (_, None) => return Err(TlsError::Missing("tls-key-file, the certificate's key")),
         };
+        let validity = cert.first().and_then(Validity::of);
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&versions(&self.protocols)?)
             .map_err(TlsError::Pair)?;
@@ -99,12 +103,30 @@ impl TlsSettings {
         ready.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         ready.send_tls13_tickets = 0;
         self.ready = Some(Arc::new(ready));
+        self.validity = validity;
         Ok(())
     }
 
     /// What the files said when they were last read.
     pub(crate) fn ready(&self) -> Option<&Arc<ServerConfig>> {
         self.ready.as_ref()
+    }
+
+    /// The last second in which the certificate is valid, since 1970.
+    pub(crate) fn not_after_s(&self) -> Option<u64> {
+        self.validity.map(|validity| validity.not_after_s())
+    }
+
+    /// Warns if clients refuse the certificate that was read last.
+    pub(crate) fn remark(&self, unix_ms: u64) {
+        let fault = self.validity.and_then(|validity| validity.fault(unix_ms));
+        if let (Some(fault), Some(file)) = (fault, &self.cert_file) {
+            tracing::warn!(
+                "tls-cert-file {}: the certificate {fault}, so clients refuse it: replace it and \
+                 its key, and send SIGHUP",
+                file.display()
+            );
+        }
     }
 
     fn verifier(

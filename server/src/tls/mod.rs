@@ -10,6 +10,7 @@
 
 mod files;
 mod link;
+mod validity;
 
 pub use files::{AuthClients, TlsError, TlsSettings};
 pub(crate) use link::{HANDSHAKE_NS, Link, PIECE_BYTES};

@@ -134,6 +134,7 @@ pub static ROWS: &[Row] = &[
     counter("eventloop_cycles", "perdura_loop_turns", "Turns of the event loops."),
     in_seconds(US, counter("eventloop_duration_sum", "perdura_loop_busy_seconds", "Time that these turns took, all loops together.")),
     in_seconds(MS, counter("expire_cycle_cpu_milliseconds", "perdura_expiry_seconds", "Time spent looking for expired keys.")),
+gauge("tls_certificate_not_after", "perdura_tls_certificate_not_after_timestamp_seconds", "Unix time of the last second in which the server's certificate is valid; absent without TLS."),
     gauge("uptime_in_seconds", "perdura_uptime_seconds", "Time since the start."),
     // The backup.
     gauge("backup_enabled", "perdura_backup_enabled", "1 if the image is shipped to a vault (serve --ship)."),

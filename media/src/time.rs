@@ -9,7 +9,7 @@ pub fn rfc3339(unix_ms: u64) -> String {
 }
 
 /// A time as RFC 3339 without `-` and `:`: `20261129T155421.123Z`. Such names sort by time.
-pub(crate) fn compact(unix_ms: u64) -> String {
+pub fn compact(unix_ms: u64) -> String {
     rfc3339(unix_ms).replace(['-', ':'], "")
 }
 
@@ -49,7 +49,7 @@ pub fn parse(text: &str) -> Option<u64> {
 }
 
 /// Reads a time that [`compact`] has written.
-pub(crate) fn parse_compact(text: &str) -> Option<u64> {
+pub fn parse_compact(text: &str) -> Option<u64> {
     let part = |from: usize, to: usize| text.get(from..to).filter(|part| part.is_ascii());
     let spread = format!(
         "{}-{}-{}{}:{}:{}",
