@@ -109,7 +109,7 @@ pub struct ServerConfig {
     pub tcp_keepalive_s: u64,
     /// Seconds in which a client that gets a copy of everything takes some of it.
     pub repl_timeout_s: u64,
-    /// The file of Redis's settings that the server was started with; for INFO only.
+    /// The file of settings that the server was started with; for INFO only.
     pub config_file: Option<PathBuf>,
     /// The limits of one request.
     pub limits: Limits,
@@ -278,19 +278,21 @@ impl ServerConfig {
         !self.tls_bind.is_empty() || !self.tls_bind_if_there.is_empty()
     }
 
-    /// Whether these users leave no address open to everyone.
+    /// Whether these users leave no address open to everyone. It holds at the start, and for each
+    /// change of users and passwords afterwards.
     pub(crate) fn check_users(&self, users: &Users) -> Result<(), StartError> {
         let is_open = |addr: &&SocketAddr| !is_loopback(addr.ip());
         let plain = self.bind.iter().chain(&self.bind_if_there).find(is_open).copied();
         let sealed = self.tls_bind.iter().chain(&self.tls_bind_if_there).find(is_open).copied();
         // A certificate that the server demands says who a client is.
         let sealed = sealed.filter(|_| self.tls.auth_clients != AuthClients::Yes);
-        match plain.or(sealed) {
-            Some(addr) if users.lets_anybody_in() => Err(StartError::Unprotected { addr }),
-            _ => match plain {
-                Some(addr) if !self.allow_plaintext => Err(StartError::Plaintext { addr }),
-                _ => Ok(()),
-            },
+        if let (Some(addr), Some(user)) = (plain.or(sealed), users.open_user()) {
+            let user = String::from_utf8_lossy(&user.name).into_owned();
+            return Err(StartError::Unprotected { addr, user });
+        }
+        match plain {
+            Some(addr) if !self.allow_plaintext => Err(StartError::Plaintext { addr }),
+            _ => Ok(()),
         }
     }
 
@@ -332,14 +334,12 @@ fn is_loopback(ip: IpAddr) -> bool {
 #[non_exhaustive]
 pub enum StartError {
     /// Anyone who reaches the address could read and delete everything.
-    #[error(
-        "refusing to listen on {addr} without a password, because anyone who reaches it could read \
-         and delete everything: give --password-file FILE, set PERDURA_PASSWORD, or listen on \
-         127.0.0.1 only"
-    )]
+    #[error("refusing to listen on {addr} {}", unprotected(user))]
     Unprotected {
         /// The address that was asked for.
         addr: SocketAddr,
+        /// A user who needs no password.
+        user: String,
     },
     /// Whoever is on the way could read passwords and data, and change them.
     #[error(
@@ -384,6 +384,19 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// The error of a change to users while the server runs, when the address is open already.
+    pub(crate) fn of_change(&self) -> String {
+        match self {
+            Self::Unprotected { addr, user } => format!(
+                "the server listens on {addr}, so that anyone who reaches it could be user \
+                 '{user}' without a password: give that user a password (>PASSWORD), turn it off, \
+                 or take its permissions (-@all); without a password the server may listen on \
+                 127.0.0.1 only"
+            ),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether another socket has the address. It may be that of a process that is about to end.
     pub fn is_address_in_use(&self) -> bool {
         match self {
@@ -397,6 +410,21 @@ impl StartError {
             | Self::Tls(_) => false,
         }
     }
+}
+
+/// Why a user who needs no password leaves an address open, and what ends that.
+fn unprotected(user: &str) -> String {
+    if user.as_bytes() == acl::DEFAULT {
+        return "without a password, because anyone who reaches it could read and delete \
+                everything: give --password-file FILE, set PERDURA_PASSWORD, or listen on \
+                127.0.0.1 only"
+            .to_owned();
+    }
+    format!(
+        "while user {user:?} needs no password, because anyone who reaches it could be that user: \
+         give the user a password (>PASSWORD in place of nopass), turn it off, or listen on \
+         127.0.0.1 only"
+    )
 }
 
 /// The remedy for an address that the system refuses, as the end of an error's text.

@@ -17,7 +17,7 @@ pub(crate) use file::{load, names_default, parse, save};
 pub(crate) use log::{AclLog, Entry as LogEntry, Origin};
 pub(crate) use selector::Selector;
 pub(crate) use user::User;
-pub(crate) use users::{Users, is_name};
+pub(crate) use users::{DEFAULT, Users, is_name};
 
 /// A mistake in a rule; `Display` is what Redis says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -10,6 +10,7 @@ use super::error::{CommandError, text};
 use super::facts::category;
 use super::options::is;
 use crate::acl::{self, Selector, Users, is_name};
+use crate::config::StartError;
 use crate::number::parse_i64;
 use crate::resp::{Args, Reply};
 use crate::shared::Topic;
@@ -41,13 +42,8 @@ fn change(
     let shared = ctx.server.shared;
     let mut held = shared.users();
     let users = f(&held)?;
-    if ctx.server.config.check_users(&users).is_err() {
-        return Err(CommandError::Acl(
-            "the server listens on an open address, so the default user needs a password, or no \
-             permissions"
-                .to_owned(),
-        ));
-    }
+    let open = |error: StartError| CommandError::Acl(error.of_change());
+    ctx.server.config.check_users(&users).map_err(open)?;
     shared.set_users(&mut held, users);
     kill_clients(ctx, &held);
     drop(held);

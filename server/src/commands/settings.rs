@@ -8,7 +8,7 @@ use super::context::{Context, Server};
 use super::error::CommandError;
 use super::error::text;
 use super::options::is;
-use crate::config::ServerConfig;
+use crate::config::{ServerConfig, StartError};
 use crate::number::parse_memory;
 use crate::parameters::{self, inert};
 use crate::resp::Args;
@@ -100,10 +100,8 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             changes_tls |= name.starts_with("tls-");
             if name == "requirepass" {
                 let after = users.with_password(changed.requirepass.as_deref());
-                if changed.check_users(&after).is_err() {
-                    let why = "the server listens on an open address and needs a password";
-                    return Err(refused(why.into()));
-                }
+                let open = |error: StartError| refused(error.of_change().into());
+                changed.check_users(&after).map_err(open)?;
                 users_after = Some(after);
             }
         } else if let Some(parameter) = inert::find(name) {
@@ -125,12 +123,10 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             name: text(args.get(2), 128),
             why: error.to_string().into(),
         })?;
-        if changed.check_users(&users).is_err() {
-            return Err(CommandError::ConfigSet {
-                name: "tls-auth-clients".to_owned(),
-                why: "the server listens on an open address and needs a password".into(),
-            });
-        }
+        changed.check_users(&users).map_err(|error| CommandError::ConfigSet {
+            name: "tls-auth-clients".to_owned(),
+            why: error.of_change().into(),
+        })?;
         changed.tls.remark(ctx.server.unix_ms());
     }
     match memory {

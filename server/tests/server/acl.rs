@@ -210,6 +210,7 @@ fn the_default_user_has_the_password_and_an_open_address_needs_one() {
     check(&mut other, &[("ACL SETUSER default nopass", "+OK")]);
     check(&mut server.client(), &[("GET a", "$-1")]);
 
+    let dir = tempfile::tempdir().unwrap();
     let open = |users: &[&str]| {
         let users = users.iter().map(|line| (*line).to_owned()).collect();
         let bind = vec!["0.0.0.0:0".parse().unwrap()];
@@ -219,13 +220,40 @@ fn the_default_user_has_the_password_and_an_open_address_needs_one() {
         |users: &[&str]| matches!(open(users).check(), Err(StartError::Unprotected { .. }));
     assert!(refused(&[]) && refused(&["user default on nopass +get ~a"]));
     assert!(refused(&["user bob on >x +@all"]));
+    assert!(refused(&["user default on >x +@all", "user bob on nopass ~* +get"]));
+    assert!(!refused(&["user default off", "user bob nopass ~* +get", "user al on nopass +ping"]));
     assert!(!refused(&["user default off"]) && !refused(&["user default on nopass +ping"]));
     assert!(!refused(&["user default on >x ~* +@all"]));
     let server = start(open(&["user default on >x ~* &* +@all"]));
     let addr = std::net::SocketAddr::from(([127, 0, 0, 1], server.addr.port()));
     let mut client = Client::connect(addr);
     check(&mut client, &[("AUTH x", "+OK")]);
-    assert!(client.call("ACL SETUSER default nopass").starts_with("-ERR the server listens on"));
+    let list = client.call("ACL LIST");
+    for (change, user) in [
+        ("ACL SETUSER default nopass", "default"),
+        ("ACL SETUSER bob on nopass ~* +get", "bob"),
+        ("ACL SETUSER bob on nopass (~* +@write)", "bob"),
+        ("CONFIG SET requirepass ", "default"),
+    ] {
+        let reply = client.call(change);
+        assert!(reply.contains("the server listens on 0.0.0.0:0"), "{change}: {reply}");
+        assert!(reply.contains(&format!("user '{user}' without a password")), "{change}: {reply}");
+        assert_eq!(client.call("ACL LIST"), list, "{change}");
+    }
+    check(&mut client, &[("ACL SETUSER bob nopass +@all ~*", "+OK")]);
+    assert!(client.call("ACL SETUSER bob on").starts_with("-ERR the server listens on"));
+    check(&mut client, &[("ACL SETUSER bob resetpass on", "+OK")]);
+
+    let file = dir.path().join("users");
+    std::fs::write(&file, "user default on >x ~* &* +@all\n").unwrap();
+    let server = start(ServerConfig { acl_file: Some(file.clone()), ..open(&[]) });
+    let addr = std::net::SocketAddr::from(([127, 0, 0, 1], server.addr.port()));
+    let mut client = Client::connect(addr);
+    check(&mut client, &[("AUTH x", "+OK")]);
+    let list = client.call("ACL LIST");
+    std::fs::write(&file, "user default on >x +@all\nuser bob on nopass ~* +get\n").unwrap();
+    assert!(client.call("ACL LOAD").contains("user 'bob' without a password"));
+    assert_eq!(client.call("ACL LIST"), list);
 }
 
 #[test]
