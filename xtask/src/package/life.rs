@@ -138,6 +138,9 @@ impl Life {
         ensure!(processes.trim() == "2", "{processes} processes of the user");
         let status = namespace.run(&["perdura", "status", "--connect", &self.address])?;
         ensure!(status.contains("holder"), "perdura status: {status}");
+        let has_filter = !self.journal().contains("there is no filter of system calls");
+        ensure!(has_filter, "the unit does not let the server install its filter");
+        let namespace = &mut self.root.namespace;
         // Its library is found.
         namespace.run(&["perdura", "run", "--report", "--", "/bin/true"])?;
         for path in [
