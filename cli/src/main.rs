@@ -42,6 +42,7 @@ mod tls_args;
 mod top;
 mod watch;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -51,6 +52,10 @@ use perdura_warning::Warnings;
 use tracing::level_filters::LevelFilter;
 
 use args::{Cli, Command};
+use file::SettingsFile;
+
+/// The exit code of a command whose options are wrong, as of clap.
+const WRONG_OPTIONS: u8 = 2;
 
 fn main() -> ExitCode {
     match run() {
@@ -63,7 +68,14 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<ExitCode> {
-    let cli = with_settings_file(Cli::parse())?;
+    let (cli, file) = match with_settings_file(Cli::parse()) {
+        Ok(found) => found,
+        Err(error) => {
+            // The code is that of a mistake on the command line, which no further start would mend.
+            perdura_terminal::complain("perdura", &error);
+            return Ok(ExitCode::from(WRONG_OPTIONS));
+        }
+    };
     let log_format = match &cli.command {
         Command::Serve(args) => &args.log.log_format,
         Command::Guard(args) => &args.log.log_format,
@@ -83,6 +95,10 @@ fn run() -> Result<ExitCode> {
     let warnings = Warnings::by_signals;
     match cli.command {
         Command::Serve(args) => serve::run(&args, warnings()?)
+            .map_err(|error| match file {
+                Some(file) => file.locate(error, &given()),
+                None => error,
+            })
             .inspect_err(|_| service_manager::pause_before_another_start()),
         Command::Drill(args) => drill::run(&args),
         Command::Sim(args) => sim::run(&args),
@@ -108,15 +124,26 @@ fn run() -> Result<ExitCode> {
 
 /// Puts the words of `serve REDIS_CONF` and of `serve --config FILE` before those of the command
 /// line.
-fn with_settings_file(cli: Cli) -> Result<Cli> {
-    let Command::Serve(args) = &cli.command else { return Ok(cli) };
-    let mut words: Vec<std::ffi::OsString> = std::env::args_os().take(2).collect();
+fn with_settings_file(cli: Cli) -> Result<(Cli, Option<SettingsFile>)> {
+    let Command::Serve(args) = &cli.command else { return Ok((cli, None)) };
+    let mut words: Vec<OsString> = std::env::args_os().take(2).collect();
     if let Some(path) = &args.redis_conf {
         words.extend(redis_conf::words(path)?);
     }
-    if let Some(path) = &args.config {
-        words.extend(file::words(path, "serve")?);
-    }
-    words.extend(std::env::args_os().skip(2));
-    Ok(Cli::try_parse_from(words).unwrap_or_else(|error| error.exit()))
+    let file = args.config.as_ref().map(|path| SettingsFile::read(path, "serve")).transpose()?;
+    words.extend(file.iter().flat_map(SettingsFile::words));
+    words.extend(given());
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| {
+        let places = file.as_ref().and_then(|file| file.places(&error.to_string(), &given()));
+        if let Some(places) = places {
+            eprintln!("perdura: {places}");
+        }
+        error.exit()
+    });
+    Ok((cli, file))
+}
+
+/// The words of the command line after the subcommand.
+fn given() -> Vec<OsString> {
+    std::env::args_os().skip(2).collect()
 }

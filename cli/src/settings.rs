@@ -185,7 +185,7 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
         unix_socket: args.unix_socket.clone(),
         requirepass,
         spill_dir: Some(args.place.dir.clone().unwrap_or_else(|| PathBuf::from(DIR))),
-        config_file: args.redis_conf.as_ref().map(|path| path.canonicalize()).transpose()?,
+        config_file: config_file(args)?,
         durability: one_of(
             "durability",
             &args.durability,
@@ -250,6 +250,13 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
     }
     tls_args::apply(&args.tls, &mut config)?;
     Ok(config)
+}
+
+/// The absolute path of the settings file, for INFO.
+fn config_file(args: &ServeArgs) -> Result<Option<PathBuf>> {
+    let path = args.config.as_ref().or(args.redis_conf.as_ref());
+    let absolute = |path: &PathBuf| path.canonicalize().with_context(|| path.display().to_string());
+    path.map(absolute).transpose()
 }
 
 /// Sets a parameter as CONFIG SET does.

@@ -70,11 +70,30 @@ fn a_budget_that_the_warning_does_not_cover_is_refused_with_what_would_fit() {
 }
 
 #[test]
-fn an_unknown_setting_in_the_file_is_named_with_the_file() {
+fn a_mistake_in_the_file_is_told_with_its_line() {
     let dir = TestDir::new();
     let file = dir.path().join("p.toml");
-    std::fs::write(&file, "memroy = '1GiB'").unwrap();
-    refused(&serve(dir.path(), &["--config", file.to_str().unwrap()]), &["p.toml", "memroy"]);
+    let given = ["--config", file.to_str().unwrap()];
+    let data = dir.path().join("data");
+    for (text, code, words) in [
+        ("memroy = '1GiB'", 2, &["p.toml:1: memroy = \"1GiB\"", "unknown setting", "--help"][..]),
+        ("\nmemory = '1GiB", 2, &["p.toml:2: memory = '1GiB"]),
+        ("\nthreads = 'x'", 2, &["p.toml:2: threads = \"x\"", "invalid digit"]),
+        ("grace = '1s'\njoules = '5J'", 2, &["p.toml:1: grace", "p.toml:2: joules"]),
+        ("\nmemory = '4potatoes'", 1, &["p.toml:2: memory = \"4potatoes\": --memory"]),
+        ("\n\nio = 'fast'", 1, &["p.toml:3: io = \"fast\": --io fast", "pwrite"]),
+        ("grace = '10ms'", 1, &["p.toml:1: grace = \"10ms\"", "leaves nothing"]),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let said = serve(&data, &given);
+        refused(&said, words);
+        assert_eq!(said.status.code(), Some(code), "{text}");
+        assert!(!data.exists(), "{text}");
+    }
+    std::fs::write(&file, "memory = '4potatoes'").unwrap();
+    let given = ["--config", file.to_str().unwrap(), "--memory", "5potatoes"];
+    let said = String::from_utf8(serve(&data, &given).stderr).unwrap();
+    assert!(said.contains("--memory 5potatoes") && !said.contains("p.toml"), "{said}");
 }
 
 #[test]
