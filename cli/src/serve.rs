@@ -153,7 +153,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
         ("the password", args.password_file.as_deref()),
         ("the key of the certificate", args.tls.tls_key_file.as_deref()),
     ];
-    privacy::remark(&dir, &secrets);
+    privacy::remark(&dir, [args.config.as_deref(), args.redis_conf.as_deref()], &secrets);
     background::start(&store, server.has_holder)?;
     let shipping = shipping.map(|shipping| shipping.start(&store, &clock, power_of_backup));
     let shipping = shipping.transpose()?;

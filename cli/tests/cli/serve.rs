@@ -148,6 +148,42 @@ fn all_that_a_server_makes_is_its_owners_only() {
 }
 
 #[test]
+fn what_others_can_change_is_warned_of() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let dir = TestDir::new();
+    let (data, conf, log) =
+        (dir.path().join("data"), dir.path().join("p.toml"), dir.path().join("log"));
+    fs::create_dir(&data).unwrap();
+    fs::write(&conf, "memory = '32MiB'\nno-holder = true").unwrap();
+    let mode = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode));
+    let said = |data_mode, conf_mode, last: &str| {
+        mode(&data, data_mode).unwrap();
+        mode(&conf, conf_mode).unwrap();
+        let mut program = Command::new("sh");
+        program.args(["-c", "log=$1; shift; exec \"$@\" 2>\"$log\"", "sh"]).arg(&log).arg(PERDURA);
+        let mut server = Server::start_by(program, &data, &["--config", conf.to_str().unwrap()]);
+        let info = server.client().ask(&["INFO", "server"]);
+        let line = format!("config_file:{}\r\n", conf.canonicalize().unwrap().display());
+        assert!(info.contains(&line), "{line} in {info}");
+        server.signal("TERM");
+        assert_eq!(server.wait(), Some(0));
+        let log = fs::read_to_string(&log).unwrap();
+        assert!(log.contains(last), "{last} in {log}");
+        log
+    };
+    let log = said(0o700, 0o644, "");
+    assert!(!log.contains("has mode") && !log.contains("belongs to"), "{log}");
+    said(0o777, 0o644, "data has mode 777: `chmod 700` it, for other users can replace");
+    said(0o700, 0o620, "p.toml has mode 620: `chmod go-w` it, for other users can change");
+    if rustix::process::geteuid().is_root() {
+        chown(&data, Some(65_534), None).unwrap();
+        said(0o700, 0o600, "data belongs to user 65534: `chown 0` it, for that user can replace");
+        // Whoever cleans up is root.
+        chown(&data, Some(0), None).unwrap();
+    }
+}
+
+#[test]
 fn the_redis_conf_of_debian_starts_a_server_and_redis_words_on_the_command_line_win() {
     let dir = TestDir::new();
     let data = dir.path().join("data");
