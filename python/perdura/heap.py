@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import List, Optional, Type, Union, Unpack
+from typing import NoReturn, Optional, Self, Type, Union, Unpack
 from weakref import WeakValueDictionary
 
 from perdura import _native
-from perdura.errors import BlockError, Error, NestedError
+from perdura.errors import BlockError, Error
 from perdura.options import Name, RegionOptions
 from perdura.store import Octets
 
@@ -27,7 +27,7 @@ class Heap(_native.Heap):
     ...         tx.set_root("list", block)
     """
 
-    __slots__ = ("__weakref__", "_blocks", "_naming", "_owner", "_steps", "_turn")
+    __slots__ = ("__weakref__", "_blocks", "_naming")
 
     @classmethod
     def open(cls, dir: Name, **options: Unpack[RegionOptions]) -> Heap:
@@ -45,20 +45,13 @@ class Heap(_native.Heap):
         if "durability" in options:
             raise TypeError("a heap has no durability to choose: leave durability= out")
         heap = super().__new__(cls, dir, **options)
-        #: The blocks that the program knows, so that all know when one is freed.
+        #: The blocks that the program knows: one object for each, so that all know its end.
         heap._blocks = WeakValueDictionary()
         heap._naming = threading.Lock()
-        #: Held by a transaction and by a close.
-        heap._turn = threading.Lock()
-        heap._owner = None
-        heap._steps = None
         return heap
 
     _blocks: WeakValueDictionary[int, Block]
     _naming: threading.Lock
-    _turn: threading.Lock
-    _owner: Optional[int]
-    _steps: Optional[_native.HeapSteps]
 
     def transaction(self) -> HeapTransaction:
         """A transaction: ``with heap.transaction() as tx``.
@@ -77,8 +70,7 @@ class Heap(_native.Heap):
         Raises:
             WrongTypeError: a program in another language made this root, for a type of its own.
         """
-        steps = self._own_steps()
-        offset = self._root(name) if steps is None else steps.root(name)
+        offset = self._root(name)
         return None if offset is None else self.block(offset)
 
     def block(self, offset: int) -> Block:
@@ -89,26 +81,11 @@ class Heap(_native.Heap):
         """
         with self._naming:
             known = self._blocks.get(offset)
-            if known is None or not known._is_live:
-                known = Block(self, offset, self._length(offset))
-                self._blocks[offset] = known
-            return known
-
-    def close(self) -> Optional[_native.Flushed]:
-        """Flushes everything, gives the memory back, and reports. Capacity memory is forgotten.
-
-        Raises:
-            BufferError: arrays or other views of capacity memory live.
-            DeviceError: the SSD has failed; repair it and close again.
-        """
-        if not self.is_closed:
-            # A forked process would wait for ever for a thread that it does not have.
-            self._check()
-        self._take_turn("close")
-        try:
-            return self._close()
-        finally:
-            self._end_turn()
+            if known is not None and known._is_live():
+                return known
+            if known is not None and known._is_freed():
+                known._check()
+            return self._known(offset, self._length(offset), None)
 
     def __enter__(self) -> Heap:
         return self
@@ -121,46 +98,18 @@ class Heap(_native.Heap):
     ) -> None:
         """Closes the heap, when the last view of its capacity memory is gone."""
         if not self.is_closed:
-            self._check()
-            self._take_turn("close")
-            try:
-                self._close_with_views()
-            finally:
-                self._end_turn()
+            self._close_with_views()
 
     def __repr__(self) -> str:
         if self.is_closed:
             return "<perdura.Heap, closed>"
         return f"<perdura.Heap with roots {', '.join(self.roots())}>"
 
-    def _take_turn(self, wish: str) -> None:
-        if self._owner == threading.get_ident():
-            raise NestedError(
-                f"{wish}: this thread is in a transaction of this heap: end that one first"
-            )
-        self._turn.acquire()
-        self._owner = threading.get_ident()
-
-    def _end_turn(self) -> None:
-        self._owner = None
-        self._turn.release()
-
-    def _own_steps(self) -> Optional[_native.HeapSteps]:
-        """The transaction that this thread is in."""
-        return self._steps if self._owner == threading.get_ident() else None
-
-    def _made(self, offset: int, length: int) -> Block:
+    def _known(self, offset: int, length: int, maker: Optional[HeapTransaction]) -> Block:
         block = Block(self, offset, length)
-        with self._naming:
-            self._blocks[offset] = block
+        block._maker = maker
+        self._blocks[offset] = block
         return block
-
-    def _forget(self, block: Block) -> None:
-        """A block is gone, under whichever name the program has it."""
-        with self._naming:
-            for each in (block, self._blocks.pop(block.offset, None)):
-                if each is not None:
-                    each._is_live = False
 
 
 class Block:
@@ -171,13 +120,16 @@ class Block:
     blocks may hold it; ``heap.block(offset)`` is the block again.
     """
 
-    __slots__ = ("__weakref__", "_heap", "_is_live", "_length", "_offset")
+    __slots__ = ("__weakref__", "_ender", "_heap", "_length", "_maker", "_offset")
 
     def __init__(self, heap: Heap, offset: int, length: int) -> None:
         self._heap = heap
         self._offset = offset
         self._length = length
-        self._is_live = True
+        #: The transactions that made and that freed it, if that is known: their outcomes decide
+        #: whether it is there.
+        self._maker: Optional[HeapTransaction] = None
+        self._ender: Optional[HeapTransaction] = None
 
     @property
     def offset(self) -> int:
@@ -202,35 +154,48 @@ class Block:
         return self._read(start, max(0, end - start))
 
     def __repr__(self) -> str:
-        state = "" if self._is_live else ", freed"
+        state = "" if self._is_live() else ", freed"
         return f"<perdura.Block of {self._length} bytes at {self._offset}{state}>"
 
     def _read(self, place: int, length: int) -> bytes:
         self._check()
         if length == 0:
             return b""
-        steps = self._heap._own_steps()
-        read = self._heap._read if steps is None else steps.read
-        return read(self._offset + place, length)
+        return self._heap._read(self._offset + place, length)
 
-    def _check(self) -> None:
-        if not self._is_live:
+    def __reduce__(self) -> NoReturn:
+        # A copy would not know of the block's end.
+        raise TypeError("a block cannot be copied or pickled: keep its offset, or its bytes")
+
+    def _is_freed(self, tx: Optional[HeapTransaction] = None) -> bool:
+        """Whether it is freed, as this thread or the transaction ``tx`` sees it."""
+        ender = self._ender
+        return ender is not None and (ender is tx or ender._counts)
+
+    def _is_live(self, tx: Optional[HeapTransaction] = None) -> bool:
+        """Whether it is there, as this thread or the transaction ``tx`` sees it."""
+        maker = self._maker
+        return (maker is None or maker is tx or maker._counts) and not self._is_freed(tx)
+
+    def _check(self, tx: Optional[HeapTransaction] = None) -> None:
+        if not self._is_live(tx):
             raise BlockError(
                 f"the block at {self._offset} was freed, or the transaction that made it was "
-                "undone: use another"
+                "undone or still runs in another thread: use another"
             )
 
 
-class HeapTransaction:
+class HeapTransaction(_native.HeapSteps):
     """Changes of a heap that happen all or none; made by ``Heap.transaction``."""
 
-    __slots__ = ("_freed", "_heap", "_made", "_steps")
+    __slots__ = ("_heap",)
 
-    def __init__(self, heap: Heap) -> None:
-        self._heap = heap
-        self._steps: Optional[_native.HeapSteps] = None
-        self._made: List[Block] = []
-        self._freed: List[Block] = []
+    def __new__(cls, heap: Heap) -> Self:
+        tx = super().__new__(cls, heap)
+        tx._heap = heap
+        return tx
+
+    _heap: Heap
 
     def allocate(self, size: int, *, zeroed: bool = True) -> Block:
         """A new block of at least ``size`` bytes.
@@ -243,9 +208,10 @@ class HeapTransaction:
         """
         if size < 1:
             raise ValueError(f"a block of {size} bytes: it must have at least 1")
-        offset, length = self._running().allocate(size, zeroed)
-        block = self._heap._made(offset, length)
-        self._made.append(block)
+        offset, length = self._allocate(size, zeroed)
+        with self._heap._naming:
+            block = self._heap._known(offset, length, self)
+        self._blocks.append(block)
         return block
 
     def write(self, block: Block, offset: int, data: Octets) -> None:
@@ -255,12 +221,14 @@ class HeapTransaction:
             IndexError: they would leave the block; BlockError: it is freed or of another heap.
             TooLargeError: the transaction is larger than the log (some 30 MB).
         """
-        steps = self._of_heap(block)
-        size = memoryview(data).nbytes
-        if offset < 0 or offset + size > len(block):
-            raise IndexError(f"{size} bytes at {offset} leave a block of {len(block)} bytes")
-        if size:
-            steps.write(block.offset + offset, data)
+        self._of_heap(block)
+        # As long as the view lives, no other thread changes the size.
+        with memoryview(data) as view:
+            size = view.nbytes
+            if offset < 0 or offset + size > len(block):
+                raise IndexError(f"{size} bytes at {offset} leave a block of {len(block)} bytes")
+            if size:
+                self._write(block.offset + offset, view)
 
     def free(self, block: Block) -> None:
         """Frees a block. Whatever names it must be changed by the program.
@@ -268,13 +236,19 @@ class HeapTransaction:
         Raises:
             BlockError: it is freed already, or of another heap.
         """
-        self._of_heap(block).free(block.offset)
-        block._is_live = False
-        self._freed.append(block)
+        self._of_heap(block)
+        # First, so that an interrupt in between leaves no block that seems to be there.
+        self._blocks.append(block)
+        before, block._ender = block._ender, self
+        try:
+            self._free(block.offset)
+        except Error:
+            block._ender = before
+            raise
 
     def root(self, name: str) -> Optional[Block]:
         """The block that a root names, with the changes of this transaction."""
-        offset = self._running().root(name)
+        offset = self._root(name)
         return None if offset is None else self._heap.block(offset)
 
     def set_root(self, name: str, block: Block) -> None:
@@ -283,7 +257,8 @@ class HeapTransaction:
         Raises:
             SettingError: the name is empty or too long; FullError: there are too many roots.
         """
-        self._of_heap(block).set_root(name, block.offset)
+        self._of_heap(block)
+        self._set_root(name, block.offset)
 
     def remove_root(self, name: str) -> None:
         """Removes a root; its block stays.
@@ -291,48 +266,9 @@ class HeapTransaction:
         Raises:
             KeyError: there is no such root.
         """
-        self._running().remove_root(name)
+        self._remove_root(name)
 
-    def __enter__(self) -> HeapTransaction:
-        if self._steps is not None:
-            raise NestedError("a transaction is used once: begin another by heap.transaction()")
-        heap = self._heap
-        heap._check()
-        heap._take_turn("transaction")
-        try:
-            self._steps = heap._steps = heap._begin()
-        except BaseException:
-            heap._end_turn()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        is_made = False
-        try:
-            self._running().end(kind is None)
-            is_made = kind is None
-        finally:
-            heap = self._heap
-            for block in self._freed:
-                block._is_live = True
-            for gone in self._freed if is_made else self._made:
-                heap._forget(gone)
-            heap._steps = None
-            heap._end_turn()
-
-    def _running(self) -> _native.HeapSteps:
-        if self._steps is None:
-            raise Error("begin the transaction: with heap.transaction() as tx")
-        return self._steps
-
-    def _of_heap(self, block: Block) -> _native.HeapSteps:
-        steps = self._running()
+    def _of_heap(self, block: Block) -> None:
         if block._heap is not self._heap:
             raise BlockError(f"the block at {block.offset} is of another heap: use that one's")
-        block._check()
-        return steps
+        block._check(self)

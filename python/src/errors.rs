@@ -143,6 +143,16 @@ pub fn heaping(error: HeapError) -> PyErr {
     }
 }
 
+/// A transaction of a heap begins where it must not.
+pub fn nested(message: &str) -> PyErr {
+    raised("NestedError", message)
+}
+
+/// A transaction that has not begun is used.
+pub fn begins() -> PyErr {
+    raised("Error", "begin the transaction: with heap.transaction() as tx")
+}
+
 /// A transaction that has ended is used.
 pub fn over() -> PyErr {
     raised("ClosedError", "this transaction is over: begin another by heap.transaction()")

@@ -4,6 +4,8 @@
 //!   a thread of their own, which makes the steps that the block asks for, one by one, and knows
 //!   nothing of Python. Steps that are dropped before the commit undo the transaction.
 //! - No call holds the interpreter's lock while it waits.
+//! - Python may raise `KeyboardInterrupt` between any two of its own steps. So who has the turn, and
+//!   what became of a transaction, is kept here, where each changes in one call.
 //! - A forked process is refused in every call: the memory is its parent's.
 
 use std::path::PathBuf;
@@ -11,14 +13,16 @@ use std::sync::{Arc, mpsc};
 
 use parking_lot::{Mutex, RwLock};
 use perdura::heap_types::{HeapError, Offset, Ptr, Tx};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::errors::{heaping, opening, over, refused};
+use crate::errors::{begins, heaping, nested, opening, over, refused};
 use crate::octets::Octets;
 use crate::options;
 use crate::sys::Capacity;
 use crate::terms::{Flushed, Promise};
+use crate::turn::{Taken, Turn};
 use crate::viewed::Viewed;
 
 /// Bytes that are zeroed at once.
@@ -32,6 +36,8 @@ pub struct Heap {
     contents: Arc<RwLock<()>>,
     /// The thread of the transactions, which ends when this is dropped.
     begins: mpsc::Sender<Begin>,
+    /// Of a transaction, with its steps, or of a close.
+    turn: Arc<Turn<Steps>>,
 }
 
 /// A transaction that is to be run.
@@ -55,17 +61,15 @@ impl Heap {
             move || asked.into_iter().for_each(|begin: Begin| begin.run(&contents))
         };
         std::thread::Builder::new().name("perdura-heap".into()).spawn(work)?;
-        Ok(Self { heap, contents, begins })
-    }
-
-    /// Refuses a closed heap and a forked process.
-    fn _check(&self) -> PyResult<()> {
-        self.heap.get_lasting().map(drop)
+        Ok(Self { heap, contents, begins, turn: Arc::default() })
     }
 
     /// The length of the block that begins at an offset.
     fn _length(&self, py: Python<'_>, offset: u64) -> PyResult<u64> {
-        self.read(py, |heap| length(heap, place(offset)?))
+        match self.own_steps()? {
+            Some(steps) => steps.make(py, move |tx| length(tx.heap(), place(offset)?)),
+            None => self.read(py, |heap| length(heap, place(offset)?)),
+        }
     }
 
     fn _read<'py>(
@@ -74,32 +78,33 @@ impl Heap {
         offset: u64,
         length: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = self.read(py, |heap| {
-            let mut bytes = vec![0; length];
-            heap.read_bytes(place(offset)?, &mut bytes)?;
-            Ok(bytes)
-        })?;
-        Ok(PyBytes::new(py, &bytes))
+        let bytes = match self.own_steps()? {
+            Some(steps) => steps.make(py, move |tx| {
+                let mut bytes = vec![0; length];
+                tx.read_bytes(place(offset)?, &mut bytes)?;
+                Ok(bytes)
+            }),
+            None => self.read(py, |heap| {
+                let mut bytes = vec![0; length];
+                heap.read_bytes(place(offset)?, &mut bytes)?;
+                Ok(bytes)
+            }),
+        };
+        Ok(PyBytes::new(py, &bytes?))
     }
 
-    fn _root(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
-        self.read(py, |heap| Ok(heap.root::<u8>(name)?.and_then(Ptr::offset).map(Offset::get)))
+    fn _root(&self, py: Python<'_>, name: String) -> PyResult<Option<u64>> {
+        match self.own_steps()? {
+            Some(steps) => steps.root(py, name),
+            None => self.read(py, |heap| {
+                Ok(heap.root::<u8>(&name)?.and_then(Ptr::offset).map(Offset::get))
+            }),
+        }
     }
 
     /// The names of all roots, in their order.
     fn roots(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.read(py, |heap| Ok(heap.roots()?.into_iter().map(|root| root.name).collect()))
-    }
-
-    /// Begins a transaction.
-    fn _begin(&self) -> PyResult<HeapSteps> {
-        let heap = self.heap.get_lasting()?;
-        let (to_steps, steps) = mpsc::channel();
-        let (outcome, from_outcome) = mpsc::channel();
-        // The thread takes this, for it ends after the heap only.
-        drop(self.begins.send(Begin { heap, steps, outcome }));
-        let running = Running { steps: to_steps, outcome: from_outcome };
-        Ok(HeapSteps { heap: Arc::clone(&self.heap), running: Mutex::new(Some(running)) })
     }
 
     /// Takes capacity memory, all zeros, which has the buffer protocol.
@@ -113,11 +118,19 @@ impl Heap {
         py.detach(|| heap.region().map_or(Ok(()), |region| region.checkpoint())).map_err(refused)
     }
 
-    fn _close(&self, py: Python<'_>) -> PyResult<Option<Flushed>> {
+    /// Flushes everything, gives the memory back, and reports. Capacity memory is forgotten.
+    ///
+    /// Raises:
+    ///     BufferError: arrays or other views of capacity memory live.
+    ///     DeviceError: the SSD has failed; repair it and close again.
+    fn close(&self, py: Python<'_>) -> PyResult<Option<Flushed>> {
+        let _turn = self.turn_to_close(py)?;
         self.heap.close(py)
     }
 
+    /// Closes the heap, when the last view of its capacity memory is gone.
     fn _close_with_views(&self, py: Python<'_>) -> PyResult<()> {
+        let _turn = self.turn_to_close(py)?;
         self.heap.close_with_views(py)
     }
 
@@ -146,6 +159,36 @@ impl Heap {
 }
 
 impl Heap {
+    /// The steps of the transaction that this thread is in.
+    fn own_steps(&self) -> PyResult<Option<Steps>> {
+        self.heap.get()?;
+        Ok(self.turn.mine())
+    }
+
+    /// Waits until no transaction runs. A heap that is closed has none, and a forked process would
+    /// wait for a thread that it does not have.
+    fn turn_to_close(&self, py: Python<'_>) -> PyResult<Option<Taken<Steps>>> {
+        if self.heap.is_closed() || self.heap.is_forked() {
+            return Ok(None);
+        }
+        Turn::take(&self.turn, py, "close").map(Some)
+    }
+
+    /// Begins a transaction when it is its turn.
+    fn begin(&self, py: Python<'_>) -> PyResult<Running> {
+        self.heap.get_lasting()?;
+        let turn = Turn::take(&self.turn, py, "transaction")?;
+        // Another thread may have closed it meanwhile.
+        let heap = self.heap.get_lasting()?;
+        let (to_steps, steps) = mpsc::channel();
+        let (outcome, from_outcome) = mpsc::channel();
+        // The thread takes this, for it ends after the heap only.
+        drop(self.begins.send(Begin { heap, steps, outcome }));
+        let steps = Steps(to_steps);
+        turn.set(steps.clone());
+        Ok(Running { steps, outcome: from_outcome, turn })
+    }
+
     /// Reads when no commit changes the memory.
     fn read<R: Send>(
         &self,
@@ -170,22 +213,39 @@ impl Drop for Heap {
     }
 }
 
-/// The steps of a transaction.
-#[pyclass(frozen, module = "perdura._native")]
+/// A transaction, which Python's `HeapTransaction` is made of.
+#[pyclass(frozen, subclass, module = "perdura._native")]
 pub struct HeapSteps {
-    heap: Arc<Viewed<perdura::Heap>>,
-    /// `None` when the transaction is over.
-    running: Mutex<Option<Running>>,
+    heap: Py<Heap>,
+    phase: Mutex<Phase>,
+    /// The blocks that the transaction makes and frees. They live until it ends, so that each is
+    /// found again by its offset, and nobody takes a freed one for another.
+    blocks: Py<PyList>,
+}
+
+enum Phase {
+    New,
+    Running(Running),
+    /// It begins or ends, in another thread.
+    Changing,
+    Made,
+    Undone,
 }
 
 struct Running {
-    steps: mpsc::Sender<Step>,
+    steps: Steps,
     outcome: mpsc::Receiver<Result<(), Ended>>,
+    /// Given back when everything else about the end is known.
+    turn: Taken<Steps>,
 }
+
+/// Where a transaction's steps go.
+#[derive(Clone)]
+pub struct Steps(mpsc::Sender<Step>);
 
 enum Step {
     Do(Box<dyn FnOnce(&mut Tx<'_>) + Send>),
-    Commit,
+    End { commits: bool },
 }
 
 /// Why a transaction has changed nothing.
@@ -202,9 +262,72 @@ impl From<HeapError> for Ended {
 
 #[pymethods]
 impl HeapSteps {
+    #[new]
+    fn new(py: Python<'_>, heap: Py<Heap>) -> Self {
+        Self { heap, phase: Mutex::new(Phase::New), blocks: PyList::empty(py).unbind() }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.heap)?;
+        visit.call(&self.blocks)
+    }
+
+    fn __enter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let this = slf.get();
+        if !matches!(*this.phase.lock(), Phase::New) {
+            return Err(nested("a transaction is used once: begin another by heap.transaction()"));
+        }
+        let running = this.heap.get().begin(slf.py())?;
+        let begun = {
+            let mut phase = this.phase.lock();
+            let is_new = matches!(*phase, Phase::New);
+            if is_new {
+                *phase = Phase::Running(running);
+                None
+            } else {
+                Some(running)
+            }
+        };
+        match begun {
+            None => Ok(slf.clone()),
+            Some(running) => {
+                drop(slf.py().detach(|| running.end(false)));
+                Err(nested("another thread has begun this transaction"))
+            }
+        }
+    }
+
+    /// Makes all changes durable, or none if an exception ended the block. A transaction that
+    /// cannot be committed is undone.
+    #[pyo3(signature = (kind, _error, _trace))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.end(py, kind.is_none())
+    }
+
+    #[getter(_blocks)]
+    fn blocks(&self, py: Python<'_>) -> Py<PyList> {
+        self.blocks.clone_ref(py)
+    }
+
+    /// Whether this thread sees the changes: the transaction is made, or is this thread's own.
+    #[getter(_counts)]
+    fn counts(&self) -> bool {
+        match &*self.phase.lock() {
+            Phase::Made => true,
+            Phase::Running(running) => running.turn.is_mine(),
+            Phase::New | Phase::Changing | Phase::Undone => false,
+        }
+    }
+
     /// Takes memory for a block. Returns its offset and its length.
-    fn allocate(&self, py: Python<'_>, size: u64, zeroed: bool) -> PyResult<(u64, u64)> {
-        self.step(py, move |tx| {
+    fn _allocate(&self, py: Python<'_>, size: u64, zeroed: bool) -> PyResult<(u64, u64)> {
+        self.steps()?.make(py, move |tx| {
             let object = tx.alloc(size)?;
             let length = length(tx.heap(), object)?;
             let pieces = if zeroed { length } else { 0 };
@@ -216,101 +339,111 @@ impl HeapSteps {
         })
     }
 
-    fn free(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
-        self.step(py, move |tx| tx.free(place(offset)?))
+    fn _free(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
+        self.steps()?.make(py, move |tx| tx.free(place(offset)?))
     }
 
-    fn write(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn _write(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = Octets::of("block", data)?.to_vec();
-        self.step(py, move |tx| tx.write_bytes(place(offset)?, &data))
+        self.steps()?.make(py, move |tx| tx.write_bytes(place(offset)?, &data))
     }
 
-    fn read<'py>(
-        &self,
-        py: Python<'py>,
-        offset: u64,
-        length: usize,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = self.step(py, move |tx| {
-            let mut bytes = vec![0; length];
-            tx.read_bytes(place(offset)?, &mut bytes)?;
-            Ok(bytes)
-        })?;
-        Ok(PyBytes::new(py, &bytes))
+    fn _root(&self, py: Python<'_>, name: String) -> PyResult<Option<u64>> {
+        self.steps()?.root(py, name)
     }
 
-    fn root(&self, py: Python<'_>, name: String) -> PyResult<Option<u64>> {
-        self.step(py, move |tx| Ok(tx.root::<u8>(&name)?.and_then(Ptr::offset).map(Offset::get)))
+    fn _set_root(&self, py: Python<'_>, name: String, offset: u64) -> PyResult<()> {
+        self.steps()?.make(py, move |tx| tx.set_root(&name, Ptr::<u8>::new(place(offset)?)))
     }
 
-    fn set_root(&self, py: Python<'_>, name: String, offset: u64) -> PyResult<()> {
-        self.step(py, move |tx| tx.set_root(&name, Ptr::<u8>::new(place(offset)?)))
+    fn _remove_root(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        self.steps()?.make(py, move |tx| tx.remove_root(&name))
+    }
+}
+
+impl HeapSteps {
+    fn steps(&self) -> PyResult<Steps> {
+        self.heap.get().heap.get()?;
+        match &*self.phase.lock() {
+            Phase::Running(running) => Ok(running.steps.clone()),
+            Phase::New => Err(begins()),
+            Phase::Changing | Phase::Made | Phase::Undone => Err(over()),
+        }
     }
 
-    fn remove_root(&self, py: Python<'_>, name: String) -> PyResult<()> {
-        self.step(py, move |tx| tx.remove_root(&name))
-    }
-
-    /// Makes all changes durable, or none. A transaction that cannot be committed is undone.
     fn end(&self, py: Python<'_>, commits: bool) -> PyResult<()> {
-        self.heap.get()?;
-        let running = self.running.lock().take();
-        let running = running.ok_or_else(over)?;
-        match py.detach(|| running.end(commits)) {
+        self.heap.get().heap.get()?;
+        let running = {
+            let mut phase = self.phase.lock();
+            match std::mem::replace(&mut *phase, Phase::Changing) {
+                Phase::Running(running) => running,
+                other => {
+                    *phase = other;
+                    drop(phase);
+                    return Err(over());
+                }
+            }
+        };
+        let (ended, turn) = py.detach(|| running.end(commits));
+        *self.phase.lock() = if ended.is_ok() { Phase::Made } else { Phase::Undone };
+        // No block is without its transaction's outcome when the next transaction begins.
+        drop(turn);
+        let blocks = self.blocks.bind(py);
+        blocks.set_slice(0, blocks.len(), &PyList::empty(py))?;
+        match ended {
             Err(Ended::Failed(error)) => Err(heaping(error)),
             Ok(()) | Err(Ended::Undone) => Ok(()),
         }
     }
 }
 
-impl HeapSteps {
+impl Steps {
     /// Makes a step in the transaction's thread.
-    fn step<R: Send + 'static>(
+    fn make<R: Send + 'static>(
         &self,
         py: Python<'_>,
         step: impl FnOnce(&mut Tx<'_>) -> Result<R, HeapError> + Send + 'static,
     ) -> PyResult<R> {
-        self.heap.get()?;
-        let steps = self.running.lock().as_ref().map(|running| running.steps.clone());
-        let steps = steps.ok_or_else(over)?;
         let (answer, answered) = mpsc::channel();
         let step = Box::new(move |tx: &mut Tx<'_>| drop(answer.send(step(tx))));
         let outcome = py.detach(move || {
-            // A transaction that could not begin takes no steps, and drops this one.
-            drop(steps.send(Step::Do(step)));
-            drop(steps);
+            // A transaction that is over takes no steps, and drops this one.
+            drop(self.0.send(Step::Do(step)));
             answered.recv()
         });
         match outcome {
             Ok(outcome) => outcome.map_err(heaping),
-            Err(_) => self.end(py, false).and_then(|()| Err(over())),
+            Err(_) => Err(over()),
         }
+    }
+
+    fn root(&self, py: Python<'_>, name: String) -> PyResult<Option<u64>> {
+        self.make(py, move |tx| Ok(tx.root::<u8>(&name)?.and_then(Ptr::offset).map(Offset::get)))
     }
 }
 
 impl Drop for HeapSteps {
     /// A transaction that nobody has ended is undone, before its heap can go.
     fn drop(&mut self) {
-        let running = self.running.get_mut().take();
-        if self.heap.is_forked() {
+        let Phase::Running(running) = std::mem::replace(self.phase.get_mut(), Phase::Undone) else {
+            return;
+        };
+        if self.heap.get().heap.is_forked() {
             std::mem::forget(running);
             return;
         }
-        let mut end = running.map(|running| || drop(running.end(false)));
+        let mut end = Some(|| drop(running.end(false)));
         let _ = Python::try_attach(|py| py.detach(|| end.take().map(|end| end())));
         end.into_iter().for_each(|end| end());
     }
 }
 
 impl Running {
-    fn end(self, commits: bool) -> Result<(), Ended> {
-        if commits {
-            // A transaction that could not begin says why in its outcome.
-            drop(self.steps.send(Step::Commit));
-        }
-        drop(self.steps);
+    fn end(self, commits: bool) -> (Result<(), Ended>, Taken<Steps>) {
+        // A transaction that could not begin says why in its outcome.
+        drop(self.steps.0.send(Step::End { commits }));
         match self.outcome.recv() {
-            Ok(outcome) => outcome,
+            Ok(outcome) => (outcome, self.turn),
             Err(_) => unreachable!("the thread gives each transaction an outcome"),
         }
     }
@@ -325,10 +458,11 @@ impl Begin {
             for step in steps {
                 match step {
                     Step::Do(step) => step(tx),
-                    Step::Commit => {
+                    Step::End { commits: true } => {
                         changing = Some(contents.write());
                         return Ok(());
                     }
+                    Step::End { commits: false } => break,
                 }
             }
             Err(Ended::Undone)

@@ -18,6 +18,7 @@ mod shards;
 mod store;
 mod sys;
 mod terms;
+mod turn;
 mod viewed;
 mod words;
 

@@ -1,8 +1,11 @@
 """Tests of ``perdura.Heap``."""
 
+import copy
 import gc
 import os
+import pickle
 import random
+import signal
 import struct
 import tempfile
 import threading
@@ -68,6 +71,14 @@ def found_list(heap):
         numbers.append(number)
         block = heap.block(before) if before else None
     return numbers
+
+
+def refuses(error, call):
+    try:
+        call()
+    except error as refusal:
+        return refusal
+    return None
 
 
 class Heaps(unittest.TestCase):
@@ -229,6 +240,79 @@ class Heaps(unittest.TestCase):
                 self.assertEqual(table, expected_table(said), f"life {life}")
                 expected = list(range(said, max(0, said - 5), -1))
                 self.assertEqual(found_list(heap), expected, f"life {life}")
+
+    def test_an_interrupt_anywhere_leaves_no_turn_taken_and_no_block_in_doubt(self):
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, interrupt))
+        dice, content, made = random.Random(1), bytes(1 << 20), 0
+        heap = perdura.Heap.open(self.dir, holder=False, **SMALL)
+        with heap.transaction() as tx:
+            table = tx.allocate(len(content))
+        for _ in range(100):
+            with heap.transaction() as tx:
+                old = tx.allocate(64, zeroed=False)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, dice.uniform(0.0001, 0.004))
+                with heap.transaction() as tx:
+                    tx.write(table, 0, content)
+                    tx.free(old)
+                time.sleep(1)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            # Another object for the same block, if the heap has it still.
+            is_there = refuses(perdura.BlockError, lambda: heap._length(old.offset)) is None
+            self.assertEqual(refuses(perdura.BlockError, lambda: bytes(old)) is None, is_there)
+            made += not is_there
+            begun = threading.Thread(target=lambda: heap.transaction().__enter__(), daemon=True)
+            begun.start()
+            begun.join(10)
+            self.assertFalse(begun.is_alive(), "nobody gets the turn any more")
+        self.assertTrue(0 < made < 100, made)
+        heap.close()
+
+    def test_a_block_is_neither_copied_nor_seen_before_it_is_made(self):
+        with perdura.Heap.open(self.dir, **SMALL) as heap:
+            seen = []
+            with heap.transaction() as tx:
+                block = tx.allocate(64)
+                for look in (lambda: bytes(block), lambda: tx.write(block, 0, b"helper")):
+                    helper = threading.Thread(
+                        target=lambda: seen.append(refuses(perdura.BlockError, look))
+                    )
+                    helper.start()
+                    helper.join()
+            self.assertIn("still runs in another thread", str(seen[0]))
+            self.assertEqual((seen[1:], block[:6]), ([None], b"helper"))
+            for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+                self.assertRaisesRegex(TypeError, "copied or pickled", copied, block)
+
+    def test_a_turn_is_its_threads_only_and_ends_with_the_transaction(self):
+        with perdura.Heap.open(self.dir, **SMALL) as heap:
+            left, said = [heap.transaction()], []
+            ended = threading.Thread(target=left[0].__enter__)
+            ended.start()
+            ended.join()
+
+            def begin():
+                with heap.transaction() as tx:
+                    said.append(tx.root("none"))
+
+            # The system gives the number of the thread that ended to the next one.
+            waiting = threading.Thread(target=begin)
+            waiting.start()
+            waiting.join(0.2)
+            self.assertEqual((said, waiting.is_alive()), ([], True))
+            with self.assertRaisesRegex(perdura.NestedError, "is used once"):
+                left[0].__enter__()
+            left.clear()
+            waiting.join()
+            self.assertEqual(said, [None])
+            never = heap.transaction()
+            self.assertRaisesRegex(perdura.Error, "begin the transaction", never.allocate, 8)
 
     def test_a_fork_is_refused_and_disturbs_nothing(self):
         with perdura.Heap.open(self.dir, **SMALL) as heap:
