@@ -219,7 +219,8 @@ class HeapTransaction(_native.HeapSteps):
 
         Raises:
             IndexError: they would leave the block; BlockError: it is freed or of another heap.
-            TooLargeError: the transaction is larger than the log (some 30 MB).
+            TooLargeError: the transaction is larger than the log. It has room for some 16 MB of
+                changes to blocks that were there before.
         """
         self._of_heap(block)
         # As long as the view lives, no other thread changes the size.
