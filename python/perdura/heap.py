@@ -83,8 +83,6 @@ class Heap(_native.Heap):
             known = self._blocks.get(offset)
             if known is not None and known._is_live():
                 return known
-            if known is not None and known._is_freed():
-                known._check()
             return self._known(offset, self._length(offset), None)
 
     def __enter__(self) -> Heap:
@@ -167,15 +165,11 @@ class Block:
         # A copy would not know of the block's end.
         raise TypeError("a block cannot be copied or pickled: keep its offset, or its bytes")
 
-    def _is_freed(self, tx: Optional[HeapTransaction] = None) -> bool:
-        """Whether it is freed, as this thread or the transaction ``tx`` sees it."""
-        ender = self._ender
-        return ender is not None and (ender is tx or ender._counts)
-
     def _is_live(self, tx: Optional[HeapTransaction] = None) -> bool:
         """Whether it is there, as this thread or the transaction ``tx`` sees it."""
-        maker = self._maker
-        return (maker is None or maker is tx or maker._counts) and not self._is_freed(tx)
+        maker, ender = self._maker, self._ender
+        is_made = maker is None or maker is tx or maker._counts
+        return is_made and not (ender is not None and ender._counts)
 
     def _check(self, tx: Optional[HeapTransaction] = None) -> None:
         if not self._is_live(tx):
@@ -239,7 +233,6 @@ class HeapTransaction(_native.HeapSteps):
         """
         self._of_heap(block)
         # First, so that an interrupt in between leaves no block that seems to be there.
-        self._blocks.append(block)
         before, block._ender = block._ender, self
         try:
             self._free(block.offset)

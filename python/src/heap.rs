@@ -218,8 +218,8 @@ impl Drop for Heap {
 pub struct HeapSteps {
     heap: Py<Heap>,
     phase: Mutex<Phase>,
-    /// The blocks that the transaction makes and frees. They live until it ends, so that each is
-    /// found again by its offset, and nobody takes a freed one for another.
+    /// The blocks that the transaction makes. They live until it ends: a second object of the same
+    /// block would not know that it is undone.
     blocks: Py<PyList>,
 }
 

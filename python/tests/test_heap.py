@@ -12,6 +12,7 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -106,6 +107,7 @@ class Heaps(unittest.TestCase):
             self.assertEqual((heap.roots(), heap.root("first")), (["first"], first))
         with perdura.Heap.open(self.dir) as heap:
             first = heap.root("first")
+            self.assertIs(heap.root("first"), first)
             second = heap.block(struct.unpack("<Q", first[-8:])[0])
             self.assertEqual((second[10:16], second[10], second[-1]), (b"second", ord("s"), 0))
             with heap.transaction() as tx:
@@ -289,6 +291,33 @@ class Heaps(unittest.TestCase):
             self.assertEqual((seen[1:], block[:6]), ([None], b"helper"))
             for copied in (copy.copy, copy.deepcopy, pickle.dumps):
                 self.assertRaisesRegex(TypeError, "copied or pickled", copied, block)
+
+    def test_a_block_that_is_gone_is_no_other_block_that_has_its_place(self):
+        with perdura.Heap.open(self.dir, **SMALL) as heap:
+            with self.assertRaises(ZeroDivisionError), heap.transaction() as tx:
+                place = tx.allocate(64).offset
+                undone = heap.block(place)
+                1 // 0
+            with heap.transaction() as tx:
+                freed = tx.allocate(64)
+                self.assertEqual(freed.offset, place)
+                tx.write(freed, 0, b"freed")
+            with heap.transaction() as tx:
+                tx.free(freed)
+                self.assertRaises(perdura.BlockError, heap.block, place)
+            self.assertRaises(perdura.BlockError, heap.block, place)
+            with heap.transaction() as tx:
+                block = tx.allocate(64)
+                self.assertEqual((block.offset, heap.block(place)), (place, block))
+                for gone in (undone, freed):
+                    self.assertRaises(perdura.BlockError, tx.write, gone, 0, b"stale")
+            for gone in (undone, freed):
+                self.assertRaises(perdura.BlockError, bytes, gone)
+            self.assertEqual(bytes(block), bytes(64))
+            full = mock.patch.object(perdura.HeapTransaction, "_free", side_effect=perdura.FullError)
+            with full, heap.transaction() as tx:
+                self.assertRaises(perdura.FullError, tx.free, block)
+            self.assertEqual(bytes(block), bytes(64))
 
     def test_a_turn_is_its_threads_only_and_ends_with_the_transaction(self):
         with perdura.Heap.open(self.dir, **SMALL) as heap:
