@@ -43,6 +43,12 @@ pub enum LinkError {
     /// The holder or guard closed the connection without an answer.
     #[error("who holds the memory closed the connection")]
     Closed,
+    /// The process that starts holders for this one is gone.
+    #[error(
+        "the process that starts holders (perdura start-holders) is gone: restart the server, or \
+         no holder can be started any more"
+    )]
+    NoStarter,
     /// A flush was asked for while the holder was flushing.
     #[error(
         "{used_bytes} bytes are being flushed already, and the memory is let go when they are on \

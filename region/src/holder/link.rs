@@ -132,7 +132,7 @@ fn ask(socket: OwnedFd, times: Times, image: ImageFile) -> Result<TakeOver, Link
 }
 
 /// Whether a socket's error means that the other side ended with the message unread.
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
@@ -216,17 +216,19 @@ impl Link {
         // runs gets the memory even if this process is killed at this moment.
         let hold = Message::Hold { times, rate_bytes_per_s };
         send(&ours, &hold, &fds).map_err(failed("hand memory to the holder"))?;
-        let mut process = start.start(theirs)?;
+        let process = start.start(theirs)?;
         let error = match answer(&ours, ANSWER) {
-            Ok((Message::Ready, _)) => return Ok(Self { socket: ours, process: Some(process) }),
+            Ok((Message::Ready, _)) => return Ok(Self { socket: ours, process }),
             Ok((Message::Failed { why }, _)) => LinkError::Answer(why),
             Ok((other, _)) => LinkError::Answer(format!("{other:?}")),
             Err(error) => error,
         };
         // A hung holder that went on later would take this process for dead: it would flush at a
         // warning beside this process, and offer its memory to the next server.
-        process.kill();
-        process.wait();
+        if let Some(mut process) = process {
+            process.kill();
+            process.wait();
+        }
         Err(error)
     }
 

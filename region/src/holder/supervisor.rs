@@ -134,7 +134,7 @@ impl Supervisor {
             self.link = Some(match &self.by {
                 HeldBy::Holder(program) => {
                     let here = || Start::Here(program.command(&self.dir, self.threads));
-                    let start = self.starter.as_ref().map_or_else(here, Start::By);
+                    let start = self.starter.as_mut().map_or_else(here, Start::By);
                     Link::start(start, fds, self.times, self.rate_bytes_per_s)?
                 }
                 HeldBy::Guard(socket) => {
