@@ -20,7 +20,7 @@ use libc::c_long;
 use perdura_terminal::one_of;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen::Dword, SeccompCmpOp,
-    SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
 /// The option of processes that have a filter.
@@ -94,12 +94,22 @@ impl Filter {
     ///
     /// `starts_programs`: whether the process starts programs later.
     pub fn of_server(args: &SeccompArgs, starts_programs: bool) -> Result<Self> {
+        Self::wished(args, Role::Server, starts_programs)
+    }
+
+    /// The filter of a holder. Its server has mostly tried it already; a program of another
+    /// language starts a holder without.
+    pub fn of_holder(args: &SeccompArgs, starts_programs: bool) -> Result<Self> {
+        Self::wished(args, Role::Holder, starts_programs)
+    }
+
+    fn wished(args: &SeccompArgs, role: Role, starts_programs: bool) -> Result<Self> {
         let wish = args.wish()?;
         if wish == Wish::Off {
             return Ok(Self::none());
         }
-        let filter = Self::build(Role::Server, starts_programs)
-            .and_then(|filter| filter.try_out().map(|()| filter));
+        let filter =
+            Self::build(role, starts_programs).and_then(|filter| filter.try_out().map(|()| filter));
         match filter {
             Err(error) if wish == Wish::Auto => {
                 tracing::warn!(
@@ -113,14 +123,6 @@ impl Filter {
                 "--seccomp on: the filter of system calls cannot be installed, and nothing was \
                  opened; --seccomp auto starts without it",
             ),
-        }
-    }
-
-    /// The filter of a holder. Its server knows whether the kernel takes one.
-    pub fn of_holder(args: &SeccompArgs, starts_programs: bool) -> Result<Self> {
-        match args.wish()? {
-            Wish::Off => Ok(Self::none()),
-            Wish::Auto | Wish::On => Self::build(Role::Holder, starts_programs),
         }
     }
 
@@ -152,10 +154,19 @@ impl Filter {
         let unconditional =
             |groups: &[&[c_long]]| groups.concat().into_iter().map(|call| (call, Vec::new()));
         let mut killed: Calls = unconditional(table::KILLED).collect();
+        let types = table::TYPING.iter().map(|&control| is(1, control as u32));
+        killed.insert(libc::SYS_ioctl, types.collect::<Result<_, _>>()?);
         if starts_programs {
             killed.retain(|call, _| !table::PROGRAMS.contains(call));
-            let refuse = SeccompAction::Errno(libc::EPERM as u32);
-            let programs = vec![compile(killed, refuse, allow)?];
+            // Each namespace is another way to the parts of the kernel that users do not need.
+            let enters = NAMESPACES.map(|namespace| has(0, namespace, namespace));
+            killed.insert(libc::SYS_clone, enters.into_iter().collect::<Result<_, _>>()?);
+            // Its flags cannot be seen, and C libraries take `clone` then.
+            let clone3 = Calls::from([(libc::SYS_clone3, Vec::new())]);
+            let eperm = SeccompAction::Errno(libc::EPERM as u32);
+            let mut programs =
+                vec![compile(clone3, refuse, allow.clone())?, compile(killed, eperm, allow)?];
+            programs.extend(refuse_x32());
             return Ok(Self { programs, state: State::Partly });
         }
         let mut allowed: Calls = unconditional(table::ALLOWED).chain(bounded()?).collect();
@@ -195,28 +206,54 @@ const PR_GET_AUXV: i32 = 0x4155_5856;
 
 type Calls = BTreeMap<c_long, Vec<SeccompRule>>;
 
+/// The namespaces that `clone` enters.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWUTS,
+];
+
+/// An argument is `value`.
+fn is(argument: u8, value: u32) -> Result<SeccompRule, BackendError> {
+    rule(argument, SeccompCmpOp::Eq, value)
+}
+
+/// Of the bits in `mask`, exactly those of `value` are set in an argument.
+fn has(argument: u8, mask: i32, value: i32) -> Result<SeccompRule, BackendError> {
+    rule(argument, SeccompCmpOp::MaskedEq(u64::from(mask as u32)), value as u32)
+}
+
+fn rule(argument: u8, op: SeccompCmpOp, value: u32) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(vec![SeccompCondition::new(argument, Dword, op, u64::from(value))?])
+}
+
+/// On x86_64 most calls have a second number, for programs with short pointers (x32), which a table
+/// of what is refused does not have.
+#[cfg(target_arch = "x86_64")]
+fn refuse_x32() -> Option<BpfProgram> {
+    const X32: u32 = 1 << 30;
+    let step = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
+    Some(vec![
+        // The call's number is the first word of what the filter is given.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, X32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ])
+}
+#[cfg(not(target_arch = "x86_64"))]
+fn refuse_x32() -> Option<BpfProgram> {
+    None
+}
+
 /// The calls that are allowed with certain arguments only. A call may match one of several rules.
 fn bounded() -> Result<Calls, BackendError> {
-    let is = |argument, value: i32| {
-        SeccompRule::new(vec![SeccompCondition::new(
-            argument,
-            Dword,
-            SeccompCmpOp::Eq,
-            value as u32 as u64,
-        )?])
-    };
-    // Of the bits in `mask`, exactly those of `value` are set.
-    let has = |argument, mask: i32, value: i32| {
-        let op = SeccompCmpOp::MaskedEq(u64::from(mask as u32));
-        SeccompRule::new(vec![SeccompCondition::new(argument, Dword, op, value as u32 as u64)?])
-    };
-    let namespaces = libc::CLONE_NEWCGROUP
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWNET
-        | libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWUSER
-        | libc::CLONE_NEWUTS;
+    let is = |argument, value: i32| is(argument, value as u32);
+    let namespaces = NAMESPACES.into_iter().fold(0, |all, namespace| all | namespace);
     Ok(Calls::from([
         // A thread, and no process. `clone3`, whose flags a filter cannot see, is refused, and C
         // libraries take `clone` then.

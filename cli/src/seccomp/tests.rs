@@ -107,6 +107,49 @@ fn a_server_that_starts_programs_can_and_is_refused_other_calls() {
     assert!(status.success(), "{status}");
 }
 
+/// The error of a call with these arguments; the other three are 0.
+fn error_of(call: c_long, arguments: [c_long; 3]) -> Option<i32> {
+    let [first, second, third] = arguments;
+    // SAFETY: the calls that are tried here take numbers, and no address but a null pointer.
+    let outcome = unsafe { libc::syscall(call, first, second, third, 0, 0, 0) };
+    (outcome < 0).then(|| std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+}
+
+#[test]
+fn what_types_into_a_terminal_is_killed() {
+    let kind = || {
+        let _killed = error_of(libc::SYS_ioctl, [0, libc::TIOCSTI as c_long, 0]);
+    };
+    let name = "what_types_into_a_terminal_is_killed";
+    let Some(status) = under_filter(name, false, kind) else { return };
+    assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
+}
+
+#[test]
+fn a_server_that_starts_programs_has_no_way_around_what_is_refused() {
+    let ask = || {
+        for control in table::TYPING {
+            let typed = error_of(libc::SYS_ioctl, [0, *control as c_long, 0]);
+            assert_eq!(typed, Some(libc::EPERM));
+        }
+        for namespace in NAMESPACES {
+            let flags = c_long::from(namespace | libc::SIGCHLD);
+            assert_eq!(error_of(libc::SYS_clone, [flags, 0, 0]), Some(libc::EPERM));
+        }
+        assert_eq!(error_of(libc::SYS_clone3, [0; 3]), Some(libc::ENOSYS));
+        if cfg!(target_arch = "x86_64") {
+            let of_x32 = libc::SYS_getpid | 1 << 30;
+            assert_eq!(error_of(of_x32, [0; 3]), Some(libc::EPERM));
+        }
+        // A window's size is no danger, and the standard input here is no terminal.
+        let size = error_of(libc::SYS_ioctl, [-1, libc::TIOCGWINSZ as c_long, 0]);
+        assert_eq!(size, Some(libc::EBADF));
+    };
+    let name = "a_server_that_starts_programs_has_no_way_around_what_is_refused";
+    let Some(status) = under_filter(name, true, ask) else { return };
+    assert!(status.success(), "{status}");
+}
+
 #[test]
 fn no_call_is_in_two_groups() {
     let mut seen: BTreeSet<c_long> = bounded().unwrap().into_keys().collect();

@@ -128,6 +128,38 @@ fn where_the_kernel_takes_no_filter_on_refuses_to_start_and_auto_says_why() {
 }
 
 #[test]
+fn a_holder_of_another_program_does_without_the_filter_where_the_kernel_takes_none() {
+    let dir = TestDir::new();
+    let mut program = Command::new(PERDURA);
+    refusing::refuse(&mut program, libc::SYS_seccomp, libc::EPERM);
+    program.arg("holder").arg("--dir").arg(dir.path()).stdin(Stdio::null());
+    let output = program.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("there is no filter of system calls"), "{said}");
+    // It went on to where its memory should be.
+    assert!(said.contains("standard input"), "{said}");
+}
+
+#[test]
+fn a_starter_that_is_gone_is_named_when_a_holder_dies() {
+    let dir = TestDir::new();
+    let (log, port) = (dir.path().join("log"), free_port().to_string());
+    let data = dir.path().join("data");
+    let mut program = Command::new(PERDURA);
+    program.args(["serve", "--port", &port, "--dir"]).arg(&data).args(SMALL);
+    program.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+    let mut child = program.spawn().unwrap();
+    wait_until("a starter", || starter_of(&data).is_some());
+    wait_until("an answer", || std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_ok());
+    signal_process(starter_of(&data).unwrap(), "KILL");
+    signal_process(holder_of(&data).unwrap(), "KILL");
+    let said = || std::fs::read_to_string(&log).unwrap();
+    wait_until("a word of it", || said().contains("start-holders) is gone: restart the server"));
+    signal_process(child.id(), "TERM");
+    assert!(child.wait().unwrap().success(), "{}", said());
+}
+
+#[test]
 fn another_word_is_refused() {
     let dir = TestDir::new();
     let mut program = Command::new(PERDURA);
