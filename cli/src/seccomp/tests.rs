@@ -7,10 +7,19 @@ use super::*;
 /// Which of these tests a child is to carry out, in the place of its parent.
 const TASK: &str = "PERDURA_TEST_SECCOMP";
 
-/// Runs `forbidden` under a filter, in a child that is this test again.
+/// Runs `forbidden` under a server's filter, in a child that is this test again.
 fn under_filter(test: &str, starts_programs: bool, forbidden: fn()) -> Option<ExitStatus> {
+    under_filter_of(Role::Server, test, starts_programs, forbidden)
+}
+
+fn under_filter_of(
+    role: Role,
+    test: &str,
+    starts_programs: bool,
+    forbidden: fn(),
+) -> Option<ExitStatus> {
     if std::env::var_os(TASK).is_some() {
-        Filter::build(Role::Server, starts_programs).unwrap().install().unwrap();
+        Filter::build(role, starts_programs).unwrap().install().unwrap();
         forbidden();
         return None;
     }
@@ -54,6 +63,11 @@ fn a_process_that_becomes_another_program_is_killed() {
 fn every_thread_has_the_filter() {
     use std::os::unix::process::CommandExt;
     let exec = || {
+        // Those that were there before, such as the one that runs the tests, have it, too.
+        for task in std::fs::read_dir("/proc/self/task").unwrap() {
+            let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            assert!(status.contains("\nSeccomp:\t2\n"), "{status}");
+        }
         let thread = thread::spawn(|| drop(Command::new("/bin/true").exec()));
         drop(thread.join());
     };
@@ -71,6 +85,16 @@ fn what_is_in_no_table_fails_as_on_an_older_kernel() {
         assert_eq!(errno_of(netlink), Some(libc::ENOSYS));
         socket(AddressFamily::INET6, SocketType::STREAM, None).unwrap();
         std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let undumpable = [libc::PR_SET_DUMPABLE as c_long, 0, 0];
+        assert_eq!(error_of(libc::SYS_prctl, undumpable), Some(libc::ENOSYS));
+        // A process of its own, and a thread in another namespace.
+        let process = c_long::from(libc::SIGCHLD);
+        assert_eq!(error_of(libc::SYS_clone, [process, 0, 0]), Some(libc::ENOSYS));
+        for namespace in NAMESPACES {
+            let thread = c_long::from(libc::CLONE_THREAD | namespace);
+            assert_eq!(error_of(libc::SYS_clone, [thread, 0, 0]), Some(libc::ENOSYS));
+        }
+        assert_eq!(error_of(libc::SYS_kill, [0; 3]), Some(libc::ENOSYS));
         // The C library starts threads by `clone` where `clone3` is refused.
         thread::Builder::new().name("named".into()).spawn(|| 7).unwrap().join().unwrap();
     };
@@ -80,12 +104,63 @@ fn what_is_in_no_table_fails_as_on_an_older_kernel() {
 }
 
 #[test]
+fn a_holder_ends_a_server_that_hangs_and_leaves_its_session() {
+    let ask = || {
+        let own = c_long::from(std::process::id());
+        assert_eq!(error_of(libc::SYS_kill, [own, 0, 0]), None);
+        assert_ne!(error_of(libc::SYS_setsid, [0; 3]), Some(libc::ENOSYS));
+        assert_eq!(error_of(libc::SYS_clone3, [0; 3]), Some(libc::ENOSYS));
+    };
+    let name = "a_holder_ends_a_server_that_hangs_and_leaves_its_session";
+    let Some(status) = under_filter_of(Role::Holder, name, false, ask) else { return };
+    assert!(status.success(), "{status}");
+}
+
+/// Where nobody is killed, the calls of each group can be tried.
+#[test]
+fn no_group_of_dangerous_calls_is_forgotten() {
+    let ask = || {
+        for call in [
+            libc::SYS_ptrace,
+            libc::SYS_process_vm_writev,
+            libc::SYS_pidfd_getfd,
+            libc::SYS_perf_event_open,
+            libc::SYS_mount,
+            libc::SYS_chroot,
+            libc::SYS_unshare,
+            libc::SYS_setns,
+            libc::SYS_bpf,
+            libc::SYS_init_module,
+            libc::SYS_kexec_load,
+            libc::SYS_kexec_file_load,
+            libc::SYS_keyctl,
+            libc::SYS_setuid,
+            libc::SYS_personality,
+        ] {
+            // No such address, process or flag: nothing happens where a call is allowed.
+            assert_eq!(error_of(call, [-1; 3]), Some(libc::EPERM), "call {call}");
+        }
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!(error_of(libc::SYS_iopl, [-1; 3]), Some(libc::EPERM));
+    };
+    let name = "no_group_of_dangerous_calls_is_forgotten";
+    let Some(status) = under_filter(name, true, ask) else { return };
+    assert!(status.success(), "{status}");
+}
+
+#[test]
 fn memory_is_never_both_written_and_executed() {
     let map = || {
         use rustix::mm::ProtFlags;
         map_page(ProtFlags::READ | ProtFlags::WRITE).unwrap();
         map_page(ProtFlags::READ | ProtFlags::EXEC).unwrap();
-        assert_eq!(errno_of(map_page(ProtFlags::all())), Some(libc::ENOSYS));
+        let both = ProtFlags::READ | ProtFlags::WRITE | ProtFlags::EXEC;
+        assert_eq!(errno_of(map_page(both)), Some(libc::ENOSYS));
+        // Of no memory at all, so that nothing changes where it is allowed.
+        let execute = c_long::from(libc::PROT_READ | libc::PROT_EXEC);
+        assert_eq!(error_of(libc::SYS_mprotect, [0, 0, execute]), Some(libc::ENOSYS));
+        let write = c_long::from(libc::PROT_READ | libc::PROT_WRITE);
+        assert_eq!(error_of(libc::SYS_mprotect, [0, 0, write]), None);
     };
     let name = "memory_is_never_both_written_and_executed";
     let Some(status) = under_filter(name, false, map) else { return };
