@@ -260,7 +260,6 @@ const KERNEL: &[c_long] = &[
     SYS_delete_module,
     SYS_finit_module,
     SYS_init_module,
-    SYS_kexec_file_load,
     SYS_kexec_load,
     SYS_quotactl,
     SYS_reboot,
@@ -296,9 +295,6 @@ const PORTS: &[c_long] = &[SYS_ioperm, SYS_iopl, SYS_modify_ldt];
 #[cfg(not(target_arch = "x86_64"))]
 const PORTS: &[c_long] = &[];
 
-/// Controls of a terminal (`ioctl`) that put words into it as if its user had typed them, for which
-/// a process is killed, too.
+/// Controls of a terminal (`ioctl`) that put words into it as if its user had typed them, or had
+/// pasted what the console has selected, for which a process is killed, too.
 pub const TYPING: &[Ioctl] = &[TIOCSTI, TIOCLINUX];
-
-/// The console's selection, which is pasted by it. `libc` does not have it everywhere.
-const TIOCLINUX: Ioctl = 0x541C;

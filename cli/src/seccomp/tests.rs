@@ -132,7 +132,6 @@ fn no_group_of_dangerous_calls_is_forgotten() {
             libc::SYS_bpf,
             libc::SYS_init_module,
             libc::SYS_kexec_load,
-            libc::SYS_kexec_file_load,
             libc::SYS_keyctl,
             libc::SYS_setuid,
             libc::SYS_personality,
