@@ -148,6 +148,18 @@ pub fn signal_process(pid: u32, signal: &str) {
     let status =
         Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().unwrap();
     assert!(status.success(), "kill -{signal} {pid}");
+    if signal == "STOP" {
+        // A busy machine lets the threads go on for a moment.
+        wait_until("a stop", || is_stopped(pid));
+    }
+}
+
+/// Whether all threads of a process are stopped.
+fn is_stopped(pid: u32) -> bool {
+    std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('T'))
+    })
 }
 
 /// The holder of a directory, found by its command line.
