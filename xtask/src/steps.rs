@@ -23,20 +23,25 @@ pub fn clippy(words: &[&str]) -> Result<()> {
 /// Runs everything that CI runs.
 ///
 /// All code is compiled and linted once, in the development profile, with the programs that tests
-/// start. The Python environment is fetched while the tests are compiled. The Python package's
-/// tests, the doc tests and the simulation run beside the test programs at the lowest priority, so
-/// that they do not disturb tests that measure time and no processor is idle while a test waits.
+/// start. What only the tests need, Debian packages and the Python environment, is fetched while
+/// they are compiled. The Python package's tests, the doc tests and the simulation run beside the
+/// test programs at the lowest priority, so that they do not disturb tests that measure time and no
+/// processor is idle while a test waits.
 pub fn test() -> Result<()> {
-    let missing = deps::install()?;
     format()?;
-    let without_package = std::thread::scope(|scope| {
-        let environment = scope.spawn(python::environment);
+    let (missing, without_package) = std::thread::scope(|scope| {
+        let fetched = scope.spawn(|| -> Result<_> {
+            // The environment needs some of the packages.
+            let missing = deps::install()?;
+            Ok((missing, python::environment()))
+        });
         let programs = programs::build(linting_cargo(), &["--workspace"])?;
         // What no test program holds: the Python package's library, and the benchmarks.
         run(linting_cargo().args(["build", "--workspace", "--lib", "--bench", "*", "--quiet"]))?;
+        let (missing, environment) = programs::joined(fetched)?;
         let package = scope.spawn(move || {
             be_last()?;
-            python::test(programs::joined(environment), python::install_built)
+            python::test(environment, python::install_built)
         });
         let others = scope.spawn(|| {
             be_last()?;
@@ -47,7 +52,7 @@ pub fn test() -> Result<()> {
         });
         programs::run(programs)?;
         programs::joined(others)?;
-        programs::joined(package)
+        programs::joined(package).map(|reason| (missing, reason))
     })?;
     if let Some(left) = mutants::in_ci()? {
         eprintln!("xtask: mutants of this change that were not run: {left}");
