@@ -110,7 +110,7 @@ pub use error::{AccessError, CloseError, OpenError};
 pub use holder::Holder;
 pub use options::{Durability, Options};
 pub use region::Region;
-pub use store::{Range, Store};
+pub use store::{Keys, Range, Store};
 pub use transaction::Transaction;
 pub use trapped::TrappedRegion;
 pub use warned::on_warning;

@@ -314,6 +314,26 @@ impl Store {
         Range { inner: self.engine.range(0, from), skipped, end }
     }
 
+    /// The keys of a range in their order, without copies of their values; otherwise as
+    /// [`Store::range`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let dir = dir.path().join("data");
+    /// # use std::ops::Bound;
+    /// # use perdura::{Options, Store};
+    /// # let store = Store::open_with(&dir, &Options::new().memory_bytes(64 << 20))?;
+    /// for name in ["ada", "bob", "cleo", "dan"] {
+    ///     store.set(name, "a long value")?;
+    /// }
+    /// let keys: Vec<_> = store.keys((Bound::Excluded("ada"), Bound::Excluded("dan"))).collect();
+    /// assert_eq!(keys, [b"bob".to_vec(), b"cleo".to_vec()]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keys<K: AsRef<[u8]>, B: RangeBounds<K>>(&self, bounds: B) -> Keys<'_> {
+        Keys(self.range(bounds))
+    }
+
     /// The promise: the budget, and the time of its flush.
     pub fn promise(&self) -> Promise {
         self.promise
@@ -437,17 +457,39 @@ impl std::fmt::Debug for Range<'_> {
     }
 }
 
+impl Range<'_> {
+    /// Whether the key is not behind the end of the range.
+    fn is_within(&self, key: &[u8]) -> bool {
+        match &self.end {
+            Bound::Included(end) => key <= &end[..],
+            Bound::Excluded(end) => key < &end[..],
+            Bound::Unbounded => true,
+        }
+    }
+}
+
 impl Iterator for Range<'_> {
     type Item = (Vec<u8>, Vec<u8>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let found = self.inner.by_ref().find(|(key, _)| self.skipped.as_ref() != Some(key))?;
-        let is_within = match &self.end {
-            Bound::Included(end) => found.0 <= *end,
-            Bound::Excluded(end) => found.0 < *end,
-            Bound::Unbounded => true,
-        };
-        is_within.then_some(found)
+        self.is_within(&found.0).then_some(found)
+    }
+}
+
+/// Keys of a [`Store`] in their order; made by [`Store::keys`].
+#[must_use = "iterators do nothing until they are used"]
+#[derive(Debug)]
+pub struct Keys<'s>(Range<'s>);
+
+impl Iterator for Keys<'_> {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let Range { inner, skipped, .. } = &mut self.0;
+        let next = || inner.next_key();
+        let key = std::iter::from_fn(next).find(|key| skipped.as_ref() != Some(key))?;
+        self.0.is_within(&key).then_some(key)
     }
 }
 

@@ -72,7 +72,13 @@ class Store(_native.Store, MutableMapping[bytes, bytes]):
         return cls(dir, **options)
 
     def __iter__(self) -> Iterator[bytes]:
-        return (key for key, _ in self.range())
+        after: Optional[bytes] = None
+        while True:
+            some = self._keys(after, _AT_ONCE)
+            yield from some
+            if len(some) < _AT_ONCE:
+                return
+            after = some[-1]
 
     def __reversed__(self) -> Iterator[bytes]:
         raise TypeError("a store is iterated in the order of its keys only")
@@ -111,10 +117,10 @@ class Store(_native.Store, MutableMapping[bytes, bytes]):
             KeyError: the store is empty.
         """
         while True:
-            first = self._range(None, False, None, 1)
+            first = self._keys(None, 1)
             if not first:
                 raise KeyError("popitem(): the store is empty")
-            key = first[0][0]
+            key = first[0]
             value = self.pop(key, None)
             if value is not None:
                 return key, value

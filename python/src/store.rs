@@ -166,6 +166,22 @@ impl Store {
         Ok(found.into_iter().map(pair).collect())
     }
 
+    /// The first keys behind `after`, or of all, in their order; at most `most` of them. Their values
+    /// are not copied.
+    fn _keys<'py>(
+        &self,
+        py: Python<'py>,
+        after: Option<&Bound<'_, PyAny>>,
+        most: usize,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let after = after.map(Octets::key).transpose()?;
+        let from = after.as_deref().map_or(End::Unbounded, End::Excluded);
+        let found: Vec<_> = self.change(py, |store| {
+            Ok(store.keys::<&[u8], _>((from, End::Unbounded)).take(most).collect())
+        })?;
+        Ok(found.iter().map(|key: &Vec<u8>| PyBytes::new(py, key)).collect())
+    }
+
     /// Makes changes, all or none, if the keys of `expected` have those values, with `None` for a
     /// key that shall not be there. Otherwise nothing changes, and a key that has another value is
     /// returned.

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import perdura
@@ -28,6 +29,8 @@ class Stores(unittest.TestCase):
             store.update(many)
             self.assertEqual(store, many)
             self.assertEqual(list(store), sorted(many))
+            with unittest.mock.patch.object(perdura.Store, "_range", side_effect=AssertionError):
+                self.assertEqual(list(store), sorted(many), "no value is copied for it")
             self.assertEqual([k for k, _ in store.range(b"000998")], [b"000998", b"000999"])
             self.assertEqual(list(store.range(b"0", b"000001")), [(b"000000", b"")])
             self.assertIn(bytearray(b"000001"), store)

@@ -170,16 +170,30 @@ impl Range<'_> {
     }
 }
 
+impl Range<'_> {
+    /// The next key alone, of which no value is copied.
+    pub fn next_key(&mut self) -> Option<Vec<u8>> {
+        self.next_with(|_| ()).map(|(key, ())| key)
+    }
+
+    /// The next key, and what is made of its value under the lock of its shard.
+    fn next_with<T>(&mut self, make: impl Fn(&[u8]) -> T) -> Option<(Vec<u8>, T)> {
+        loop {
+            let Reverse((key, shard)) = self.next.pop()?;
+            self.fetch(shard, Bound::Excluded(&key));
+            let key_of_db = Key { db: self.db, bytes: &key };
+            let made = self.store.read(key_of_db, |entry| entry?.string().map(&make));
+            if let Some(made) = made {
+                return Some((key.into_vec(), made));
+            }
+        }
+    }
+}
+
 impl Iterator for Range<'_> {
     type Item = (Vec<u8>, Vec<u8>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let Reverse((key, shard)) = self.next.pop()?;
-            self.fetch(shard, Bound::Excluded(&key));
-            if let Some(value) = self.store.get(Key { db: self.db, bytes: &key }) {
-                return Some((key.into_vec(), value));
-            }
-        }
+        self.next_with(<[u8]>::to_vec)
     }
 }
