@@ -22,6 +22,7 @@ from perdura.errors import (
     PromiseError,
     SettingError,
     TooLargeError,
+    WrongKeyError,
     WrongTypeError,
 )
 from perdura.heap import Block, Heap, HeapTransaction
@@ -54,6 +55,7 @@ __all__ = [
     "Store",
     "TooLargeError",
     "Transaction",
+    "WrongKeyError",
     "WrongTypeError",
     "__version__",
 ]

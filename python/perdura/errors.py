@@ -17,6 +17,10 @@ class InUseError(OpenError):
     """Another program has the directory open, or its last holder still flushes."""
 
 
+class WrongKeyError(OpenError, PermissionError):
+    """The image is encrypted by another key, or none was given; or it is not encrypted."""
+
+
 class SettingError(Error, ValueError):
     """An option has a value that cannot work. Nothing was changed."""
 

@@ -33,6 +33,8 @@ class RegionOptions(TypedDict, total=False):
     holder_heeds: Optional[Sequence[str]]
     holder_wait: Optional[Time]
     guard: Optional[Name]
+    key: Optional[bytes]
+    key_file: Optional[Name]
     memory_dir: Optional[Name]
     flush_threads: Optional[int]
     prove_again: Optional[bool]

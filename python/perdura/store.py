@@ -60,6 +60,10 @@ class Store(_native.Store, MutableMapping[bytes, bytes]):
             holder_wait: time that a holder whose program is gone waits for another, before it
                 flushes. Default: 10 minutes.
             guard: socket of ``perdura guard``, which keeps the memory in the place of a holder.
+            key: 32 bytes by which the image is encrypted on the SSD. It is chosen when the image is
+                made, and needed at every start; without it the data are lost. Default: no key.
+            key_file: a file with the key, of 32 bytes or 64 hexadecimal digits, as ``perdura key
+                generate`` writes it, in the place of ``key``.
             memory_dir: directory in ``/dev/shm`` or on persistent memory for the memory.
             flush_threads: threads of a flush. Default: the processors, at most 4.
             prove_again: whether to measure the flush rate again.
@@ -67,6 +71,7 @@ class Store(_native.Store, MutableMapping[bytes, bytes]):
         Raises:
             SettingError: an option cannot work; PromiseError: the budget cannot be promised.
             InUseError: another program has the directory.
+            WrongKeyError: the image is encrypted by another key, or none was given.
             OpenError: the directory, its image or the holder cannot be had.
         """
         return cls(dir, **options)

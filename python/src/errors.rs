@@ -3,6 +3,7 @@
 
 use perdura::heap_types::HeapError;
 use perdura::{AccessError, CloseError, OpenError, RegionError, StoreError};
+use perdura_region::ImageError;
 use perdura_region::directory::DirectoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -60,6 +61,18 @@ pub fn opening(error: OpenError) -> PyErr {
         OpenError::Directory(DirectoryError::Promise(_) | DirectoryError::Room { .. }) => {
             let hint = "choose a smaller budget or a longer warning";
             raised("PromiseError", &format!("{message}: {hint}"))
+        }
+        OpenError::Directory(DirectoryError::Image {
+            source:
+                perdura_region::OpenError::Image(
+                    ImageError::Encrypted { .. }
+                    | ImageError::NotEncrypted { .. }
+                    | ImageError::WrongKey,
+                ),
+            ..
+        }) => {
+            let hint = "an image's key is given by key= or key_file=";
+            raised("WrongKeyError", &format!("{message}; {hint}"))
         }
         OpenError::Holder(_) | OpenError::Directory(DirectoryError::Holder(_)) => {
             let hint = "name the program `perdura` by holder=\"/path/of/perdura\", or do without \

@@ -10,6 +10,7 @@ mod columns;
 mod errors;
 mod heap;
 mod holder;
+mod key;
 mod octets;
 mod options;
 mod region;

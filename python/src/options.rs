@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
 use crate::errors::setting;
+use crate::key;
 
 /// The options that these keywords ask for. `None` leaves an option at its default, except for
 /// `checkpoint_every`, where it means that none are made by time.
@@ -18,6 +19,7 @@ pub fn options(py: Python<'_>, words: Option<&Bound<'_, PyDict>>) -> PyResult<Op
     let mut options = Options::new();
     let mut holder = None;
     let mut is_held = true;
+    let mut has_key = false;
     let mut heeded: Vec<String> = Vec::new();
     for (name, value) in words.into_iter().flatten() {
         let name: String = name.extract()?;
@@ -37,6 +39,11 @@ pub fn options(py: Python<'_>, words: Option<&Bound<'_, PyDict>>) -> PyResult<Op
             }
             "compression" => options.compression(compression(&value)?),
             "holder_wait" => options.holder_wait(time(&name, &value)?),
+            "key" | "key_file" if std::mem::replace(&mut has_key, true) => {
+                return Err(setting("key and key_file: give one of both"));
+            }
+            "key" => options.key(key::of_bytes(&value)?),
+            "key_file" => options.key(key::of_file(&value)?),
             "memory_dir" => options.memory_dir(value.extract::<PathBuf>()?),
             "flush_threads" => options.flush_threads(value.extract()?),
             "prove_again" => options.prove_again(value.extract()?),

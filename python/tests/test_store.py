@@ -47,6 +47,57 @@ class Stores(unittest.TestCase):
             self.assertRaises(KeyError, store.popitem)
             self.assertEqual(len(store), 0)
 
+    def test_a_key_encrypts_and_no_other_key_opens(self):
+        secret = b"nobody is to read this"
+        key, other = bytes(range(32)), bytes(32)
+        digits = self.dir.with_name("key")
+        digits.write_text(f"{key.hex()}\n")
+
+        def keep(kind, folder, **words):
+            with kind.open(folder, holder=False, **SMALL, **words) as kept:
+                if kind is perdura.Store:
+                    kept[b"k"] = secret
+                elif kind is perdura.Region:
+                    memoryview(kept)[: len(secret)] = secret
+                else:
+                    with kept.transaction() as tx:
+                        block = tx.allocate(len(secret))
+                        tx.write(block, 0, secret)
+                        tx.set_root("k", block)
+
+        def found(kind, folder, **words):
+            with kind.open(folder, holder=kind is perdura.Store, **words) as kept:
+                if kind is perdura.Store:
+                    return kept[b"k"]
+                held = kept if kind is perdura.Region else kept.root("k")
+                if kind is perdura.Region:
+                    return bytes(memoryview(held)[: len(secret)])
+                return held[: len(secret)]
+
+        for kind in (perdura.Store, perdura.Region, perdura.Heap):
+            with self.subTest(kind.__name__):
+                folder = self.dir.with_name(kind.__name__)
+                keep(kind, folder, key=key)
+                self.assertNotIn(secret, (folder / "image.perdura").read_bytes())
+                for wrong in ({"key": other}, {}):
+                    with self.assertRaisesRegex(perdura.WrongKeyError, "key= or key_file="):
+                        kind.open(folder, **wrong)
+                self.assertEqual(found(kind, folder, key_file=digits), secret)
+        plain = self.dir.with_name("plain")
+        keep(perdura.Store, plain)
+        self.assertIn(secret, (plain / "image.perdura").read_bytes())
+        self.assertRaises(perdura.WrongKeyError, perdura.Store.open, plain, key=key)
+        for words, said in (
+            ({"key": key[1:]}, "key: expected 32 bytes, got 31"),
+            ({"key": key, "key_file": digits}, "give one of both"),
+            ({"key_file": __file__}, "expected 32 bytes, or 64 hexadecimal digits"),
+            ({"key_file": "/none/key"}, "/none/key: No such file"),
+        ):
+            with self.assertRaisesRegex(perdura.SettingError, said) as refused:
+                perdura.Store.open(self.dir, **words)
+            self.assertNotIn(str(key[1:]), str(refused.exception))
+        self.assertFalse(self.dir.exists())
+
     def test_keys_go_away_when_their_time_is_over(self):
         with perdura.Store.open(self.dir, **SMALL) as store:
             store.set(b"soon", b"", expires_in=0)
