@@ -107,10 +107,16 @@ impl Ssh {
         let to = BufWriter::new(child.stdin.take().ok_or_else(closed)?);
         let from = BufReader::new(child.stdout.take().ok_or_else(closed)?);
         let mut connection = Connection { child, to, from };
+        let ended = |error: std::io::Error| match error.kind() {
+            ErrorKind::UnexpectedEof => std::io::Error::other(
+                "it ended before `perdura backup receive` answered; what it said is in the log",
+            ),
+            _ => error,
+        };
         let mut seen = Vec::new();
         while !seen.ends_with(GREETING) {
             let mut byte = [0];
-            connection.from.read_exact(&mut byte)?;
+            connection.from.read_exact(&mut byte).map_err(ended)?;
             seen.push(byte[0]);
             if seen.len() > CHATTER_BYTES_MAX {
                 let why = "it does not answer as `perdura backup receive` does";

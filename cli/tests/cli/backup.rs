@@ -387,6 +387,12 @@ fn another_machine_behind_ssh_is_a_vault() {
     let environment = [("PERDURA_SSH", ssh.to_str().unwrap().to_owned())];
     round_trip(&url, data.path(), &new.path().join("data"), &environment);
     assert!(tools.path().join("it's a vault").is_dir());
+
+    let mut ends_at_once = Command::new(PERDURA);
+    ends_at_once.args(["backup", "list", "ssh://nobody@nowhere/x"]).env("PERDURA_SSH", "false");
+    let said = ends_at_once.output().unwrap();
+    let why = String::from_utf8_lossy(&said.stderr);
+    assert!(!said.status.success() && why.contains("false: it ended before"), "{why}");
 }
 
 /// Checks that each file is synced before it gets its name, and its folder before the next one.
