@@ -153,6 +153,7 @@ impl Terms {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::time::Instant;
 
     use perdura_backup::{Follower, Newest, Options, Seal, vault};
@@ -160,6 +161,8 @@ mod tests {
     use perdura_region::{Config, Region};
     use perdura_slots::Heap;
     use perdura_store::{Key, StoreOptions};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata};
 
     use super::*;
 
@@ -202,12 +205,44 @@ mod tests {
         }
     }
 
+    /// The levels of what is logged.
+    #[derive(Clone, Default)]
+    struct Said(Arc<Mutex<Vec<Level>>>);
+
+    impl tracing::Subscriber for Said {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            self.0.lock().unwrap().push(*event.metadata().level());
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
     #[test]
     fn the_lag_is_what_a_loss_of_all_would_go_back() {
         let (clock, folder) = (Arc::new(SimClock::new(BEGAN_MS)), tempfile::tempdir().unwrap());
         let store = store(&clock);
         let lag = lag_of(&store, &clock, terms(Some(2_000), true));
-        let found = || lag.look().1;
+        clock.advance_ns(3_000_000_000);
+        let found = || {
+            let (_, lag, is_late) = lag.look();
+            // Before the first point it is late since a second.
+            assert_eq!(is_late, lag.is_none_or(|lag| lag > Duration::from_secs(2)));
+            lag
+        };
         let ms = |ms| Some(Duration::from_millis(ms));
         assert_eq!(found(), None);
         let options = Options {
@@ -238,7 +273,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(30));
         clock.set_unix_ms(BEGAN_MS - 100_000);
         assert_eq!(found(), ms(5_000), "the clock was set back");
-        clock.set_unix_ms(BEGAN_MS + 60_000);
+        clock.set_unix_ms(BEGAN_MS + 63_000);
         assert_eq!(found(), ms(60_000), "or the machine slept");
         assert!(follower.finish(Duration::from_secs(30)));
         store.region().checkpoint().unwrap();
@@ -256,6 +291,8 @@ mod tests {
             clock.advance_ns(7_000_000_000);
             let lag = lag_of(&store, &clock, terms(Some(2_000), is_refusing));
             let power = Power::default();
+            let said = Said::default();
+            let _logging = tracing::subscriber::set_default(said.clone());
             let heed = |was_late| (lag.heed(was_late, &power), power.is_backup_late());
             assert_eq!(heed(false), (false, false));
             clock.advance_ns(2_000_000_000);
@@ -263,6 +300,7 @@ mod tests {
             clock.advance_ns(1_000_000);
             assert_eq!(heed(false), (true, is_refusing));
             assert_eq!(heed(true), (true, is_refusing));
+            assert_eq!(*said.0.lock().unwrap(), [Level::ERROR], "once, though it is late still");
             let field = |name: &str| {
                 let figures = lag.figures();
                 figures.into_iter().find(|figure| figure.0 == name).unwrap().1
@@ -275,6 +313,7 @@ mod tests {
             // As if a point had come: the bound is met again.
             let again = lag_of(&store, &clock, terms(Some(2_000), is_refusing));
             assert!(!again.heed(true, &power) && !power.is_backup_late());
+            assert_eq!(*said.0.lock().unwrap(), [Level::ERROR, Level::INFO]);
         }
     }
 
