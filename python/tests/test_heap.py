@@ -1,5 +1,6 @@
 """Tests of ``perdura.Heap``."""
 
+import contextlib
 import copy
 import gc
 import os
@@ -201,20 +202,25 @@ class Heaps(unittest.TestCase):
     def test_threads_take_turns(self):
         with perdura.Heap.open(self.dir, **SMALL) as heap:
             with heap.transaction() as tx:
-                pair = tx.allocate(16)
-                tx.set_root("pair", pair)
+                # So long that a commit can come while it is read.
+                pair = tx.allocate(1 << 18)
+            end = len(pair) - 8
             torn = []
+
+            def both():
+                content = bytes(pair)
+                return struct.unpack("<QQ", content[:8] + content[end:])
 
             def count():
                 for _ in range(50):
                     with heap.transaction() as tx:
-                        left, right = struct.unpack("<QQ", pair[:])
+                        left, right = both()
                         tx.write(pair, 0, struct.pack("<Q", left + 1))
-                        tx.write(pair, 8, struct.pack("<Q", right + 1))
+                        tx.write(pair, end, struct.pack("<Q", right + 1))
 
             def look():
                 for _ in range(500):
-                    left, right = struct.unpack("<QQ", bytes(pair))
+                    left, right = both()
                     torn.extend([(left, right)] if left != right else [])
 
             threads = [threading.Thread(target=each) for each in (count, count, count, look)]
@@ -222,7 +228,7 @@ class Heaps(unittest.TestCase):
                 thread.start()
             for thread in threads:
                 thread.join()
-            self.assertEqual((struct.unpack("<QQ", bytes(pair)), torn), ((150, 150), []))
+            self.assertEqual((both(), torn), ((150, 150), []))
 
     def test_a_program_killed_among_transactions_leaves_whole_ones(self):
         said = 0
@@ -342,6 +348,26 @@ class Heaps(unittest.TestCase):
             self.assertEqual(said, [None])
             never = heap.transaction()
             self.assertRaisesRegex(perdura.Error, "begin the transaction", never.allocate, 8)
+
+    def test_who_waited_for_a_turn_begins_nothing_in_a_heap_that_closes_with_its_views(self):
+        heap, begun = perdura.Heap.open(self.dir, holder=False, **SMALL), []
+        view = memoryview(heap.capacity(64))
+
+        def begin():
+            with contextlib.suppress(perdura.ClosedError), heap.transaction():
+                begun.append(heap.is_closed)
+
+        threads = [threading.Thread(target=heap.__exit__, args=[None] * 3)]
+        threads.append(threading.Thread(target=begin))
+        with heap.transaction():
+            for thread in threads:
+                thread.start()
+                time.sleep(0.06)
+        for thread in threads:
+            thread.join()
+        self.assertNotIn(True, begun)
+        view.release()
+        self.assertRaises(perdura.ClosedError, heap.roots)
 
     def test_a_fork_is_refused_and_disturbs_nothing(self):
         with perdura.Heap.open(self.dir, **SMALL) as heap:
