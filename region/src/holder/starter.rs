@@ -313,4 +313,65 @@ mod tests {
         drop(link);
         holder.wait().unwrap();
     }
+
+    #[test]
+    fn a_holder_that_a_late_starter_starts_finds_no_memory_and_ends() {
+        let noted = tempfile::NamedTempFile::new().unwrap();
+        let path = noted.path().to_owned();
+        let (ours, theirs) = socket_pair().unwrap();
+        let (go, gone) = std::sync::mpsc::channel();
+        let serving = std::thread::spawn(move || {
+            let program = || {
+                gone.recv().unwrap();
+                noting(&path)
+            };
+            serve(&theirs, program).unwrap();
+        });
+        let mut starter = Starter { requests: ours, patience: Duration::from_millis(50), owed: 0 };
+        hand_over(&mut starter).unwrap_err();
+        go.send(()).unwrap();
+        starter.patience = ANSWER;
+        let (_, late) = starter.answer().unwrap();
+        has_ended(&late[0]);
+        assert_eq!(std::fs::read_to_string(noted.path()).unwrap(), "");
+        drop(starter);
+        serving.join().unwrap();
+    }
+
+    #[test]
+    fn a_holder_of_which_a_late_starter_says_the_name_is_ended_when_its_link_is_lost() {
+        let noted = tempfile::NamedTempFile::new().unwrap();
+        let path = noted.path().to_owned();
+        let (ours, theirs) = socket_pair().unwrap();
+        let (go, gone) = std::sync::mpsc::channel();
+        let serving = std::thread::spawn(move || {
+            let (_, mut fds) = receive(&theirs).unwrap().unwrap();
+            let mut hanging = Command::new("sh");
+            let script = "dd bs=5000 count=1 of=$0 2>/dev/null; printf ready >&0; exec sleep 1000";
+            hanging.arg("-c").arg(script).arg(&path);
+            let process = start_one(hanging, fds.remove(0)).unwrap();
+            gone.recv().unwrap();
+            send(&theirs, &Message::Ready, &[process.as_fd()]).unwrap();
+            serve(&theirs, || noting(&path)).unwrap();
+            process
+        });
+        // A request that was given up when the holder had the memory.
+        let (server, link) = socket_pair().unwrap();
+        send(&server, &Message::Goodbye, &[]).unwrap();
+        send(&ours, &Message::Start, &[link.as_fd()]).unwrap();
+        while std::fs::read(noted.path()).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        let mut starter = Starter { requests: ours, patience: ANSWER, owed: 1 };
+        go.send(()).unwrap();
+        assert!(hand_over(&mut starter).unwrap().is_live());
+        drop(starter);
+        has_ended(&serving.join().unwrap());
+    }
+
+    fn has_ended(process: &OwnedFd) {
+        let patience = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+        let mut ends = [PollFd::new(process, PollFlags::IN)];
+        assert_eq!(poll(&mut ends, Some(&patience)), Ok(1), "it lives on");
+    }
 }
