@@ -236,8 +236,12 @@ mod tests {
         assert!(pid.parse::<u32>().is_ok(), "{said}");
         drop(starter);
         serving.join().unwrap();
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        assert!(stat.is_empty() || stat.contains(") Z"), "{stat}");
+        let process = format!("/proc/{pid}");
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while Path::new(&process).exists() {
+            assert!(std::time::Instant::now() < until, "it lives on, or nobody waited for its end");
+            std::thread::yield_now();
+        }
     }
 
     #[test]
@@ -246,6 +250,23 @@ mod tests {
         for _ in 0..2 {
             let error = hand_over(&mut starter).unwrap_err().to_string();
             assert!(error.contains("start the holder"), "{error}");
+        }
+        drop(starter);
+        serving.join().unwrap();
+    }
+
+    #[test]
+    fn what_is_no_request_starts_nothing() {
+        let (mut starter, serving) = starter(|| panic!("a holder is started"));
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let fd = null.as_fd();
+        let wrong: [(_, &[_]); 3] =
+            [(Message::Goodbye, &[fd]), (Message::Start, &[]), (Message::Start, &[fd, fd])];
+        for (message, fds) in wrong {
+            send(&starter.requests, &message, fds).unwrap();
+            starter.owed += 1;
+            let (said, processes) = starter.answer().unwrap();
+            assert!(matches!(said, Message::Failed { .. }) && processes.is_empty(), "{said:?}");
         }
         drop(starter);
         serving.join().unwrap();
