@@ -301,7 +301,8 @@ mod tests {
             assert!(error.contains("nothing within 50ms"), "{error}");
         }
         assert_eq!(starter.owed, 1);
-        (go.send(()).unwrap(), go.send(()).unwrap());
+        go.send(()).unwrap();
+        go.send(()).unwrap();
         starter.patience = ANSWER;
         let link = hand_over(&mut starter).unwrap();
         assert!(link.is_live());
