@@ -16,8 +16,6 @@ use perdura_terminal::say;
 
 /// The environment variable with the key, which no process that a command starts may inherit.
 pub const KEY_VARIABLE: &str = "PERDURA_KEY";
-/// Bytes of a key.
-const KEY_BYTES: usize = 32;
 /// Most bytes that are read of a file or from a command, which is more than any key has.
 const READ_BYTES_MAX: u64 = 4096;
 
@@ -174,47 +172,14 @@ fn of_command(command: &str) -> Result<Key> {
     parse(&bytes).with_context(place)
 }
 
-/// A key of 32 bytes, or of 64 hexadecimal digits and white space around them. No error shows what
-/// was found.
+/// A key in either form. No error shows what was found.
 fn parse(bytes: &[u8]) -> Result<Key> {
-    if let Ok(key) = <[u8; KEY_BYTES]>::try_from(bytes) {
-        return Ok(Key::new(key));
-    }
-    let digits = bytes.trim_ascii();
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    let mut key = [0; KEY_BYTES];
-    let pairs =
-        digits.as_chunks::<2>().0.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
-    let is_whole = digits.len() == 2 * KEY_BYTES;
-    for (place, byte) in key.iter_mut().zip(pairs) {
-        match byte.filter(|_| is_whole) {
-            Some(byte) => *place = byte,
-            None => bail!("it is no key: expected 32 bytes, or 64 hexadecimal digits"),
-        }
-    }
-    ensure!(is_whole, "it is no key: expected 32 bytes, or 64 hexadecimal digits");
-    Ok(Key::new(key))
+    Key::parse(bytes).context("it is no key: expected 32 bytes, or 64 hexadecimal digits")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_key_is_32_bytes_or_64_digits_and_nothing_else() {
-        let bytes: [u8; 32] = std::array::from_fn(|at| at as u8 * 7);
-        let key = Key::new(bytes);
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        for text in [&digits, &digits.to_uppercase(), &format!("  {digits}\n")] {
-            assert!(parse(text.as_bytes()).unwrap() == key, "{text}");
-        }
-        assert!(parse(&bytes).unwrap() == key);
-        let long = format!("{digits}00");
-        for wrong in [&digits[1..], &digits[2..], &long, "", "g", &digits.replace('0', "x")] {
-            let error = parse(wrong.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains("64 hexadecimal digits"), "{wrong}: {error}");
-        }
-    }
 
     #[test]
     fn a_command_prints_the_key_and_one_that_fails_is_named() {

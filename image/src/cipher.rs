@@ -38,6 +38,18 @@ impl Key {
         Self(bytes)
     }
 
+    /// The key in a file: its 32 bytes, or 64 hexadecimal digits with white space around them.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        if let Ok(bytes) = text.try_into() {
+            return Some(Self(bytes));
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+        let (pairs, rest) = text.trim_ascii().as_chunks::<2>();
+        let bytes: Option<Vec<u8>> =
+            pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect();
+        bytes.filter(|_| rest.is_empty())?.try_into().ok().map(Self)
+    }
+
     /// The bytes of the key.
     pub fn as_bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
@@ -256,6 +268,21 @@ mod tests {
 
     fn header(seq: u64) -> FrameHeader {
         FrameHeader { seq: seq.into(), image_id: 7.into(), ..FrameHeader::new_zeroed() }
+    }
+
+    #[test]
+    fn a_key_is_32_bytes_or_64_digits_and_nothing_else() {
+        let bytes: [u8; 32] = std::array::from_fn(|at| at as u8 * 7);
+        let key = Key::new(bytes);
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        for text in [&digits, &digits.to_uppercase(), &format!("  {digits}\n")] {
+            assert!(Key::parse(text.as_bytes()).as_ref() == Some(&key), "{text}");
+        }
+        assert!(Key::parse(&bytes) == Some(key));
+        let long = format!("{digits}00");
+        for wrong in [&digits[1..], &digits[2..], &long, "", "g", &digits.replace('0', "x")] {
+            assert!(Key::parse(wrong.as_bytes()).is_none(), "{wrong}");
+        }
     }
 
     #[test]

@@ -34,18 +34,6 @@ pub fn of_file(value: &Bound<'_, PyAny>) -> PyResult<Key> {
     File::open(&path)
         .and_then(|file| file.take(READ_BYTES_MAX).read_to_end(&mut bytes))
         .map_err(|error| refused(error.to_string()))?;
-    parse(&bytes)
-        .map(Key::new)
+    Key::parse(&bytes)
         .ok_or_else(|| refused("expected 32 bytes, or 64 hexadecimal digits".to_owned()))
-}
-
-fn parse(bytes: &[u8]) -> Option<[u8; KEY_BYTES]> {
-    if let Ok(key) = bytes.try_into() {
-        return Some(key);
-    }
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    let (pairs, rest) = bytes.trim_ascii().as_chunks::<2>();
-    let key: Option<Vec<u8>> =
-        pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect();
-    key.filter(|_| rest.is_empty())?.try_into().ok()
 }
