@@ -298,7 +298,7 @@ fn compare_clients(templates: &'static [&'static str], resp3: bool, clients: usi
         let (ours, theirs, in_multi) = &mut pairs[who];
         let commands: Vec<Words> =
             (0..at_once).map(|_| next_command(&mut generator, in_multi, resp3)).collect();
-        let frames: Vec<u8> = commands.iter().flat_map(|words| framed(words)).collect();
+        let frames: Vec<u8> = commands.iter().flat_map(framed).collect();
         ours.stream.write_all(&frames).unwrap();
         theirs.stream.write_all(&frames).unwrap();
         for words in commands {
