@@ -326,7 +326,8 @@ impl Store {
     /// for name in ["ada", "bob", "cleo", "dan"] {
     ///     store.set(name, "a long value")?;
     /// }
-    /// let keys: Vec<_> = store.keys((Bound::Excluded("ada"), Bound::Excluded("dan"))).collect();
+    /// let inner = (Bound::Excluded("ada"), Bound::Excluded("dan"));
+    /// let keys: Vec<_> = store.keys::<&str, _>(inner).collect();
     /// assert_eq!(keys, [b"bob".to_vec(), b"cleo".to_vec()]);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
