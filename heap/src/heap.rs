@@ -400,6 +400,23 @@ pub(crate) fn is_unused(memory: &Memory) -> bool {
     (0..end).step_by(8).all(|at| matches!(memory.load(at), 0) || is_made(at, memory.load(at)))
 }
 
+impl Memory {
+    /// Whether there is no heap, but something where the blocks of one would be: data of somebody
+    /// who uses this memory without a heap. Where no heap is, this reads all of the memory.
+    pub fn has_data_without_heap(&self) -> bool {
+        const STEP_BYTES: u64 = 64 << 10;
+        let behind_table = AT_TABLE + self.len_bytes() / SPAN_BYTES * 8;
+        let mut bytes = vec![0; STEP_BYTES as usize];
+        let mut has_data = |from: u64| {
+            let bytes = &mut bytes[..STEP_BYTES.min(self.len_bytes() - from) as usize];
+            self.read(from, bytes);
+            bytes.iter().any(|byte| *byte != 0)
+        };
+        let mut steps = (behind_table..self.len_bytes()).step_by(STEP_BYTES as usize);
+        self.load(AT_MAGIC) == 0 && steps.any(&mut has_data)
+    }
+}
+
 pub(crate) fn checksum(memory: &Memory) -> u64 {
     let mut words = [0_u8; (AT_CHECKSUM - AT_MAGIC) as usize];
     memory.read(AT_MAGIC, &mut words);

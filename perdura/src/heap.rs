@@ -212,7 +212,12 @@ impl HeapOptions {
         };
         guarded::follow(opened.following, &beneath.region, &beneath.closing)?;
         let memory = Memory::region(Arc::clone(&beneath.region))?;
-        match perdura_heap::Heap::open(memory, self.config) {
+        // A region of somebody, whose first page may be empty.
+        let opened = match !is_new && memory.has_data_without_heap() {
+            true => Err(HeapError::NotAHeap { found: 0 }),
+            false => perdura_heap::Heap::open(memory, self.config),
+        };
+        match opened {
             Ok(heap) => Ok(Heap { heap: Arc::new(heap), beneath: Some(beneath) }),
             Err(error) => {
                 // The holder must not keep a memory that was not opened. The first error says more

@@ -241,6 +241,26 @@ fn a_heap_lies_in_a_file_or_in_a_directory() {
 }
 
 #[test]
+fn a_region_is_not_taken_for_a_heap_though_its_beginning_is_empty() {
+    let (_folder, dir, options) = place();
+    let region = TrappedRegion::open_with(&dir, &options).unwrap();
+    region.write(9 << 20, b"stored").unwrap();
+    region.close().unwrap();
+    drop(region);
+    let refused = Heap::open_in(&dir, &options).unwrap_err();
+    assert!(matches!(refused, OpenError::Heap(HeapError::NotAHeap { found: 0 })), "{refused}");
+    let region = TrappedRegion::open_with(&dir, &options).unwrap();
+    let mut found = [0; 6];
+    region.read(9 << 20, &mut found).unwrap();
+    assert_eq!(&found, b"stored");
+    region.write(9 << 20, &[0; 6]).unwrap();
+    region.close().unwrap();
+    drop(region);
+    // One that is all zeros may be what a kill left of the making of a heap.
+    Heap::open_in(&dir, &options).unwrap().close().unwrap();
+}
+
+#[test]
 fn a_directory_is_one_process_s_at_a_time_and_what_cannot_be_promised_is_refused() {
     let (_folder, dir, options) = place();
     let fsync = options.clone().durability(Durability::Fsync);
