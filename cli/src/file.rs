@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser};
+use perdura_backup::without_password;
 use toml::Spanned;
 
 use crate::args::Cli;
 
-/// What a settings file says, in the order of its lines.
+/// The settings of a file, in the order of their lines.
 #[derive(Debug)]
 pub struct SettingsFile {
     path: PathBuf,
@@ -36,7 +37,7 @@ impl SettingsFile {
     /// Reads the file of a subcommand.
     ///
     /// # Errors
-    /// It cannot be read, is no TOML, or has a setting or a value that is none.
+    /// The file cannot be read, is no TOML, or has an unknown setting or a value of another kind.
     pub fn read(path: &Path, subcommand: &str) -> Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("--config {}", path.display()))?;
@@ -44,8 +45,13 @@ impl SettingsFile {
         let table: BTreeMap<Spanned<String>, toml::Value> =
             toml::from_str(&text).map_err(|error| {
                 let line = error.span().map_or(1, line);
-                let told = text.lines().nth(line - 1).unwrap_or_default().trim();
-                anyhow!("{}:{line}: {told}: not TOML: {}", path.display(), error.message())
+                // Its value may be a password.
+                let told = text.lines().nth(line - 1).and_then(|text| text.split_once('='));
+                let name = told.map_or("", |(name, _)| name.trim());
+                let is_name = !name.is_empty()
+                    && name.bytes().all(|b| b"-_".contains(&b) || b.is_ascii_alphanumeric());
+                let name = if is_name { format!("{name}: ") } else { String::new() };
+                anyhow!("{}:{line}: {name}not TOML: {}", path.display(), error.message())
             })?;
         let cli = Cli::command();
         let command = cli.find_subcommand(subcommand).context("no such subcommand")?;
@@ -91,7 +97,10 @@ impl Setting {
     fn place(&self, path: &Path) -> String {
         // Errors are logged, and a log is read by more people than the file.
         let is_secret = matches!(self.name.as_str(), "requirepass" | "user");
-        let value = if is_secret { "…".to_owned() } else { self.value.to_string() };
+        let value = match is_secret {
+            true => "…".to_owned(),
+            false => without_password(&self.value.to_string()),
+        };
         format!("{}:{}: {} = {value}", path.display(), self.line, self.name)
     }
 }
@@ -190,8 +199,9 @@ mod tests {
     #[test]
     fn a_mistake_is_told_with_its_line_and_with_what_is_permitted() {
         for (text, words) in [
-            ("threads = 2\nmemory = ", [":2: memory =", "TOML"]),
-            ("io = 'auto'\nio = 'uring'", [":2: io = 'uring'", "duplicate key"]),
+            ("threads = 2\nmemory = ", [":2: memory: ", "TOML"]),
+            ("io = 'auto'\nio = 'uring'", [":2: io: ", "duplicate key"]),
+            ("\nno line of TOML", [":2: not TOML", "expected"]),
             ("\n\nthreads = 'many'", [":3: threads = \"many\"", "invalid digit"]),
             ("port = 70000", [":1: port = 70000", "65535"]),
             ("\nslowlog-log-slower-than = -5", [":2: slowlog-log-slower-than = -5", "-1"]),
@@ -225,5 +235,10 @@ mod tests {
 
         let error = format!("{:#}", words_of("requirepass = ['hidden']").unwrap_err());
         assert!(error.contains(":1: requirepass = …: expected text"), "{error}");
+        for text in ["requirepass = hidden", "requirepass = 'hidden", "ship = ['s3://u:hidden@b']"]
+        {
+            let error = format!("{:#}", words_of(text).unwrap_err());
+            assert!(!error.contains("hidden"), "{error}");
+        }
     }
 }
