@@ -25,7 +25,7 @@ pub fn shared_fate(vault: &dyn Vault, image: &Path) -> Option<String> {
     ))
 }
 
-/// What there is of a path, without links.
+/// The longest beginning of a path that exists, with its links followed.
 fn found(path: &Path) -> Option<PathBuf> {
     let here = |path: &Path| match path.as_os_str().is_empty() {
         true => Path::new(".").canonicalize().ok(),

@@ -1,4 +1,4 @@
-//! Who else of the machine's users can read or change what `serve` and `guard` keep.
+//! Warns if other users of the machine can read or change what `serve` and `guard` keep.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;

@@ -36,7 +36,7 @@ pub struct Heap {
     contents: Arc<RwLock<()>>,
     /// The thread of the transactions, which ends when this is dropped.
     begins: mpsc::Sender<Begin>,
-    /// Of a transaction, with its steps, or of a close.
+    /// The turn that a transaction has, with its steps, or a close.
     turn: Arc<Turn<Steps>>,
 }
 
@@ -226,7 +226,7 @@ pub struct HeapSteps {
 enum Phase {
     New,
     Running(Running),
-    /// It begins or ends, in another thread.
+    /// The transaction begins or ends, in another thread.
     Changing,
     Made,
     Undone,

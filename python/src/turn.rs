@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 
 use crate::errors::nested;
 
-/// Who waits looks as often whether Python has a signal to handle, such as Ctrl-C.
+/// Time after which a waiting thread looks again whether Python has a signal to handle, such as
+/// Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A turn, and what its owner's thread finds by it.

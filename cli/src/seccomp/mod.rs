@@ -200,8 +200,8 @@ impl Filter {
     }
 }
 
-/// The `prctl` by which the C library reads the auxiliary vector, from Linux 6.4 on. `libc` does not
-/// have it yet.
+/// The `prctl` by which the C library reads the auxiliary vector, from Linux 6.4 on. The crate
+/// `libc` does not have it yet.
 const PR_GET_AUXV: i32 = 0x4155_5856;
 
 type Calls = BTreeMap<c_long, Vec<SeccompRule>>;
@@ -222,7 +222,7 @@ fn is(argument: u8, value: u32) -> Result<SeccompRule, BackendError> {
     rule(argument, SeccompCmpOp::Eq, value)
 }
 
-/// Of the bits in `mask`, exactly those of `value` are set in an argument.
+/// A rule for calls of whose argument, of the bits in `mask`, exactly those of `value` are set.
 fn has(argument: u8, mask: i32, value: i32) -> Result<SeccompRule, BackendError> {
     rule(argument, SeccompCmpOp::MaskedEq(u64::from(mask as u32)), value as u32)
 }

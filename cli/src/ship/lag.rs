@@ -21,7 +21,7 @@ pub(super) struct Lag {
     pub terms: Terms,
 }
 
-/// What the operator has set.
+/// The settings of a backup that are shown beside its lag, or bound it.
 pub(super) struct Terms {
     pub vault: String,
     pub lag_max: Option<Duration>,

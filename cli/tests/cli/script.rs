@@ -20,7 +20,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// Makes the machine of a script, whose folders are made in the current one. The files of `/etc` are
+/// Makes the machine of a script, with its folders in the current one. The files of `/etc` are
 /// copied to memory: ext4 takes long to make a thousand files where others were just deleted.
 const MACHINE: &str = "ip link set lo up
 mkdir etc; mount -t tmpfs none etc; cp -a /etc/. etc

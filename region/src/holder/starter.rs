@@ -66,10 +66,8 @@ impl Starter {
         Ok(Self { requests, patience: ANSWER, owed: 0 })
     }
 
-    /// Starts a holder with `link`; `None`: it runs, but the starter has not said which process it
-    /// is.
-    /// Starts a holder with `link`; `None`: it runs, but the starter has not said which process it
-    /// is.
+    /// Starts a holder with `link`, and returns its process: `None` if it runs, but the starter has
+    /// not said which process it is.
     fn start(&mut self, link: &OwnedFd) -> Result<Option<OwnedFd>, LinkError> {
         while self.owed > 0 {
             let (_, late) = self.answer()?;
@@ -102,8 +100,8 @@ impl Starter {
 
 impl Start<'_> {
     /// Starts the holder with `link` as its standard input. No copy of it stays here, or the
-    /// holder's death would not be noticed.
-    /// The holder's process is `None` if nobody knows it.
+    /// holder's death would not be noticed. Returns the holder's process: `None` if nobody knows
+    /// which it is.
     pub(super) fn start(self, link: OwnedFd) -> Result<Option<Process>, LinkError> {
         match self {
             Self::Here(mut program) => {
@@ -190,6 +188,8 @@ fn start_one(mut program: Command, link: OwnedFd) -> Result<OwnedFd, LinkError> 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::Sender;
+    use std::thread::JoinHandle;
     use std::time::Duration;
 
     use super::super::link::Link;
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     /// A starter in this process, whose holder is `program`.
-    fn starter(program: fn() -> Command) -> (Starter, std::thread::JoinHandle<()>) {
+    fn starter(program: fn() -> Command) -> (Starter, JoinHandle<()>) {
         let (ours, theirs) = socket_pair().unwrap();
         let serving = std::thread::spawn(move || serve(&theirs, program).unwrap());
         (Starter { requests: ours, patience: ANSWER, owed: 0 }, serving)
@@ -275,26 +275,31 @@ mod tests {
     /// A holder that answers if it finds memory, notes its process in `file`, and lives on.
     fn noting(file: &Path) -> Command {
         let mut shell = Command::new("sh");
-        let script = "[ $(dd bs=5000 count=1 2>/dev/null | wc -c) -gt 0 ] || exit 1; echo $$ >> $0; \
-                      printf ready >&0; exec cat >/dev/null";
+        let script = "[ $(dd bs=5000 count=1 2>/dev/null | wc -c) -gt 0 ] || exit 1; \
+                      echo $$ >> $0; printf ready >&0; exec cat >/dev/null";
         shell.arg("-c").arg(script).arg(file);
         shell
     }
 
-    #[test]
-    fn a_holder_of_a_starter_that_is_late_finds_no_memory_and_the_next_one_is_the_only_one() {
-        let noted = tempfile::NamedTempFile::new().unwrap();
-        let path = noted.path().to_owned();
+    /// A starter of `noting` holders, with little patience, that starts one for each word of `go`.
+    fn late_starter(file: &Path) -> (Starter, JoinHandle<()>, Sender<()>) {
+        let file = file.to_owned();
         let (ours, theirs) = socket_pair().unwrap();
         let (go, gone) = std::sync::mpsc::channel();
         let serving = std::thread::spawn(move || {
             let program = || {
                 gone.recv().unwrap();
-                noting(&path)
+                noting(&file)
             };
             serve(&theirs, program).unwrap();
         });
-        let mut starter = Starter { requests: ours, patience: Duration::from_millis(50), owed: 0 };
+        (Starter { requests: ours, patience: Duration::from_millis(50), owed: 0 }, serving, go)
+    }
+
+    #[test]
+    fn a_holder_of_a_starter_that_is_late_finds_no_memory_and_the_next_one_is_the_only_one() {
+        let noted = tempfile::NamedTempFile::new().unwrap();
+        let (mut starter, serving, go) = late_starter(noted.path());
         for _ in 0..2 {
             // The second time, nothing is asked for: the first answer is still to come.
             let error = hand_over(&mut starter).unwrap_err().to_string();
@@ -339,17 +344,7 @@ mod tests {
     #[test]
     fn a_holder_that_a_late_starter_starts_finds_no_memory_and_ends() {
         let noted = tempfile::NamedTempFile::new().unwrap();
-        let path = noted.path().to_owned();
-        let (ours, theirs) = socket_pair().unwrap();
-        let (go, gone) = std::sync::mpsc::channel();
-        let serving = std::thread::spawn(move || {
-            let program = || {
-                gone.recv().unwrap();
-                noting(&path)
-            };
-            serve(&theirs, program).unwrap();
-        });
-        let mut starter = Starter { requests: ours, patience: Duration::from_millis(50), owed: 0 };
+        let (mut starter, serving, go) = late_starter(noted.path());
         hand_over(&mut starter).unwrap_err();
         go.send(()).unwrap();
         starter.patience = ANSWER;
