@@ -77,7 +77,7 @@ fn a_mistake_in_the_file_is_told_with_its_line() {
     let data = dir.path().join("data");
     for (text, code, words) in [
         ("memroy = '1GiB'", 2, &["p.toml:1: memroy = \"1GiB\"", "unknown setting", "--help"][..]),
-        ("\nmemory = '1GiB", 2, &["p.toml:2: memory = '1GiB"]),
+        ("\nmemory = '1GiB", 2, &["p.toml:2: memory: not TOML"]),
         ("\nthreads = 'x'", 2, &["p.toml:2: threads = \"x\"", "invalid digit"]),
         ("grace = '1s'\njoules = '5J'", 2, &["p.toml:1: grace", "p.toml:2: joules"]),
         ("\nmemory = '4potatoes'", 1, &["p.toml:2: memory = \"4potatoes\": --memory"]),
